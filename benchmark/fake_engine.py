@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from gliner_bento.engine.base import AdapterLease, ChunkedRequest, Prepared, SlotState, Steps, run_all
-from gliner_bento.tasks.base import Item
+from gliner_bento.status_types import ModelInfo
+from gliner_bento.tasks.base import Item, Usage
 from gliner_bento.tasks.classifications import results_of
-from gliner_bento.types import Entity, Extraction, ModelInfo, Relation, RelationArgument, Usage
+from gliner_bento.tasks.extraction import Entity, Extraction, Relation, RelationArgument
 
 _WORD = re.compile(r"\S+")
 _NAME = re.compile(r"\b[A-Z]\w*")

@@ -31,7 +31,7 @@ from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import Run, closed_loop
 from gliner_bento.loadtest.measure import offset_errors
 from gliner_bento.loadtest.workload import Body
-from gliner_bento.types import Entity
+from gliner_bento.tasks.extraction import Entity
 
 _DTYPE = "bfloat16"
 _REQUEST_TIMEOUT_S = 600

@@ -6,7 +6,7 @@ import os
 import sys
 
 from gliner_bento.client import Client
-from gliner_bento.types import Entity
+from gliner_bento.tasks.extraction import Entity
 
 PERSONAL = ["person", "email address", "phone number", "address", "date of birth"]
 

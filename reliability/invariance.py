@@ -19,7 +19,7 @@ from gliner_bento.engine.options import EngineOptions
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.workload import skewed
 from gliner_bento.settings import Settings
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 from reliability.measurement import Measurement, Target
 from reliability.served import serving
 

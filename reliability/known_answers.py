@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from gliner_bento.types import BASE_ADAPTER_ID
+from gliner_bento.tasks.base import BASE_ADAPTER_ID
 from reliability.soak_requests import SoakRequest, predictions, same, soak_requests
 
 RIGHT, WRONG, HUNG, DROPPED, REFUSED = "right", "wrong", "hung", "dropped", "refused"

@@ -22,7 +22,8 @@ from gliner_bento.loadtest.load import percentile_ms
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.settings import Settings
-from gliner_bento.types import Extraction, Item, LongText
+from gliner_bento.tasks.extraction import Extraction, LongText
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 Body = dict[str, Any]
 

@@ -40,8 +40,8 @@ from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.uploads import Uploads
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 from gliner_bento.telemetry import log
-from gliner_bento.types import Item
 
 _UNIT = "us of CPU per item"
 _IN_PROGRESS = 64

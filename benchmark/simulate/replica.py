@@ -13,8 +13,8 @@ from benchmark.simulate.curves import Curves, Text
 from gliner_bento.errors import GLiNERBentoError, NotReady
 from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
 from gliner_bento.scheduler.batching import BatchLimits, form_batch
-from gliner_bento.tasks.base import Item
-from gliner_bento.types import Entity, Extraction, Usage
+from gliner_bento.tasks.base import Item, Usage
+from gliner_bento.tasks.extraction import Entity, Extraction
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,7 @@ from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler import dispatcher
 from gliner_bento.scheduler.batching import NO_ADAPTERS
 from gliner_bento.scheduler.queue import WaitingQueue
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 SHORT, SHORT_TOKENS = Item("Ada Lovelace wrote a program in London, and Charles Babbage built it.", {"p": "p"}), 60
 LONG, PASS_TOKENS, PASSES = Item("x" * 60_000, {"p": "p"}), 600, 40

@@ -21,7 +21,7 @@ import torch
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.settings import Settings
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 COLUMNS = ("1 thread", "2 threads", "2 threads, another living thread having had two")
 TEXT = "The company of Bill Gates is in Redmond, that of Steve Jobs is not: it works in Paris and in Tokyo. " * 2

@@ -32,7 +32,7 @@ from gliner_bento.adapters.sources import Fill
 from gliner_bento.adapters.storage_errors import storage_errors
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, InvalidField, StorageFull, TooLarge
 from gliner_bento.storage.files import file_lock, sync
-from gliner_bento.types import BASE_ADAPTER_ID
+from gliner_bento.tasks.base import BASE_ADAPTER_ID
 
 logger = logging.getLogger(__name__)
 

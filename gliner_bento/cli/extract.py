@@ -15,7 +15,7 @@ import msgspec
 from gliner_bento.cli import backend
 from gliner_bento.process.exits import write_line
 from gliner_bento.settings.configuration import SettingsError
-from gliner_bento.types import ExtractResponse
+from gliner_bento.tasks.extraction import ExtractResponse
 
 EXAMPLES = """examples:
   gliner-bento extract "Ada Lovelace lived in London." --labels person,city

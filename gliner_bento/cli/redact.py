@@ -27,8 +27,8 @@ from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, m
 from gliner_bento.process.exits import exit_on_sigterm, write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.tasks.extraction import BatchResult, Extraction
 from gliner_bento.tasks.recognition import enabled
-from gliner_bento.types import BatchResult, Extraction
 
 LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gliner_bento.types import Entity, Extraction
+from gliner_bento.tasks.extraction import Entity, Extraction
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"} | {

@@ -18,15 +18,8 @@ from gliner_bento.client.many import DEFAULT_RETRY_S, DEFAULT_WINDOW, Sender, Te
 from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
 from gliner_bento.client.upload import opened, pieces
 from gliner_bento.model_types import ListedModel, ModelAction
-from gliner_bento.status_types import ServerStatus
-from gliner_bento.types import (
-    AbortResponse,
-    BatchResult,
-    Entity,
-    ModelCard,
-    StreamedEnd,
-    StreamedEntity,
-)
+from gliner_bento.status_types import AbortResponse, ModelCard, ServerStatus
+from gliner_bento.tasks.extraction import BatchResult, Entity, StreamedEnd, StreamedEntity
 
 DEFAULT_URL = "http://localhost:3000"
 KEY_VARIABLE = "GLINER_CLIENT_API_KEY"

@@ -37,7 +37,7 @@ from gliner_bento.errors import (
     Unauthorized,
     from_detail,
 )
-from gliner_bento.types import LIMIT_WARNINGS, BatchResult, ExtractBatchResponse
+from gliner_bento.tasks.extraction import LIMIT_WARNINGS, BatchResult, ExtractBatchResponse
 
 Text = str | Mapping[str, Any]
 """A text, or a text with options of its own: the fields of `ExtractItem`."""

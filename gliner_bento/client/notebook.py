@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from gliner_bento.errors import install
-from gliner_bento.types import BatchResult, Entity, ExtractBatchResponse, Extraction, ExtractResponse
+from gliner_bento.tasks.extraction import BatchResult, Entity, ExtractBatchResponse, Extraction, ExtractResponse
 
 _COLORS = ("#fde68a", "#bfdbfe", "#bbf7d0", "#fbcfe8", "#ddd6fe", "#fed7aa", "#a5f3fc", "#e5e7eb")
 _COLUMNS = {

@@ -14,7 +14,8 @@ from typing import Any
 from gliner_bento.engine.base import Engine
 from gliner_bento.engine.self_test import all_scores
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.types import Item, ModelInfo
+from gliner_bento.status_types import ModelInfo
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 _WORDS = "Ada Lovelace of London met Zoë near the Café-au-Lait in Paris ; nobody saw 42 people , not even Microsoft ."
 _LABELS = ("human being", "town", "business")

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gliner_bento.errors import LimitExceeded
-from gliner_bento.types import ExtractionWarning, Item
+from gliner_bento.tasks.base import ExtractionWarning
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 MAX_CANDIDATES = 200_000
 """Spans above the threshold before overlap resolution, in one pass, or that wait for the next window of a text."""

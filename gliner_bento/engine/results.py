@@ -14,9 +14,10 @@ from gliner_bento.engine.heads.predictions import FieldSpans, Predictions, Span,
 from gliner_bento.engine.limits import warning_of
 from gliner_bento.engine.text.words import NO_WORDS
 from gliner_bento.errors import LimitExceeded
+from gliner_bento.tasks.base import Usage
 from gliner_bento.tasks.classifications import ClassScores, results_of
+from gliner_bento.tasks.extraction import Entity, Extraction, Relation, RelationArgument
 from gliner_bento.tasks.structures import FieldValue, Instance, Structure
-from gliner_bento.types import Entity, Extraction, Relation, RelationArgument, Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from gliner_bento.engine.base import Engine
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.families import EncoderModel
 from gliner_bento.engine.results import PassResult
+from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.classifications import Classification
-from gliner_bento.types import Item, ModelInfo
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 from gliner_bento.client import Client
 from gliner_bento.client.calls import Labels
 from gliner_bento.files.records.columns import check_columns, result_columns
-from gliner_bento.types import BatchResult, Extraction
+from gliner_bento.tasks.extraction import BatchResult, Extraction
 
 _ADDED = ("entities", "relations", "error")
 

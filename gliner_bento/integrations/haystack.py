@@ -13,7 +13,7 @@ from gliner_bento.client import Client
 from gliner_bento.client.calls import Labels
 from gliner_bento.errors import from_detail
 from gliner_bento.files.records.columns import result_columns
-from gliner_bento.types import Extraction
+from gliner_bento.tasks.extraction import Extraction
 
 
 @component

@@ -3,7 +3,7 @@
     nlp.add_pipe("gliner_bento", config={"labels": ["person", "city"]})
 
 `doc.spans["gliner_bento"]` has all entities, with their scores in its `attrs["scores"]` as of spaCy's spancat,
-`doc.ents` those that do not overlap, and `doc._.relations` the relations (`Relation` of `gliner_bento.types`).
+`doc.ents` those that do not overlap, and `doc._.relations` the relations (`tasks.extraction.Relation`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spacy.util import filter_spans
 
 from gliner_bento.client import Client
 from gliner_bento.errors import from_detail
-from gliner_bento.types import Extraction
+from gliner_bento.tasks.extraction import Extraction
 
 SPANS_KEY = "gliner_bento"
 

@@ -24,7 +24,8 @@ from gliner_bento.ray.cluster import connect, reason
 from gliner_bento.ray.tables import Block, blocks_of, read_block, write_block
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 JOB_FILE = "job.json"
 """Name of a file in the output folder: the job that made the files there."""

@@ -28,7 +28,7 @@ from gliner_bento.settings.field_types import (
     Timeout,
     existing_file,
 )
-from gliner_bento.types import MAX_ENTITIES, MAX_RELATIONS
+from gliner_bento.tasks.extraction import MAX_ENTITIES, MAX_RELATIONS
 
 
 class GatewayFields(BaseSettings):

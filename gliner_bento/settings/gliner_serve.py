@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gliner_bento.settings.configuration import SettingsError
-from gliner_bento.types import BASE_ADAPTER_ID
+from gliner_bento.tasks.base import BASE_ADAPTER_ID
 
 PORT = 8000
 """gliner.serve's port."""

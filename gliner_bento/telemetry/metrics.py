@@ -37,9 +37,8 @@ from gliner_bento import __version__
 from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.model_types import ModelState
 from gliner_bento.replicas.base import ReplicaStatus
-from gliner_bento.status_types import HealthState
+from gliner_bento.status_types import HealthState, SelfTest
 from gliner_bento.storage.files import is_alive
-from gliner_bento.types import SelfTest
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 

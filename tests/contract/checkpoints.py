@@ -24,7 +24,7 @@ from gliner_bento.engine.checkpoint.resolve import Checkpoint, find_checkpoint
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import LimitExceeded
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 HIDDEN = 32
 POSITIONS = 128

@@ -9,7 +9,8 @@ from checkpoints import TEXTS
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.results import PassResult
-from gliner_bento.types import Entity, Extraction, Item
+from gliner_bento.tasks.extraction import Entity, Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 LIVELY = {"seed": 1}
 

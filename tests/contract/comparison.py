@@ -13,7 +13,8 @@ from checkpoints import LABELS, RELATIONS, TEXTS, named
 
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.results import PairRelation, PassResult
-from gliner_bento.types import Entity, Extraction, Item, Relation, RelationArgument
+from gliner_bento.tasks.extraction import Entity, Extraction, Relation, RelationArgument
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 TOLERANCE = 1e-4
 

@@ -14,7 +14,7 @@ from checkpoints import BACKBONES, is_lively, wordpiece_tokenizer
 from transformers import AutoConfig
 
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 COUNTING_LAYERS = ("count_lstm", "count_lstm_v2", "count_lstm_moe")
 MAX_WIDTH = 4

@@ -11,7 +11,8 @@ from comparison import assert_same, extract_batch, gliner_extraction, random_ite
 from lora_training import Trained, linears, serving, train
 
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 ATTENTION = ("query", "key", "value", "query_proj", "key_proj", "value_proj", "pos_key_proj", "pos_query_proj", "Wqkv")
 KINDS = {

@@ -29,7 +29,7 @@ from gliner_bento.adapters.manager import AdapterManager
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, ScoresNotFinite
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
-from gliner_bento.types import Extraction
+from gliner_bento.tasks.extraction import Extraction
 
 PATIENCE_S = 120.0
 COUNT = 7

@@ -10,7 +10,8 @@ import pytest
 from checkpoints import FAMILIES, LABELS, TEXTS, named
 from comparison import assert_same, extract_batch, extract_one, gliner_extraction, random_item
 
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 CASES = [
     *((family, {"backbone": "bert", "seed": 1}) for family in FAMILIES),

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, InvalidField, ScoresNotFinite, TooLarge
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 LIVELY = {"seed": 1}
 PEOPLE = named(["person", "company", "city"])

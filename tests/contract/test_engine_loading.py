@@ -22,7 +22,7 @@ from gliner_bento.engine.checkpoint.limits import token_limit
 from gliner_bento.engine.checkpoint.load import check_flashdeberta
 from gliner_bento.engine.checkpoint.load import load as load_model
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 LIVELY = {"seed": 1}
 

@@ -14,7 +14,7 @@ from views import view
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import DoesNotFit
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 ITEM = Item(TEXTS[1], named(["person", "city"]), threshold=0.3)
 

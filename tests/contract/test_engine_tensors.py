@@ -11,7 +11,7 @@ from comparison import random_item
 
 from gliner_bento.engine.families import family_of
 from gliner_bento.engine.text.collate import PaddedCollator
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("span", {}),

@@ -28,7 +28,7 @@ from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.settings.configuration import PROJECT_ROOT
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 ITEM = Item(TEXTS[1], named(LABELS), threshold=0.3)
 

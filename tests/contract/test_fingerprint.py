@@ -24,7 +24,8 @@ from gliner_bento.errors import AdapterNotFound, Conflict
 from gliner_bento.replicas.base import Call
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 Checkpoint = Callable[..., Path]
 WEIGHTS = "model.safetensors"

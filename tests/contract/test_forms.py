@@ -25,7 +25,7 @@ from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.limits import token_limit
 from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.settings.configuration import PROJECT_ROOT
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,8 @@ from gliner_bento.errors import InvalidField, TooLarge
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.classifications import Classification, classification_options, results_of
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 Make = Callable[..., Path]
 PACKED: Mapping[str, dict[str, Any]] = {

@@ -33,8 +33,9 @@ from gliner_bento.errors import InvalidField, LimitExceeded
 from gliner_bento.gateway.compat.fastino import FastinoField
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.classifications import Classification
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 from gliner_bento.tasks.structures import StructureField
-from gliner_bento.types import Extraction, Item
 
 pytest.importorskip("gliner2")
 

@@ -16,7 +16,7 @@ from comparison import assert_same, extract_batch
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.forward import agree
 from gliner_bento.engine.graphs import Graphs, Run
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 CAPTURED = ["span", "token", "token-spans", "relex-span", "relex-token"]
 WORDS = f"{TEXTS[4]} {TEXTS[1]}".split()

@@ -16,7 +16,7 @@ from gliner_bento.engine.heads.span_scores import span_scorer
 from gliner_bento.engine.heads.tag_scores import TagScorer
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.rows import TextRows
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 WORD_COUNTS = (1, 7, 1, 2, 40)  # texts shorter than the widest span, and of one word
 LABEL_COUNTS = (130, 1, 2, 5, 3)

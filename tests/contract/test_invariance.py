@@ -11,7 +11,8 @@ from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
 
 from gliner_bento.engine import invariance
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 PRECISIONS = {
     "float32": {"dtype": "float32"},

@@ -20,7 +20,8 @@ from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.heads import relations as relation_head
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import LimitExceeded
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 RELATIONAL = ["relex-span", "relex-span-dot", "relex-span-gcn", "relex-span-triples", "relex-token", "relex-token-gat"]
 FAMILIES = ["span", "token", "token-spans", "bi-span", *RELATIONAL]

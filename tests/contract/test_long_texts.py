@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.errors import GLiNERBentoError, InvalidField
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 FAMILIES = ["span", "token", "token-spans", "bi-span", "bi-token", "relex-span", "relex-token", "relex-span-gcn"]
 

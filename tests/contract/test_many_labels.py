@@ -16,7 +16,7 @@ from comparison import assert_same, extract_one, gliner_extraction
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.errors import InvalidField, TooLarge
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 @pytest.mark.parametrize("family", ["span", "token", "relex-span", "relex-token"])

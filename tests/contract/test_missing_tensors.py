@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.load import load_weights
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 ITEM = Item(TEXTS[1], named(LABELS), threshold=0.3)
 

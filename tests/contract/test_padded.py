@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.layers.buckets import Bucket, bucketed
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 MOST_OPERATORS = 250  # of a span model with six layers
 

@@ -17,7 +17,8 @@ from gliner.modeling.layers import LstmSeq2SeqEncoder
 from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.engine.layers.lstm import Lstm
 from gliner_bento.engine.layers.rows import TextRows
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 LOWEST = 0.05
 FAR = 0.5

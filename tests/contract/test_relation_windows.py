@@ -22,7 +22,7 @@ from gliner_bento.engine.checkpoint.find import ModelError, read_json
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.results import PassResult
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 FAMILIES = ["relex-span", "relex-span-dot", "relex-span-gcn", "relex-span-triples", "relex-token", "relex-token-gat"]
 CharSpan = tuple[int, int]

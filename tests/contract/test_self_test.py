@@ -36,7 +36,8 @@ from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 BERT = {"backbone": "bert", "seed": 1}
 CASES = [

@@ -21,7 +21,8 @@ from gliner_bento.asgi import create_app
 from gliner_bento.client import AsyncClient, Client
 from gliner_bento.errors import ModelNotFound
 from gliner_bento.settings import Settings
-from gliner_bento.types import Entity, Item
+from gliner_bento.tasks.extraction import Entity
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 FAMILIES = {
     "general": ("span", {"backbone": "bert", "seed": 1}),

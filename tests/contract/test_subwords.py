@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from gliner_bento.engine.text.subword_cache import CachedSubwords, encoded, ids_of_each, is_exact
 from gliner_bento.engine.text.subwords import Subwords, unpadded
 from gliner_bento.errors import InvalidField
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 KINDS = {
     "unigram": "microsoft/deberta-v3-small",

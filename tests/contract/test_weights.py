@@ -27,7 +27,7 @@ from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.settings.configuration import PROJECT_ROOT
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 CPU = torch.device("cpu")
 ITEM = Item(TEXTS[1], named(LABELS), threshold=0.3)

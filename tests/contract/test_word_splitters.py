@@ -21,7 +21,7 @@ from gliner.data_processing.tokenizer import WordsSplitter
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.word_splitters import WORD_SPLITTERS
 from gliner_bento.engine.text.word_splitter import PIECE_CHARS, WordSplitter
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 LIVELY = {"seed": 1}
 LABELS = named(["person", "company", "city"])

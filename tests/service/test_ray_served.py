@@ -26,7 +26,7 @@ from benchmark.server import free_port, started
 from gliner_bento.ray.options import FOR_THROUGHPUT
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import PROJECT_ROOT, Settings
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 pytest.importorskip("ray.serve", reason="needs Ray: pip install -e '.[ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

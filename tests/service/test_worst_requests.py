@@ -23,8 +23,15 @@ from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
-from gliner_bento.tasks.extraction import EXTRACTION, ExtractionOptions, extraction_of
-from gliner_bento.types import MAX_ENTITIES, MAX_RELATIONS, ExtractBatchRequest, ExtractRequest
+from gliner_bento.tasks.extraction import (
+    EXTRACTION,
+    MAX_ENTITIES,
+    MAX_RELATIONS,
+    ExtractBatchRequest,
+    ExtractionOptions,
+    ExtractRequest,
+    extraction_of,
+)
 
 EXAMPLES = int(os.environ.get("GLINER_WORST_REQUESTS", "0"))
 CHARS = 2_000_000 if EXAMPLES else 20_000

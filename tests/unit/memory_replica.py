@@ -25,8 +25,9 @@ from gliner_bento.errors import (
     QueueFull,
 )
 from gliner_bento.replicas.base import Call, Outcome, Part, ReplicaStatus
-from gliner_bento.tasks.base import Item, Result
-from gliner_bento.types import Extraction, ModelInfo, Usage
+from gliner_bento.status_types import ModelInfo
+from gliner_bento.tasks.base import Item, Result, Usage
+from gliner_bento.tasks.extraction import Extraction
 
 RESULTS: dict[str, Callable[[Any], Result]] = {Extraction.task: extract}
 """What makes the result of an item, by the name of its task."""

@@ -6,23 +6,33 @@ from typing import get_args, get_type_hints
 import pytest
 from pydantic import ValidationError
 
-from gliner_bento import types
 from gliner_bento.adapter_types import AdapterInfo, AdapterOptions, PutAdapterRequest
 from gliner_bento.adapters.base import Source
-from gliner_bento.tasks.base import RequestOptions
-from gliner_bento.types import (
+from gliner_bento.status_types import AbortResponse, ModelCard, ModelInfo
+from gliner_bento.tasks.base import ExtractionWarning, RequestOptions, Usage
+from gliner_bento.tasks.extraction import (
+    BatchResult,
+    Entity,
     ExtractBatchRequest,
+    ExtractBatchResponse,
     Extraction,
     ExtractionOptions,
     ExtractItem,
     ExtractRequest,
     ExtractResponse,
-    Item,
     LongText,
+    Relation,
+    RelationArgument,
     StreamedEnd,
+    StreamedEntity,
 )
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
-PUBLIC_TYPES = [kind for kind in vars(types).values() if isinstance(kind, type)]
+PUBLIC_TYPES = [
+    *(AbortResponse, BatchResult, Entity, ExtractBatchRequest, ExtractBatchResponse, ExtractItem, ExtractRequest),
+    *(ExtractResponse, Extraction, ExtractionOptions, ExtractionWarning, Item, ModelCard, ModelInfo, Relation),
+    *(RelationArgument, StreamedEnd, StreamedEntity, Usage),
+]
 OPTIONS = {field.name: field for field in dataclasses.fields(ExtractionOptions)}
 GOOD = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
 

@@ -19,7 +19,7 @@ from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.engine.checkpoint.weights import Tensors
 from gliner_bento.errors import install
 from gliner_bento.storage.other_models import GLINER2_CONFIG
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 CharSpan = tuple[int, int]
 _ENCODER_CONFIG = "encoder_config/config.json"

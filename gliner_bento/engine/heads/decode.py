@@ -21,7 +21,7 @@ from gliner_bento.engine.layers.buckets import SPANS_PER_TEXT
 from gliner_bento.engine.layers.rows import PaddedRows
 from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates
 from gliner_bento.errors import ScoresNotFinite
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 Flags = NDArray[np.bool_]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.predictions import NO_SPANS, Indices, Predictions, SpanTable
 from gliner_bento.engine.limits import MAX_CANDIDATES, kept_of, too_many_candidates
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 class Resolved(NamedTuple):

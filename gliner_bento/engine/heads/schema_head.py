@@ -41,7 +41,7 @@ from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
 from gliner_bento.engine.limits import kept_of, too_many
 from gliner_bento.engine.text.schema_prompts import choice_row, choice_words
 from gliner_bento.errors import LimitExceeded, ScoresNotFinite
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 MAX_SCORED_WORDS = 4_000_000
 """Words times queries of one pass."""

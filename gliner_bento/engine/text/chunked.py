@@ -35,9 +35,11 @@ from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.windows import Cutter, Window
 from gliner_bento.engine.text.words import Words
+from gliner_bento.tasks.base import Usage
 from gliner_bento.tasks.classifications import WindowScores
+from gliner_bento.tasks.extraction import Entity, Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 from gliner_bento.tasks.structures import WindowInstances
-from gliner_bento.types import Entity, Extraction, Item, Usage
 
 # Passes that one call of `next_passes` makes: with many labels and relations a window has thousands.
 _PASSES_PER_CALL = 8

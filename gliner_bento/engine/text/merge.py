@@ -18,7 +18,8 @@ from gliner_bento.engine.heads.typed_relations import AllowedEnds
 from gliner_bento.engine.limits import MAX_CANDIDATES, kept_of, too_many_candidates
 from gliner_bento.engine.results import EntityTable, PairRelation, PassResult
 from gliner_bento.engine.text.windows import CharSpan, Window, context
-from gliner_bento.types import Entity, Item
+from gliner_bento.tasks.extraction import Entity
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 RelationKey = tuple[str, CharSpan, CharSpan]
 """A relation with its head and its tail."""

@@ -16,7 +16,7 @@ from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.subwords import shortened
 from gliner_bento.engine.text.tokenize import ItemTokenizer, Tokenized
 from gliner_bento.errors import InvalidField
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 Names = tuple[str, ...]
 

@@ -24,8 +24,9 @@ from gliner_bento.files.records.readers import Reading, location_of, read
 from gliner_bento.files.records.scan import column_check, scan
 from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_inputs, sources, text_column
 from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet
+from gliner_bento.status_types import ModelCard
 from gliner_bento.storage.files import file_lock
-from gliner_bento.types import BatchResult, ExtractItem, ModelCard
+from gliner_bento.tasks.extraction import BatchResult, ExtractItem
 
 CHUNK_RECORDS = 500
 PRIORITY = 100

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gliner_bento.errors import StartupError, install
-from gliner_bento.types import Extraction
+from gliner_bento.tasks.extraction import Extraction
 
 Row = dict[str, Any]
 

@@ -25,7 +25,7 @@ from gliner_bento.files.redaction.spans import Span, merged
 from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
 from gliner_bento.files.redaction.text_file import Entry, Record, TextFile
 from gliner_bento.storage.files import file_lock
-from gliner_bento.types import LIMIT_WARNINGS, BatchResult
+from gliner_bento.tasks.extraction import LIMIT_WARNINGS, BatchResult
 
 _FAULTS = (*FILE_ERRORS, ValueError)
 

@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 from gliner_bento.errors import GLiNERBentoError, NotReady
 from gliner_bento.replicas.base import Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.dispatch import Dispatcher
-from gliner_bento.status_types import HealthState, ReplicaHealth
-from gliner_bento.types import ModelInfo
+from gliner_bento.status_types import HealthState, ModelInfo, ReplicaHealth
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from disk_store import BASE, filled, folder_in, ids, in_cache, install, store_in
 
 from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, InvalidField, StorageFull, TooLarge
-from gliner_bento.types import BASE_ADAPTER_ID
+from gliner_bento.tasks.base import BASE_ADAPTER_ID
 
 GOOD_IDS = ["a", "A.b-c_9", "__base", "a" * 128]
 BAD_IDS = ["", ".", "..", ".hidden", BASE_ADAPTER_ID, "a/b", "a\\b", "a\n", "é", "a" * 129, "\0", "a b"]

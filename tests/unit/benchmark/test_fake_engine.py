@@ -10,7 +10,7 @@ import pytest
 
 from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Engine, SlotState
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 def item(text: str) -> Item:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from gliner_bento.cli import show
 from gliner_bento.tasks.classifications import ClassificationResult, LabelScore
-from gliner_bento.types import Entity, Extraction, Relation, RelationArgument
+from gliner_bento.tasks.extraction import Entity, Extraction, Relation, RelationArgument
 
 
 def entity(text: str, word: str, label: str) -> Entity:

@@ -12,7 +12,8 @@ import pytest
 
 from gliner_bento.client import AsyncClient, Client
 from gliner_bento.errors import DeadlineExceeded, ErrorBody, InternalError, InvalidField, NotReady, QueueFull
-from gliner_bento.types import Entity, StreamedEnd, StreamedEntity, Usage
+from gliner_bento.tasks.base import Usage
+from gliner_bento.tasks.extraction import Entity, StreamedEnd, StreamedEntity
 
 KINDS = pytest.mark.parametrize("kind", [Client, AsyncClient])
 ENTITIES = [

@@ -19,7 +19,7 @@ from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
-from gliner_bento.types import ExtractRequest
+from gliner_bento.tasks.extraction import ExtractRequest
 
 BLOCKS = list(blocks())
 SHELL = [block for block in BLOCKS if block.language in ("bash", "sh")]

@@ -20,7 +20,7 @@ from gliner_bento.engine.heads.overlap import kept_spans, resolve
 from gliner_bento.engine.heads.predictions import Span, SpanTable
 from gliner_bento.engine.text.tokenize import Tokenized
 from gliner_bento.errors import LimitExceeded, ScoresNotFinite
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -22,7 +22,7 @@ from gliner_bento.engine.limits import CHARS_PER_RESULT, kept_of
 from gliner_bento.engine.results import result_of
 from gliner_bento.engine.text.tokenize import Tokenized
 from gliner_bento.errors import LimitExceeded
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 TEXT = "a bb ccc dddd eeeee"
 WORDS = [(0, 1), (2, 4), (5, 8), (9, 13), (14, 19)]

@@ -17,7 +17,8 @@ from gliner_bento.engine.memory import RECOVERY_BATCHES, MemoryModel, calibrate,
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import DoesNotFit
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 MIB = 2**20
 LONGEST = 512

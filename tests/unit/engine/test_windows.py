@@ -16,7 +16,8 @@ from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations
 from gliner_bento.engine.text.windows import Cutter, Window, context
 from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import LimitExceeded
-from gliner_bento.types import Entity, Item
+from gliner_bento.tasks.extraction import Entity
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 LABELS = ("person", "place", "thing")
 

@@ -15,7 +15,9 @@ from gliner_bento.errors import QueueFull
 from gliner_bento.fairness.constants import PASS_TOKENS, REACH
 from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.gateway.policy.tenants import Tenant
-from gliner_bento.types import Extraction, Item, Usage
+from gliner_bento.tasks.base import Usage
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 BATCH = 32
 TOKENS_PER_S = 5000

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gliner_bento.gateway.compat.fastino import FastinoSchema, _result, _Shape
-from gliner_bento.types import Entity, Extraction
+from gliner_bento.tasks.extraction import Entity, Extraction
 
 BODY = {
     "task": "extract_entities",

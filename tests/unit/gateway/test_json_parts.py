@@ -17,7 +17,7 @@ from gliner_bento.gateway.json_parts import LazySequence, LazyText, json_text
 from gliner_bento.http import pieces
 from gliner_bento.replicas.base import Outcome
 from gliner_bento.replicas.messages import OutcomesMessage
-from gliner_bento.types import (
+from gliner_bento.tasks.extraction import (
     BatchResult,
     Entity,
     ExtractBatchResponse,

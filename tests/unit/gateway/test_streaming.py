@@ -12,7 +12,8 @@ import pytest
 from memory_replica import MemoryReplica
 
 from gliner_bento.errors import Aborted, InternalError, NotReady
-from gliner_bento.types import Entity, Extraction, Relation, RelationArgument, Usage
+from gliner_bento.tasks.base import Usage
+from gliner_bento.tasks.extraction import Entity, Extraction, Relation, RelationArgument
 
 PATH = "/v1/extract/stream"
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}

@@ -25,7 +25,8 @@ from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, mask
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.storage.files import file_lock
-from gliner_bento.types import BatchResult, Entity, Extraction, ExtractionWarning
+from gliner_bento.tasks.base import ExtractionWarning
+from gliner_bento.tasks.extraction import BatchResult, Entity, Extraction
 
 UTF16 = "Ada\r\nmet\rAda\nBob \U0001f600".encode("utf-16")
 

@@ -12,7 +12,8 @@ from views import view
 from benchmark.fake_engine import extract
 from gliner_bento.replicas.base import Call, Outcome
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 def item(text: str = "Ada met Charles", **options) -> Item:

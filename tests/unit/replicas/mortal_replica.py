@@ -14,7 +14,10 @@ from memory_replica import INFO
 from benchmark.fake_engine import extract
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady
 from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
-from gliner_bento.types import Entity, Extraction, Item, ModelInfo, Usage
+from gliner_bento.status_types import ModelInfo
+from gliner_bento.tasks.base import Usage
+from gliner_bento.tasks.extraction import Entity, Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 GRACE_S = 0.5
 

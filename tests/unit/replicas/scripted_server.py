@@ -12,7 +12,8 @@ from typing import TypeVar
 from serving import run
 
 from gliner_bento.replicas.http.client import HttpReplica
-from gliner_bento.types import Entity, Extraction, Relation, RelationArgument, Usage
+from gliner_bento.tasks.base import Usage
+from gliner_bento.tasks.extraction import Entity, Extraction, Relation, RelationArgument
 
 T = TypeVar("T")
 

@@ -30,7 +30,8 @@ from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.uploads import Uploads
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.scheduler import SchedulerConfig
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 T = TypeVar("T")
 

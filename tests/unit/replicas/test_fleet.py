@@ -14,7 +14,8 @@ from mortal_replica import MortalReplica
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady, QueueFull
 from gliner_bento.replicas.base import Call, Outcome
 from gliner_bento.replicas.fleet.fleet import PIECE_TOKENS
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 def test_concurrent_requests_are_divided_among_the_replicas():

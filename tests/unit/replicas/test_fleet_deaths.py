@@ -14,7 +14,7 @@ from mortal_replica import MortalReplica
 from benchmark.fake_engine import extract
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull
 from gliner_bento.replicas.fleet.fleet import Fleet
-from gliner_bento.types import Extraction
+from gliner_bento.tasks.extraction import Extraction
 
 LATE_S = 3.0
 """An item that runs when its deadline passes ends with its replica's next answer; a test's item takes this long."""

@@ -12,7 +12,7 @@ from mortal_replica import MortalReplica
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady
 from gliner_bento.replicas.fleet.fleet import Fleet
 from gliner_bento.replicas.fleet.health import PROBE_TIMEOUT_S
-from gliner_bento.types import Extraction
+from gliner_bento.tasks.extraction import Extraction
 
 
 def test_what_a_replica_had_when_it_died_is_repeated_on_another():

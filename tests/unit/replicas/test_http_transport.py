@@ -35,8 +35,9 @@ from gliner_bento.replicas.messages import (
     frame,
 )
 from gliner_bento.tasks.classifications import Classification
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 from gliner_bento.tasks.structures import StructureField
-from gliner_bento.types import Extraction, Item
 
 # Frames
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from serving import PATIENCE_S, run
 
 from gliner_bento.replicas.partial_results import PartialResults
-from gliner_bento.types import Entity
+from gliner_bento.tasks.extraction import Entity
 
 
 def entity(number: int) -> Entity:

@@ -21,7 +21,7 @@ from gliner_bento.errors import (
     QueueFull,
 )
 from gliner_bento.replicas.base import ReplicaStatus
-from gliner_bento.types import ModelInfo
+from gliner_bento.status_types import ModelInfo
 
 Start = Callable[..., Serving]
 

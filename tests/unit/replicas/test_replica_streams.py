@@ -22,7 +22,7 @@ from gliner_bento.errors import (
     InvalidField,
     NotReady,
 )
-from gliner_bento.types import Entity, Extraction
+from gliner_bento.tasks.extraction import Entity, Extraction
 
 Start = Callable[..., Serving]
 

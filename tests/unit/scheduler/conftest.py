@@ -14,7 +14,7 @@ from gliner_bento.engine.base import Engine
 from gliner_bento.scheduler import preparation
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 CONFIG = view(SchedulerConfig, max_batch_size=8, max_batch_tokens=1000, queue_capacity=100)
 

@@ -16,7 +16,8 @@ from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import ChunkedRequest, Engine, Prepared
 from gliner_bento.scheduler.observer import Observer, Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler
-from gliner_bento.types import Entity, Extraction, Item
+from gliner_bento.tasks.extraction import Entity, Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 PATIENCE_S = 240.0  # a safety net: no test passes or fails by waiting, unless something hangs
 

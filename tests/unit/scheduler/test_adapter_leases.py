@@ -25,7 +25,8 @@ from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import Aborted, AdapterInvalid, DeadlineExceeded, InternalError, NotReady, QueueFull
 from gliner_bento.scheduler.scheduler import Scheduler
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 SLOTS = SlotState(slots=4)
 

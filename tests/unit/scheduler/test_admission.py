@@ -13,7 +13,7 @@ from gliner_bento.errors import (
     TooLarge,
 )
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
-from gliner_bento.types import Extraction
+from gliner_bento.tasks.extraction import Extraction
 
 
 def test_overload_is_refused_immediately_and_before_preparation(

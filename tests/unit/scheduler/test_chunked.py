@@ -29,7 +29,8 @@ from gliner_bento.engine.base import ChunkedRequest, Prepared, SlotState
 from gliner_bento.errors import Aborted, DeadlineExceeded, InternalError, NotReady, QueueFull, TooLarge
 from gliner_bento.fairness.constants import MAX_SMALL_ITEMS
 from gliner_bento.scheduler.scheduler import Scheduler
-from gliner_bento.types import Entity, Extraction, Item
+from gliner_bento.tasks.extraction import Entity, Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 def submit_prepared(scheduler: Scheduler, until: Until, one: Item) -> None:

@@ -13,7 +13,8 @@ from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import DoesNotFit, InternalError, NotReady
 from gliner_bento.scheduler.dispatcher import DispatcherConfig
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 # Lanes
 

@@ -13,7 +13,8 @@ from gliner_bento.errors import (
     InternalError,
     NotReady,
 )
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 class Fatal(BaseException):

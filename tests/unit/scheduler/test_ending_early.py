@@ -27,7 +27,7 @@ from gliner_bento.errors import (
     DeadlineExceeded,
 )
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
-from gliner_bento.types import Extraction
+from gliner_bento.tasks.extraction import Extraction
 
 
 def test_abort_fails_all_waiting_items_of_the_request_and_no_other(

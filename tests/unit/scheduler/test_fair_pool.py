@@ -11,7 +11,7 @@ from benchmark.fake_engine import FakeEngine
 from gliner_bento.engine.base import Prepared
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler.fair_pool import FairPool
-from gliner_bento.types import Extraction
+from gliner_bento.tasks.extraction import Extraction
 
 A, B = TenantShare("a"), TenantShare("b")
 

@@ -12,7 +12,8 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import Aborted
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler import preparation
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from gliner_bento.scheduler.batching import BatchLimits
 from gliner_bento.scheduler.entry import Entry, State
 from gliner_bento.scheduler.queue import Tally, WaitingQueue
 from gliner_bento.scheduler.reservation import LaneReservation, TrafficClass
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
 ONE = view(BatchLimits, max_batch_size=1, max_batch_tokens=100)

@@ -10,7 +10,8 @@ from gliner_bento.errors import (
     TooLarge,
 )
 from gliner_bento.scheduler.scheduler import Stats
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 def test_item_gets_the_engine_result(start: Start, item: MakeItem, tally: Tally) -> None:

@@ -28,7 +28,8 @@ from gliner_bento.errors import (
 )
 from gliner_bento.scheduler.observer import Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 REQUESTS = 2000
 CLIENTS = 4

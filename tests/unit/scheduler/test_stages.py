@@ -20,7 +20,8 @@ from gliner_bento.scheduler.observer import Stage
 from gliner_bento.scheduler.stages import Batch, Stages
 from gliner_bento.scheduler.tenants import Tenant
 from gliner_bento.scheduler.watchdog import Watchdog
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 def batch_of(engine: FakeEngine, texts: Sequence[str]) -> Batch:

@@ -8,7 +8,7 @@ from stage import Clock, Gate, MakeItem, Start, Until, ending_of, hold_lane, set
 
 from benchmark.fake_engine import FakeEngine
 from gliner_bento.fairness.queue import TenantShare
-from gliner_bento.types import Extraction
+from gliner_bento.tasks.extraction import Extraction
 
 A, B = TenantShare("a"), TenantShare("b")
 

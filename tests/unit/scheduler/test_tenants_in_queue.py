@@ -15,7 +15,7 @@ from gliner_bento.fairness.queue import NO_TENANT, TenantShare
 from gliner_bento.scheduler.batching import BatchLimits, form_batch
 from gliner_bento.scheduler.entry import Entry
 from gliner_bento.scheduler.queue import WaitingQueue
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
 ONE = view(BatchLimits, max_batch_size=1)
