@@ -17,6 +17,7 @@ from gliner_bento.tasks.base import ExtractionWarning
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, Relation, extraction_of
 from gliner_bento.tasks.fields import Names, Score, Strict
+from gliner_bento.tasks.structures import Instance, Structures
 
 Labels = Annotated[Names, Field(min_length=1)]
 _LABELS = "Entity types, in any words: names, or {name: description}."
@@ -52,6 +53,17 @@ class ClassifyArguments(Strict):
     threshold: Score | None = Field(default=None, description="Lowest score of a label, 0 to 1.")
 
 
+class StructuresArguments(Strict):
+    """Arguments of `extract_structures`."""
+
+    text: str = Field(description="The text, of any length.")
+    structures: Structures = Field(
+        description="Kinds of records, by name, each with its fields: names, or {name: description}.",
+        examples=[{"purchase": ["product", "price"]}],
+    )
+    threshold: Score | None = Field(default=None, description="Lowest score of a value, 0 to 1.")
+
+
 class RedactArguments(ExtractEntitiesArguments):
     """Arguments of `redact`."""
 
@@ -80,6 +92,14 @@ class LabelsResult:
     """The result of `classify`."""
 
     labels: Annotated[Sequence[LabelScore], Field(description="Those that fit, best first.")]
+    warnings: Annotated[Sequence[ExtractionWarning], Field(description="Why the result may be poor.")]
+
+
+@dataclass(frozen=True, slots=True)
+class StructuresResult:
+    """The result of `extract_structures`."""
+
+    structures: Annotated[Mapping[str, Sequence[Instance]], Field(description="The instances of each, by name.")]
     warnings: Annotated[Sequence[ExtractionWarning], Field(description="Why the result may be poor.")]
 
 
@@ -158,6 +178,12 @@ async def _classify(gateway: Gateway, asked: ClassifyArguments) -> LabelsResult:
     return LabelsResult(answer.classifications["labels"].labels, answer.warnings)
 
 
+async def _structures(gateway: Gateway, asked: StructuresArguments) -> StructuresResult:
+    options = ExtractionOptions(structures=asked.structures, threshold=asked.threshold)
+    answer = await gateway.run(extraction_of([asked.text], options))
+    return StructuresResult(answer.structures, answer.warnings)
+
+
 async def _redact(gateway: Gateway, asked: RedactArguments) -> RedactedText:
     answer = await _extracted(gateway, asked, recognizers=True)
     spans = [Span(one.start, one.end, one.label) for one in answer.entities]  # in order, without overlaps
@@ -202,6 +228,15 @@ TOOLS = (
         ClassifyArguments,
         LabelsResult,
         _classify,
+    ),
+    Tool(
+        "extract_structures",
+        "Extract records",
+        "Find records in a text, such as the purchases with their products and prices, from kinds of records and "
+        "fields that you name. Returns the values of each record with their scores. Needs a model with structures.",
+        StructuresArguments,
+        StructuresResult,
+        _structures,
     ),
     Tool(
         "redact",

@@ -12,6 +12,7 @@ export const state = {
   labels: [], // as `entry` of chips.js makes them
   relations: [],
   classify: "", // classifications as they are typed: "name: label, label; name: ..."
+  structures: "", // structures as they are typed: "name: field, field; name: ..."
   scores: { entity: 0.5, relation: 0.5 }, // lowest shown
   options: {
     adapter_id: "",
@@ -28,7 +29,7 @@ export const state = {
 
 /** Take over what another state has, where it is of the right type. */
 export function assign(other) {
-  for (const name of ["text", "classify"]) if (typeof other?.[name] === "string") state[name] = other[name];
+  for (const name of ["text", "classify", "structures"]) if (typeof other?.[name] === "string") state[name] = other[name];
   if (Array.isArray(other?.labels)) state.labels = other.labels.map(named).filter(Boolean);
   if (Array.isArray(other?.relations)) state.relations = other.relations.map(named).filter(Boolean);
   for (const group of ["scores", "options"])
@@ -50,9 +51,9 @@ export function lowestScores(kind) {
   return (name) => own.get(name) ?? state.scores[kind];
 }
 
-/** The classifications of the state, by name; those without labels are left out. */
-export function classifications() {
-  const asked = state.classify.split(";").map((one) => one.split(":"));
+/** The classifications, or the structures, of the state, by name; those without labels, or fields, are left out. */
+export function typed(kind) {
+  const asked = state[kind].split(";").map((one) => one.split(":"));
   const split = asked.map(([name, labels = ""]) => [name.trim(), [...new Set(words(labels))]]);
   return Object.fromEntries(split.filter(([name, labels]) => name && labels.length));
 }
@@ -66,9 +67,10 @@ export function requestBody({ asked }) {
   const body = { text: state.text };
   if (state.labels.length) body.labels = names(state.labels);
   if (state.relations.length) body.relations = names(state.relations);
-  const classes = classifications();
+  const [classes, structures] = [typed("classify"), typed("structures")];
   if (Object.keys(classes).length) body.classifications = classes;
-  if (state.labels.length) body.threshold = score(scores.entity);
+  if (Object.keys(structures).length) body.structures = structures;
+  if (state.labels.length || body.structures) body.threshold = score(scores.entity);
   if (state.relations.length) body.relation_threshold = score(scores.relation);
   if (options.nested) body.flat_ner = false;
   if (options.multi_label) body.multi_label = true;
