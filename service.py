@@ -11,7 +11,7 @@ from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.v1.tasks import answer_batch, answer_one
 from gliner_bento.process.app import gateway_app
-from gliner_bento.process.bentoml_options import bentoml_options
+from gliner_bento.process.bentoml_options import bentoml_options, handles_requests
 from gliner_bento.process.run import run
 from gliner_bento.process.supervision import supervise
 from gliner_bento.tasks.extraction import (
@@ -24,7 +24,7 @@ from gliner_bento.tasks.extraction import (
 from runners.instances import GatewayService, connect, depend_on_runners, settings
 
 app = gateway_app(settings)
-limit_connections(app.options, app.early)
+limit_connections(app.options, app.early, direct=None if handles_requests(settings) else app)
 
 
 @bentoml.service(name="GLiNERService", service_class=GatewayService, **bentoml_options(settings, "GLiNERService"))
@@ -34,7 +34,8 @@ class GLiNERService:
     """Zero-shot named entities and relations over HTTP.
 
     BentoML's clients need the two typed routes, and take their schemas from the annotations. Both return a finished
-    response, which BentoML sends unchanged. The gateway app serves all other routes.
+    response, which BentoML sends unchanged. The gateway app serves all other routes, and these too, directly, unless
+    BentoML has an option for requests (`handles_requests`).
     """
 
     def __init__(self) -> None:

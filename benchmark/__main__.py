@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmark import bulk, fairness, report, results_file
+from benchmark import report, results_file
 from benchmark.bench import MODELS, QUICK, Bench, Plan, log_progress
 from benchmark.sections import DEFAULT, SECTIONS, measure
 from benchmark.simulate import report as simulate_report
@@ -25,15 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = _parser().parse_args(argv)
     try:
         rows = flags.rows.split(",") if flags.rows else None
-        plan = QUICK if flags.quick else Plan.of(flags.seconds)
         if flags.simulate:
             page = simulation(flags)
-        elif flags.fairness:
-            page = fairness.compare(new_folder(flags.out), plan.seconds)
-        elif flags.bulk:
-            page = bulk.compare(new_folder(flags.out), plan.seconds)
+        elif flags.report:
+            page = report.render(flags.report)
         else:
-            page = report.render(flags.report) if flags.report else compare(flags.out, rows, plan)
+            page = compare(flags.out, rows, QUICK if flags.quick else Plan.of(flags.seconds))
     except ValueError as error:
         sys.stderr.write(f"benchmark: {error}\n")
         return 2
@@ -42,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def compare(out: Path | None, rows: Sequence[str] | None, plan: Plan) -> str:
-    """Measure sections of the comparison (default: all but gpu); the report. Raises ValueError."""
+    """Measure sections of the comparison; the report. Raises ValueError."""
     if unknown := [name for name in rows or () if name not in SECTIONS]:
         raise ValueError(f"no row {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     folder = new_folder(out)
@@ -78,10 +75,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare gliner-bento with other ways to serve GLiNER models.",
         allow_abbrev=False,
     )
-    parser.add_argument("--rows", help="sections to measure, separated by commas (default: all but gpu)")
+    parser.add_argument("--rows", help="sections, separated by commas (default: all but bulk, fairness and gpu)")
     parser.add_argument("--quick", action="store_true", help="smoke test: the bundled model, about a second per load")
-    parser.add_argument("--fairness", action="store_true", help="instead: one tenant beside the flood of another one")
-    parser.add_argument("--bulk", action="store_true", help="instead: a bulk job beside the server's own throughput")
+    for name in ("bulk", "fairness"):
+        parser.add_argument(f"--{name}", dest="rows", action="store_const", const=name, help=f"as --rows {name}")
     parser.add_argument("--simulate", action="store_true", help="instead: fleets of 1 to 1,000 simulated replicas")
     parser.add_argument("--seconds", type=float, default=Plan.seconds, help="duration of each load (default: 15)")
     parser.add_argument("--out", type=Path, help="folder for the results (default: build/bench/<time>)")

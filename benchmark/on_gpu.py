@@ -31,7 +31,7 @@ Part = Callable[[Bench, str], Iterator[Row]]
 
 def gpu(bench: Bench, section: str) -> list[Row]:
     """All measurements on a GPU. Raises NotMeasured where there is none."""
-    bench.extra["gpu"] = {"device": job.run("device")}
+    bench.extra["gpu"] = {"device": job.run("ours", what="device")}
     parts: list[Part] = [_exact, *(partial(_speed, family) for family in FAMILIES), _lengths, _served, _adapters]
     rows: list[Row] = []
     for part in parts:

@@ -14,7 +14,7 @@ from benchmark.job import NotMeasured
 from benchmark.rows import Better, Row, note_if_missing
 from gliner_bento.loadtest import workload
 
-EXTRACT, GLINER = "/v1/extract", "/gliner"
+EXTRACT, BATCH, GLINER = "/v1/extract", "/v1/extract/batch", "/gliner"
 BYTES_PER_MB = 2**20
 _SIDES = ("ours", "gliner.serve")
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from benchmark import in_process, on_gpu, over_http, overhead, with_adapters, with_long_texts
+from benchmark import bulk, fairness, in_process, on_gpu, over_http, overhead, with_adapters, with_long_texts
 from benchmark.bench import Bench, log_progress
 from benchmark.job import NotMeasured
 from benchmark.rows import Row
@@ -30,9 +30,11 @@ SECTIONS: dict[str, Section] = {
     "long_texts": with_long_texts.long_texts,
     "int8": in_process.int8,
     "overhead": overhead.overhead,
+    "bulk": bulk.bulk,
+    "fairness": fairness.fairness,
     "gpu": on_gpu.gpu,
 }
-DEFAULT = [name for name in SECTIONS if name != "gpu"]
+DEFAULT = [name for name in SECTIONS if name not in ("bulk", "fairness", "gpu")]
 
 
 def measure(bench: Bench, names: Sequence[str], keep: Callable[[], None]) -> None:

@@ -1,7 +1,13 @@
-"""Two servers under the same load, in turns: requests per second, latencies, CPU time and memory of each."""
+"""Two servers under the same load, in turns: `python -m benchmark.side_by_side instances`, or `ray`; 4 minutes each.
+
+instances: one instance of two lanes and two instances of one, on a machine of two cores. ray: one replica under BentoML
+and on Ray Serve, with the same settings (needs the extra `ray`). The machine must do nothing else. Writes
+docs/measurements/instances.json or ray-throughput.json: requests per second, latencies, CPU time and memory of each.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -14,9 +20,12 @@ from typing import Any
 
 import httpx
 
+from benchmark import results_file
 from benchmark.server import started
+from benchmark.table import table
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import closed_loop
+from gliner_bento.loadtest.machine import provenance
 from gliner_bento.settings import PROJECT_ROOT
 
 ROUNDS = 3
@@ -35,6 +44,45 @@ class Side:
 
     name: str
     arguments: Sequence[str]
+
+
+_COMMON = ("--dtype", "bfloat16", "--torch-threads", "1")
+COMPARISONS = {
+    "instances": (
+        "instances.json",
+        Side("one instance, 2 lanes", [*_COMMON, "--num-instances", "1", "--inference-lanes", "2"]),
+        Side("two instances, 1 lane each", [*_COMMON, "--num-instances", "2", "--inference-lanes", "1"]),
+    ),
+    "ray": ("ray-throughput.json", Side("BentoML", ["--backend", "bentoml"]), Side("Ray", ["--backend", "ray"])),
+}
+"""File of the results, and the two sides; the ratio is that of the second to the first."""
+
+_COLUMNS = {"requests_per_s": 1, "p50_ms": 0, "p95_ms": 0, "model_cpu_ms": 1, "cpu_ms": 1, "resident_mb": 0}
+"""Quantities of a row, and their decimals. model_cpu_ms: per request, of the process with the model; cpu_ms: of all."""
+
+
+def main(name: str) -> None:
+    """Measure, write and print."""
+    file, *sides = COMPARISONS[name]
+    at_start, points = provenance(), measure(sides)
+    rows: list[dict[str, Any]] = [
+        {"concurrency": concurrency, "side": side.name, **medians(points, side, concurrency)}
+        for concurrency in SECONDS
+        for side in sides
+    ]
+    command = f"python -m benchmark.side_by_side {name}"
+    results_file.write(
+        PROJECT_ROOT / "docs" / "measurements" / file, {**at_start, "command": command, "rows": rows, "points": points}
+    )
+    lines = [
+        [one["concurrency"], one["side"], *(f"{one[column]:.{decimals}f}" for column, decimals in _COLUMNS.items())]
+        for one in rows
+    ]
+    ratio = rows[-1]["requests_per_s"] / rows[-2]["requests_per_s"]
+    sys.stdout.write(
+        f"{provenance_line(command, at_start)}\n\n{table(['concurrency', 'side', *_COLUMNS], lines)}\n\n"
+        f"Throughput at {MOST} concurrent requests: {ratio:.3f}x.\n"
+    )
 
 
 def measure(sides: Sequence[Side]) -> list[dict[str, Any]]:
@@ -57,8 +105,7 @@ def measure(sides: Sequence[Side]) -> list[dict[str, Any]]:
 def medians(points: Sequence[Mapping[str, Any]], side: Side, concurrency: int) -> dict[str, float]:
     """Over the rounds."""
     own = [point for point in points if (point["side"], point["concurrency"]) == (side.name, concurrency)]
-    names = ("requests_per_s", "p50_ms", "p95_ms", "model_cpu_ms", "cpu_ms", "resident_mb")
-    return {name: median(point[name] for point in own) for name in names}
+    return {name: median(point[name] for point in own) for name in _COLUMNS}
 
 
 def provenance_line(command: str, at_start: Mapping[str, Any]) -> str:
@@ -95,7 +142,7 @@ def _points(side: Side, bodies: list[bytes]) -> list[dict[str, Any]]:
                     "cpu_ms": 1000 * sum(used.values()) / requests,
                     "resident_mb": server.resident_bytes()["all_processes"] / 1e6,
                     "served": _served(server.url),
-                    **{name: value for name, value in run.summary().items() if name != "latencies_ms"},
+                    **run.summary(),
                 }
             )
         return points
@@ -112,3 +159,9 @@ def _served(url: str) -> tuple[str, str, int]:
     model = httpx.get(f"{url}/v1/model").json()
     lanes = httpx.get(f"{url}/v1/status").json()["lanes"]
     return model["model"], model["dtype"], lanes["total"]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m benchmark.side_by_side")
+    parser.add_argument("comparison", choices=[*COMPARISONS])
+    main(parser.parse_args().comparison)

@@ -105,6 +105,12 @@ class ModelNotFound(GLiNERBentoError):
     code = "model_not_found"
 
 
+class ModelFailed(GLiNERBentoError):
+    """The model cannot be loaded; the message says why."""
+
+    code = "model_failed"
+
+
 class AdapterNotFound(GLiNERBentoError):
     """The `adapter_id` names no adapter of this server."""
 

@@ -17,6 +17,7 @@ from reliability.invariance import PRECISIONS, invariance
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
 from reliability.regression import regression
+from reliability.restart import restart
 from reliability.soak import soak
 from reliability.worst import worst
 
@@ -28,6 +29,7 @@ _HARNESSES: dict[str, Callable[..., Measurement]] = {
     "overload": overload,
     "worst": worst,
     "regression": regression,
+    "restart": restart,
     "soak": soak,
 }
 
@@ -99,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--against", required=True, help="the commit")
     command.add_argument("--seconds", type=float, default=5.0, help="duration of a round (default: 5)")
     command.add_argument("--rounds", type=int, default=12, help="rounds at each concurrency (default: 12)")
+    command = commands.add_parser("restart", help="until ready again, after the model process was killed")
+    command.add_argument("--rounds", type=int, default=5, help="kills (default: 5)")
     command = commands.add_parser("worst", help="short texts beside the most expensive requests")
     command.add_argument("--seconds", type=float, default=30.0, help="duration beside each request (default: 30)")
     for command in commands.choices.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import httpx
 
+from gliner_bento.cli import main
 from gliner_bento.settings import PROJECT_ROOT
 
 _NAMES = ("Ada Lovelace", "Tim Cook")
@@ -47,6 +49,12 @@ def _bulk(url: str, folder: Path, output: Path) -> subprocess.Popen[str]:
 def _command(*words: str | Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "gliner_bento.cli", *map(str, words)]
     return subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _in_process(*words: str | Path) -> tuple[int, str]:
+    """Exit code and output of a command in this process."""
+    with io.StringIO() as written, contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
+        return main([*map(str, words)]), written.getvalue()
 
 
 def _ended(process: subprocess.Popen[str]) -> None:
@@ -104,15 +112,14 @@ def lie_to_redact(url: str) -> str:
         for lie in ("", *LIES):
             copies = Path(name, lie or "truth")
             with _falsifying(url, LIES.get(lie, lambda _: None)) as liar:
-                process = _command("redact", inputs, "-o", copies, "--labels", "person", "--no-patterns", "--url", liar)
-                written, _ = process.communicate(timeout=_PATIENCE_S)
+                code, written = _in_process(
+                    "redact", inputs, "-o", copies, "--labels", "person", "--no-patterns", "--url", liar
+                )
             files = [path for path in copies.rglob("*") if path.is_file()]
             leaks = [path.name for path in files if any(one in path.read_text() for one in _NAMES)]
-            if leaks or bool(process.returncode) != bool(lie) or len(files) != (0 if lie else 3):
+            if leaks or bool(code) != bool(lie) or len(files) != (0 if lie else 3):
                 made = sorted(path.name for path in files)
-                raise AssertionError(
-                    f"{lie or 'truth'}: code {process.returncode}, {made}, names in {leaks}: {written}"
-                )
+                raise AssertionError(f"{lie or 'truth'}: code {code}, {made}, names in {leaks}: {written}")
     return f"{len(LIES)} kinds of false answers: no copy"
 
 
@@ -125,9 +132,7 @@ def _falsifying(url: str, lie: Callable[[Results], Any]) -> Iterator[str]:
 
         def do_POST(self) -> None:
             sent = self.rfile.read(int(self.headers["Content-Length"]))
-            answer = httpx.post(
-                f"{url}{self.path}", content=sent, headers={"Content-Type": "application/json"}, timeout=60
-            )
+            answer = server.post(self.path, content=sent, headers={"Content-Type": "application/json"})
             content = answer.json()
             if answer.is_success:
                 lie(content["results"])
@@ -141,10 +146,10 @@ def _falsifying(url: str, lie: Callable[[Results], Any]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with httpx.Client(base_url=url, timeout=60) as server, ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        proxy.daemon_threads = True
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}"
+            yield f"http://127.0.0.1:{proxy.server_port}"
         finally:
-            server.shutdown()
+            proxy.shutdown()

@@ -224,7 +224,9 @@ def soak(
         "p95_ms": percentile_ms(latencies_s, 95),
         "p95_ms_by_time": bins,
         "killed_after_s": run.killed_s,
-        "memory_mb": [[round(at_s), {name: round(size, 1) for name, size in sizes.items()}] for at_s, sizes in samples],
+        "memory_mb": [
+            [round(at_s), {name: round(size, 1) for name, size in sizes.items()}] for at_s, sizes in samples[::10]
+        ],
         "settings": {name: str(value) for name, value in settings.items()},
     }
     outcomes = ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: -item[1]))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,3 +23,16 @@ os.environ["OMP_WAIT_POLICY"] = "passive"  # threads that wait leave the cores t
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_PRIVATE / "metrics")
 for folder in ("BENTOML_HOME", "PROMETHEUS_MULTIPROC_DIR"):
     Path(os.environ[folder]).mkdir(parents=True, exist_ok=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One worker runs a folder of tests that share servers and engines, so that these are started once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class LoadFolderScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder, _, rest = nodeid.partition("::")[0].removeprefix("tests/").partition("/")
+            return f"unit/{rest}" if folder == "unit" else folder
+
+    return LoadFolderScheduling(config, log)

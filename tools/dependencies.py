@@ -6,6 +6,7 @@ Names and versions are those of the lock; licences those that the installed pack
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
 PAGE = ROOT / "docs" / "licenses.md"
 MODEL = ROOT / "models" / "demo"
-CYTOSCAPE = ROOT / "gliner_bento" / "gateway" / "pages" / "playground" / "vendor" / "cytoscape.esm.min.mjs"
+CYTOSCAPE = ROOT / "gliner_bento" / "gateway" / "pages" / "playground" / "vendor" / "cytoscape.esm.min.mjs.gz"
 
 _ONLY_OLD_PYTHON = "python_full_version < '3.11'"
 _ELSEWHERE = {
@@ -61,7 +62,7 @@ writes the same, with versions, as a bill of materials in CycloneDX's format; `m
 
 The playground includes [Cytoscape.js](https://js.cytoscape.org) (MIT), unchanged, with its licence.
 
-| Package | Licence |
+| Licence | Packages |
 |---|---|
 """
 
@@ -106,9 +107,11 @@ def licence_of(name: str) -> str:
 
 
 def licenses_page(listed: Sequence[Pin]) -> str:
-    """docs/licenses.md: one row per package, whatever its version."""
-    names = sorted({pin.name for pin in listed})
-    return _PAGE + "".join(f"| [{name}](https://pypi.org/project/{name}/) | {licence_of(name)} |\n" for name in names)
+    """docs/licenses.md: the packages of each licence, whatever their versions."""
+    packages: dict[str, list[str]] = {}
+    for name in sorted({pin.name for pin in listed}):
+        packages.setdefault(licence_of(name), []).append(name)
+    return _PAGE + "".join(f"| {licence} | {', '.join(names)} |\n" for licence, names in sorted(packages.items()))
 
 
 def bill_of_materials(listed: Sequence[Pin]) -> dict[str, Any]:
@@ -156,7 +159,7 @@ def _model() -> dict[str, Any]:
 
 def _cytoscape() -> dict[str, Any]:
     """The library that is in the repository, for the playground."""
-    content = CYTOSCAPE.read_text(encoding="utf-8")
+    content = gzip.decompress(CYTOSCAPE.read_bytes()).decode()
     version = re.search(r'\.version="([0-9.]+)"', content)
     assert version
     purl = f"pkg:npm/cytoscape@{version[1]}"
@@ -172,16 +175,21 @@ def _cytoscape() -> dict[str, Any]:
 
 
 def _stale(page: str, listed: Sequence[Pin]) -> Iterator[str]:
-    """Packages whose row is missing, or is not what `page` says.
+    """Packages that are missing, or have another licence than `page` says.
 
     A package with another version on old Python may state its licence differently there.
     """
-    written = PAGE.read_text(encoding="utf-8")
+    written = _licences(PAGE.read_text(encoding="utf-8"))
     varying = {pin.name for pin in listed if _ONLY_OLD_PYTHON in pin.marker}
-    for row in set(page.splitlines()) ^ set(written.splitlines()):
-        name = row.partition("[")[2].partition("]")[0]
-        if name not in varying or sys.version_info >= (3, 11) or f"[{name}]" not in written:
-            yield name or row
+    for name, _ in _licences(page) ^ written:
+        if name not in varying or sys.version_info >= (3, 11) or name not in dict(written):
+            yield name
+
+
+def _licences(page: str) -> set[tuple[str, str]]:
+    """Name and licence of each package of a page."""
+    rows = re.findall(r"^\| (?!Licence)([\w(][^|]*) \| ([^|]*) \|$", page, re.MULTILINE)
+    return {(name, licence) for licence, names in rows for name in names.split(", ")}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -34,8 +34,17 @@ def main(what: str, **arguments: Any) -> dict[str, Any]:
         "loads": loads,
         "repeated": repeated,
         "windows": windows,
+        "device": device,
     }
     return functions[what](**arguments)
+
+
+def device() -> dict[str, Any]:
+    """What the first CUDA device is. Raises RuntimeError without one."""
+    if not torch.cuda.is_available():
+        raise RuntimeError("no CUDA device")
+    first = torch.cuda.get_device_properties(0)
+    return {"name": first.name, "memory_bytes": first.total_memory, "multiprocessors": first.multi_processor_count}
 
 
 def throughput(bodies: list[Body], seconds: float, concurrency: int | None = None) -> dict[str, Any]:

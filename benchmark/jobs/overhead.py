@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -17,11 +18,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import uvicorn
 from tokenizers import Tokenizer
 
 from benchmark.fake_engine import FakeEngine
 from benchmark.generated import WORD
-from benchmark.instances import Runner
 from benchmark.jobs import run_job
 from benchmark.rows import Row
 from gliner_bento.engine.base import run_all
@@ -31,6 +32,9 @@ from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.loadtest.workload import Body
 from gliner_bento.replicas.base import Call, Replica
+from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
+from gliner_bento.replicas.http.client import HttpReplica
+from gliner_bento.replicas.http.server import ReplicaApp
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.uploads import Uploads
@@ -186,16 +190,24 @@ def hop(bench: Bench, name: str) -> Iterator[Row]:
         until = time.monotonic() + 60
         await asyncio.gather(*(replica.extract([item], Call(str(n), until)) for n, item in enumerate(items)))
 
-    with _local(bench) as local, tempfile.TemporaryDirectory() as folder, closing(asyncio.new_event_loop()) as loop:
-        remote = Runner(Path(folder, "replica"))
+    with (
+        closing(asyncio.new_event_loop()) as loop,
+        _local(bench) as local,
+        _remote(bench) as one,
+        _remote(bench) as other,
+    ):
+        fleet = Fleet({"one": one, "other": other}, bench.settings.view(FleetOptions))
+        loop.run_until_complete(fleet.status())
 
         def spent_us(replica: Replica) -> float:
             return bench.best_us(lambda: loop.run_until_complete(calls(replica)), time.process_time) / len(items)
 
-        hop_us = spent_us(remote.client) - spent_us(local)
-        loop.run_until_complete(remote.client.close())
-        remote.stop()
-    yield Row("overhead", name, _UNIT, hop_us, note=f"{len(items)} calls in progress")
+        in_process_us = spent_us(local)
+        ways: dict[str, Replica] = {name: one, f"{name}, through a fleet of two": fleet}
+        for title, replica in ways.items():
+            note = f"{len(items)} calls in progress"
+            yield Row("overhead", title, _UNIT, spent_us(replica) - in_process_us, note=note)
+        loop.run_until_complete(fleet.close())
 
 
 MEASURES: dict[str, Callable[[Bench, str], Iterator[Row]]] = {
@@ -217,6 +229,24 @@ def _local(bench: Bench) -> Iterator[LocalReplica]:
             yield replica
         finally:
             replica.close()
+
+
+@contextmanager
+def _remote(bench: Bench) -> Iterator[HttpReplica]:
+    """The same behind the transport, on a Unix socket, in a thread."""
+    with _local(bench) as replica, tempfile.TemporaryDirectory() as folder:
+        app, socket = ReplicaApp(), Path(folder, "replica")
+        app.bind(replica)
+        server = uvicorn.Server(uvicorn.Config(app, uds=str(socket), lifespan="off", log_level="critical"))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield HttpReplica(socket.as_uri())
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def _named(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -69,16 +69,13 @@ class Scene:
 
 @dataclass(slots=True)
 class Result:
-    """started_s, latencies_s: of the requests with a result, in the order of their ends. outcomes: how many of each
-    kind. failures: when each failed request was due, and its kind. received: request ids in the order in which replicas
-    received them. loads: adapters loaded from disk.
+    """latencies_s: of requests with a result, in the order of their ends. outcomes: how many of each kind. received:
+    request ids in the order in which replicas received them. loads: adapters loaded from disk.
     """
 
     seconds: float = 0.0
-    started_s: list[float] = field(default_factory=list)
     latencies_s: list[float] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
-    failures: list[tuple[float, str]] = field(default_factory=list)
     received: list[str] = field(default_factory=list)
     repeated: int = 0
     loads: int = 0
@@ -100,24 +97,6 @@ def summary(scene: Scene, result: Result) -> dict[str, Any]:
         "repeated": result.repeated,
         "adapter_loads": result.loads,
     }
-
-
-def timeline(result: Result, seconds: float) -> list[dict[str, Any]]:
-    """Of each span of so many seconds, by when requests started: p50 and p99 of the answered, how many failed."""
-    spans: dict[int, list[float]] = defaultdict(list)
-    for started_s, latency_s in zip(result.started_s, result.latencies_s, strict=True):
-        spans[int(started_s / seconds)].append(latency_s)
-    failed = Counter(int(at_s / seconds) for at_s, _ in result.failures)
-    return [
-        {
-            "s": span * seconds,
-            "answered": len(spans[span]),
-            "failed": failed[span],
-            "p50_ms": percentile_ms(sorted(spans[span]), 50),
-            "p99_ms": percentile_ms(sorted(spans[span]), 99),
-        }
-        for span in sorted(spans.keys() | failed.keys())
-    ]
 
 
 class _World:
@@ -196,10 +175,7 @@ class _World:
         kind = "answered" if isinstance(outcome, Extraction) else type(outcome).__name__
         self.result.outcomes[kind] += 1
         if kind == "answered":
-            self.result.started_s.append(began_s - self.begin_s)
             self.result.latencies_s.append(self._now() - began_s)
-        else:
-            self.result.failures.append((began_s - self.begin_s, kind))
 
     def _work(self) -> Iterator[tuple[float, Text, str | None, int]]:
         """When each request is due, its text, adapter and number."""

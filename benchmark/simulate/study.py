@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmark.bench import log_progress
 from benchmark.simulate import curves
-from benchmark.simulate.scene import Death, Scene, run, summary, timeline
+from benchmark.simulate.scene import Death, Scene, run, summary
 
 Data = dict[str, Any]
 
@@ -108,11 +108,7 @@ def _deaths(share: float) -> list[Data]:
     death = Death(3, at_s=0.25 * span_s, down_s=0.4 * span_s)
     for policy in ("ours", "round robin"):
         scene = Scene(replicas=10, policy=policy, load=0.7, requests=requests, deaths=[death], warm_up=0.0)
-        result = run(scene)
-        rows.append(
-            {"policy": policy, "at_s": death.at_s, "down_s": death.down_s, **summary(scene, result),
-             "timeline": timeline(result, span_s / 50)}
-        )  # fmt: skip
+        rows.append({"policy": policy, "at_s": death.at_s, "down_s": death.down_s, **summary(scene, run(scene))})
     return rows
 
 
@@ -123,8 +119,7 @@ def _growth(share: float) -> list[Data]:
         scene = Scene(
             replicas=2, load=0.7, after=(10.0, 1.4), late=2, late_s=10.0 + late_s, requests=int(14_000 * share)
         )
-        result = run(replace(scene, warm_up=0.0))
-        rows.append({"delay_s": late_s, **summary(scene, result), "timeline": timeline(result, 2.0)})
+        rows.append({"delay_s": late_s, **summary(scene, run(replace(scene, warm_up=0.0)))})
     return rows
 
 

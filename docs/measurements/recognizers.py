@@ -70,13 +70,14 @@ def measured(
     }
 
 
-def rows(name: str, figures: dict[str, Any]) -> str:
-    """Of the table of docs/recognizers.md."""
+def rows(figures: dict[str, Any]) -> str:
+    """Of the table of docs/recognizers.md: the kinds of a set with four examples or more."""
     lines = []
     for kind, alone in figures["recognizers"].items():
-        model, both = (figures[who].get(kind) for who in ("model", "both"))
-        shown = [f"{one['recall']:.2f} | {one['precision']:.2f}" if one else " | " for one in (alone, model, both)]
-        lines.append(f"| {name} | `{kind}` | {alone['number']} | {' | '.join(shown)} |")
+        if alone["number"] >= 4:
+            three = (alone, *(figures[who][kind] for who in ("model", "both")))
+            shown = (f"{one['recall']:.2f}, {one['precision']:.2f}" for one in three)
+            lines.append(f"| `{kind}` | {alone['number']} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 

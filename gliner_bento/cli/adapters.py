@@ -52,7 +52,10 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     """Call the server and print its answer."""
     from gliner_bento.client import Client  # noqa: PLC0415
 
-    with failing_in_one_line("adapters", options.url), Client(options.url, api_key=options.api_key) as client:
+    with (
+        failing_in_one_line("adapters", options.url),
+        Client(options.url, api_key=options.api_key, model=options.model_name) as client,
+    ):
         adapters = _call(client, options)
     if options.json:
         plain = [asdict(one) for one in adapters]

@@ -144,14 +144,14 @@ async def clients(
     """An `AsyncClient` for each URL, or one for the model in this process. adjust: changes that model's settings."""
     if options.url and flags:
         raise SettingsError(f"{flag_name(next(iter(flags)))}: is for a model in this process; leave out --url")
+    if options.model_name and not options.url:
+        raise SettingsError("--model-name: is for the models of a server; name it with --url")
+    server = {"api_key": options.api_key, "model": options.model_name, "timeout_s": _TIMEOUT_S}
     async with AsyncExitStack() as stack:
         if options.url:
             from gliner_bento.client import AsyncClient  # noqa: PLC0415
 
-            yield [
-                await stack.enter_async_context(AsyncClient(url, api_key=options.api_key, timeout_s=_TIMEOUT_S))
-                for url in options.url
-            ]
+            yield [await stack.enter_async_context(AsyncClient(url, **server)) for url in options.url]
         else:
             try:
                 from gliner_bento.process.in_process import in_process  # noqa: PLC0415  # imports torch

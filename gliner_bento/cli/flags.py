@@ -45,7 +45,7 @@ _COMMANDS: Sequence[tuple[str, Any, Sequence[str], str]] = (
     ("redact", redact, (*backend.SETTINGS, *redact.PATTERN_SETTINGS), "replace entities in files, and restore them"),
     ("graph", graph, backend.SETTINGS, "merge entities and relations of many documents"),
     ("bench", bench, (), "measure a running server"),
-    ("models", models, (), "list checkpoints, show what one needs, fetch one"),
+    ("models", models, (), "list checkpoints, show or fetch one; change the models of a server"),
     ("keys", keys, (), "make API keys"),
     ("adapters", adapters, (), "manage the LoRA adapters of a server"),
     ("doctor", doctor, backend.SETTINGS, "show what this machine can do, and test the model"),

@@ -70,8 +70,8 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         graph = builder.graph()
         options.output.parent.mkdir(parents=True, exist_ok=True)
         FORMATS[kind](graph, options.output)
-    for place, reason in failed.items():
-        write_line(f"graph: {place}: {reason}")
+    for location, reason in failed.items():
+        write_line(f"graph: {location}: {reason}")
     counts = {"documents": builder.documents, "entities": len(graph), "relations": graph.number_of_edges()}
     if options.json:
         sys.stdout.write(json.dumps({**counts, "failed": failed}, ensure_ascii=False) + "\n")
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 
 def _documents(options: argparse.Namespace, kind: str, failed: dict[str, str]) -> Iterator[tuple[str, Document]]:
-    """Reads the documents of all files that can be read; the others, and lines that are skipped, have failed."""
+    """The documents of all readable files. failed: gets the others, and skipped lines, with the reason."""
     column = options.text_column
     reading = Reading(
         encoding=options.encoding,
@@ -92,12 +92,12 @@ def _documents(options: argparse.Namespace, kind: str, failed: dict[str, str]) -
     )
     files = list(sources(options.inputs, [options.output]))
     refuse_inputs(written_files(kind, options.output), (source.path for source in files))
-    found = scan(files, reading)
-    if not found.records and not failed:
-        raise ValueError(next(iter(found.skipped.values()), f"{', '.join(options.inputs)}: no documents"))
-    for path, fault in found.skipped.items():
+    scanned = scan(files, reading)
+    if not scanned.records and not failed:
+        raise ValueError(next(iter(scanned.skipped.values()), f"{', '.join(options.inputs)}: no documents"))
+    for path, fault in scanned.skipped.items():
         failed[path] = fault.removeprefix(f"{path}: ")
-    return read_documents((one for one in files if str(one.path) not in found.skipped), column, reading)
+    return read_documents((one for one in files if str(one.path) not in scanned.skipped), column, reading)
 
 
 async def _add(
@@ -107,21 +107,21 @@ async def _add(
     builder: GraphBuilder,
     failed: dict[str, str],
 ) -> None:
-    """Add all documents. There is a model, or a server, from the first text on, which has no result yet."""
+    """Add all documents. The model is loaded, or the server called, when the first text without a result is read."""
     waiting: deque[str] = deque()
 
     def add_results() -> Iterator[str]:
-        for place, document in documents:
+        for location, document in documents:
             if isinstance(document, str):
-                waiting.append(place)
+                waiting.append(location)
                 yield document
             elif document.get("error"):
-                failed[place] = str(document["error"])
+                failed[location] = str(document["error"])
             else:
                 try:
                     builder.add(document["entities"] or (), document.get("relations") or ())
                 except ValueError as error:
-                    raise ValueError(f"{place}: {error}") from None
+                    raise ValueError(f"{location}: {error}") from None
 
     texts = add_results()
     if (first := next(texts, None)) is None:
@@ -131,8 +131,8 @@ async def _add(
         raise SettingsError("graph: --labels is required for texts: names, separated by commas")
     async with backend.client(options, flags) as client:
         async for one in client.extract_many(chain([first], texts), labels, **backend.request_options(options)):
-            place = waiting.popleft()
+            location = waiting.popleft()
             if one.result is None:
-                failed[place] = one.error.message
+                failed[location] = one.error.message
             else:
                 builder.add(**result_columns(one.result))

@@ -1,4 +1,4 @@
-"""`gliner-bento models list|show|fetch`: list the checkpoints on this machine; show what one needs; copy one."""
+"""`gliner-bento models`: the checkpoints on this machine, what one needs, a copy of one; the models of a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json, add_settings, command
+from gliner_bento.cli.adapters import DEFAULT_URL
+from gliner_bento.cli.parsers import add_json, add_server, add_settings, command
+from gliner_bento.cli.texts import aligned
 from gliner_bento.process.exits import exit_on_sigterm
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT, SettingsError
@@ -20,15 +22,34 @@ from gliner_bento.settings.cores import usable_cores
 
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
 DOES_NOT_FIT = 2
+_LOADING_S = 600.0
 EXAMPLES = f"""examples:
   gliner-bento models list
   gliner-bento models list checkpoints/ --json
   gliner-bento models show models/demo
   gliner-bento models show urchade/gliner_small-v2.1 --adapter ./adapter --dtype float32
   gliner-bento models fetch urchade/gliner_small-v2.1 -o gliner-small
+  gliner-bento models list --url http://localhost:3000
+  gliner-bento models add pii gliner-pii --pinned
+  gliner-bento models unload pii
+  gliner-bento models load pii --url https://gliner.example.org
+  gliner-bento models pin pii
+  gliner-bento models unpin pii
+  gliner-bento models delete pii
 
 exit codes: 0 done; 1 an argument, a setting or the model is wrong, and one line says which; {DOES_NOT_FIT} --adapter
 does not fit the model"""
+
+
+_CHANGES = {
+    "add": "serve a further model",
+    "load": "load a model of a server",
+    "unload": "unload a model, which the server keeps in its list",
+    "pin": "never evict a model",
+    "unpin": "allow that a model is evicted",
+    "delete": "serve a model no longer",
+}
+"""What changes the models of a server."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +59,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     listed.add_argument(
         "folders", nargs="*", type=Path, metavar="FOLDER", help="default: the folder of the bundled model"
     )
+    add_server(listed, "list the models of a server instead", models=False)
     add_settings(listed, ["cache_dir"])
     show = command(actions, "show", "show what a checkpoint is and needs", EXAMPLES)
     show.add_argument("checkpoint", metavar="MODEL", help="hub id or local folder")
@@ -48,15 +70,54 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     fetch.add_argument("checkpoint", metavar="MODEL", help="hub id or local folder")
     fetch.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty folder")
     add_settings(fetch, FETCH_SETTINGS)
-    for one in (listed, show, fetch):
+    changes = {action: command(actions, action, text, EXAMPLES) for action, text in _CHANGES.items()}
+    for one in changes.values():
+        one.add_argument("name", metavar="NAME")
+        add_server(one, f"of the server (default: {DEFAULT_URL})", models=False, default=DEFAULT_URL)
+    source = "a folder in the server's model_root, or hub:owner/name where the server allows it"
+    changes["add"].add_argument("source", metavar="SOURCE", help=source)
+    changes["add"].add_argument("--pinned", action="store_true", help="never evict it")
+    for one in (listed, show, fetch, *changes.values()):
         add_json(one)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Raises `SettingsError` for a model that cannot be served."""
+    if getattr(options, "url", None):
+        return _on_server(options)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     with backend.failing_in_one_line(f"models {options.action}"):
         return _ACTIONS[options.action](options, flags)
+
+
+def _on_server(options: argparse.Namespace) -> int:
+    from gliner_bento.client import Client  # noqa: PLC0415
+
+    with (
+        backend.failing_in_one_line(f"models {options.action}", options.url),
+        Client(options.url, api_key=options.api_key, timeout_s=_LOADING_S) as client,
+    ):
+        if options.action == "add":
+            client.add_model(options.name, options.source, pinned=options.pinned)
+        elif options.action == "delete":
+            client.delete_model(options.name)
+        elif options.action != "list":
+            client.change_model(options.name, options.action)
+        models = client.models()
+    if options.json:
+        sys.stdout.write(json.dumps({"models": [asdict(one) for one in models]}) + "\n")
+    else:
+        rows = [("name", "state", "default", "pinned", "MB", "reason")]
+        rows += [
+            (one.id, one.state, _shown(one.default), _shown(one.pinned), _megabytes(one.bytes), one.reason or "")
+            for one in models
+        ]
+        sys.stdout.write(aligned(rows))
+    return 0
+
+
+def _megabytes(size_bytes: int | None) -> str:
+    return "-" if size_bytes is None else f"{size_bytes / 1e6:.1f}"
 
 
 def _list(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:

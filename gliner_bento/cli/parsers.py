@@ -137,12 +137,14 @@ def _encoding(name: str) -> str:
     return name
 
 
-def add_server(parser: argparse.ArgumentParser, text: str, **options: Any) -> None:
-    """Add `--url` and `--api-key` of a server."""
+def add_server(parser: argparse.ArgumentParser, text: str, *, models: bool = True, **options: Any) -> None:
+    """Add `--url` and `--api-key` of a server. models: and `--model-name`, of one of its models."""
     parser.add_argument("--url", type=server_url, metavar="URL", help=text, **options)
     parser.add_argument(
         "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
     )
+    if models:
+        parser.add_argument("--model-name", metavar="NAME", help="which of the server's models (default: its first)")
 
 
 def server_url(given: str) -> str:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
 from gliner_bento.errors import ErrorBody, ErrorDetail, InternalError, NotReady, from_detail
+from gliner_bento.model_types import ListedModel, ListedModels, ModelAction
 from gliner_bento.status_types import AbortResponse, ModelCard, ServerStatus
 from gliner_bento.tasks.base import AnyTask
 from gliner_bento.tasks.extraction import ExtractBatchResponse
@@ -96,6 +97,27 @@ def abort(request_id: str) -> Call[AbortResponse]:
 def model() -> Call[ModelCard]:
     """`GET /v1/model`."""
     return Call("GET", "/v1/model", _parsed(ModelCard))
+
+
+def models() -> Call[ListedModels]:
+    """`GET /v1/models`."""
+    return Call("GET", "/v1/models", _parsed(ListedModels))
+
+
+def add_model(name: str, source: str, settings: dict[str, Any], *, pinned: bool) -> Call[ListedModel]:
+    """`POST /v1/models`."""
+    body = {"name": name, "source": source, "settings": settings, "pinned": pinned}
+    return Call("POST", "/v1/models", _parsed(ListedModel), body)
+
+
+def change_model(name: str, action: ModelAction) -> Call[ListedModel]:
+    """`POST /v1/models/{name}/{action}`."""
+    return Call("POST", f"/v1/models/{quote(name, safe='')}/{action}", _parsed(ListedModel))
+
+
+def delete_model(name: str) -> Call[None]:
+    """`DELETE /v1/models/{name}`."""
+    return Call("DELETE", f"/v1/models/{quote(name, safe='')}", lambda _: None)
 
 
 def status() -> Call[ServerStatus]:

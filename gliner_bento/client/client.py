@@ -17,6 +17,7 @@ from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_RETRY_S, DEFAULT_WINDOW, Sender, Text, in_order, in_order_from_a_thread
 from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
 from gliner_bento.client.upload import opened, pieces
+from gliner_bento.model_types import ListedModel, ModelAction
 from gliner_bento.status_types import ServerStatus
 from gliner_bento.types import (
     AbortResponse,
@@ -39,6 +40,7 @@ class Client:
 
     `options` are the other fields of the request (`relations`, `threshold`, `request_id`, ...; see `ExtractRequest`).
     `api_key` is by default the environment's `GLINER_CLIENT_API_KEY`.
+    `model` names one of the server's models for every call, also for its adapters; the option `model` of a call wins.
     Every method raises the `GLiNERBentoError` of an error answer, or httpx's own error if no answer arrived.
 
         with Client() as client:
@@ -46,9 +48,13 @@ class Client:
                 print(entity.text, entity.label)
     """
 
-    def __init__(self, url: str = DEFAULT_URL, *, api_key: str | None = None, timeout_s: float = 60.0) -> None:
-        self._url, self._api_key, self._timeout_s = url, api_key, timeout_s
-        self._http = httpx.Client(base_url=url, timeout=timeout_s, headers=_authorization(api_key))
+    def __init__(
+        self, url: str = DEFAULT_URL, *, api_key: str | None = None, timeout_s: float = 60.0, model: str | None = None
+    ) -> None:
+        self._url, self._api_key, self._timeout_s, self._model = url, api_key, timeout_s, model
+        self._http = httpx.Client(
+            base_url=url, timeout=timeout_s, headers=_authorization(api_key), params=_query(model)
+        )
 
     def extract(self, text: str, labels: Labels | None = None, **options: Any) -> ExtractAnswer:
         """Entities and relations of one text, and its `classifications`."""
@@ -103,7 +109,7 @@ class Client:
         retry_s: how long a request is repeated while it is refused or the server is unreachable; then the error is
         raised."""
         _check_window(window)
-        own = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s)
+        own = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s, model=self._model)
         sender = Sender([own.send], labels, options, window=window, retry_s=retry_s)
         return in_order_from_a_thread(texts, sender, window, own.aclose)
 
@@ -114,6 +120,22 @@ class Client:
     def model(self) -> ModelCard:
         """What is served, and with which limits."""
         return self._send(calls.model())
+
+    def models(self) -> list[ListedModel]:
+        """The models of the server, and the state of each; one is the default."""
+        return self._send(calls.models()).data
+
+    def add_model(self, name: str, source: str, *, pinned: bool = False, **settings: Any) -> ListedModel:
+        """Serve a further model: a folder in the `model_root` of the server, or `hub:owner/name`. settings: its own."""
+        return self._send(calls.add_model(name, source, settings, pinned=pinned))
+
+    def change_model(self, name: str, action: ModelAction) -> ListedModel:
+        """Load, unload, pin or unpin a model."""
+        return self._send(calls.change_model(name, action))
+
+    def delete_model(self, name: str) -> None:
+        """Serve a model no longer, after the requests that use it have ended."""
+        self._send(calls.delete_model(name))
 
     def status(self) -> ServerStatus:
         """What the server does now."""
@@ -178,10 +200,16 @@ class AsyncClient:
         *,
         api_key: str | None = None,
         timeout_s: float = 60.0,
+        model: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        headers = _authorization(api_key)
-        self._http = httpx.AsyncClient(base_url=url, timeout=timeout_s, headers=headers, transport=transport)
+        self._http = httpx.AsyncClient(
+            base_url=url,
+            timeout=timeout_s,
+            headers=_authorization(api_key),
+            params=_query(model),
+            transport=transport,
+        )
 
     async def extract(self, text: str, labels: Labels | None = None, **options: Any) -> ExtractAnswer:
         """As `Client.extract`."""
@@ -245,6 +273,22 @@ class AsyncClient:
         """As `Client.model`."""
         return await self._send(calls.model())
 
+    async def models(self) -> list[ListedModel]:
+        """As `Client.models`."""
+        return (await self._send(calls.models())).data
+
+    async def add_model(self, name: str, source: str, *, pinned: bool = False, **settings: Any) -> ListedModel:
+        """As `Client.add_model`."""
+        return await self._send(calls.add_model(name, source, settings, pinned=pinned))
+
+    async def change_model(self, name: str, action: ModelAction) -> ListedModel:
+        """As `Client.change_model`."""
+        return await self._send(calls.change_model(name, action))
+
+    async def delete_model(self, name: str) -> None:
+        """As `Client.delete_model`."""
+        await self._send(calls.delete_model(name))
+
     async def status(self) -> ServerStatus:
         """As `Client.status`."""
         return await self._send(calls.status())
@@ -306,3 +350,8 @@ def _check_window(window: int) -> None:
 def _authorization(api_key: str | None) -> dict[str, str]:
     key = api_key or os.environ.get(KEY_VARIABLE)
     return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _query(model: str | None) -> dict[str, str]:
+    """The query of every request, which names the model in all routes."""
+    return {"model": model} if model else {}

@@ -1,4 +1,4 @@
-"""When two mentions have the same name."""
+"""Compares names of mentions."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import unicodedata
 
 
 def normalized(text: str) -> str:
-    """The form in which names are compared: Unicode NFKC, without case, with single spaces."""
+    """The normal form of a name: Unicode NFKC, case folded, with single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())

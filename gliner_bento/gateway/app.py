@@ -24,6 +24,7 @@ from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.gateway import Gateway, MetricsReader
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
+from gliner_bento.gateway.model_prefix import ModelPrefix
 from gliner_bento.gateway.models import Replicas
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
@@ -32,9 +33,10 @@ from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
 from gliner_bento.gateway.trailing_slash import TrailingSlash
-from gliner_bento.gateway.v1 import adapters, server
+from gliner_bento.gateway.v1 import adapters, models, server
 from gliner_bento.gateway.v1.tasks import ABORT, task_endpoints
 from gliner_bento.http.disconnect import CancelOnDisconnect
+from gliner_bento.replicas.base import Models
 from gliner_bento.tasks.table import TASKS
 
 _CORS = {
@@ -57,7 +59,7 @@ class GatewayApp:
         self.options = options
         self._gateway: Gateway | None = None
         tasks = [endpoint for task in TASKS.values() for endpoint in task_endpoints(task)]
-        v1 = [*tasks, ABORT, *adapters.ENDPOINTS, *server.ENDPOINTS]
+        v1 = [*tasks, ABORT, *adapters.ENDPOINTS, *models.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options), *(_mcp_endpoints() if options.enable_mcp else [])]
         self._table = EndpointTable(self.endpoints)
         self.document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
@@ -103,7 +105,8 @@ class GatewayApp:
         }
         cors = [(CORSMiddleware, {**_CORS, "allow_origins": options.cors_origins})] if options.cors_origins else []
         record = (RecordRequests, {"recorder": self._recorder})
-        return [record, *cors, (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
+        prefix = (ModelPrefix, {"table": self._table})
+        return [prefix, record, *cors, (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
 
     @property
     def gateway(self) -> Gateway:
@@ -112,11 +115,15 @@ class GatewayApp:
         return self._gateway
 
     def bind(
-        self, replicas: Replicas, tracer: RequestTracer | None = None, read_metrics: MetricsReader | None = None
+        self,
+        replicas: Replicas,
+        tracer: RequestTracer | None = None,
+        read_metrics: MetricsReader | None = None,
+        models: Models | None = None,
     ) -> None:
-        """Serve a replica, or several by the names of their models, from now on. read_metrics: see `Gateway`."""
+        """Serve a replica, or several by the names of their models. read_metrics, models: see `Gateway`."""
         self._recorder.tracer = tracer
-        self._gateway = Gateway(replicas, self.options, self._recorder.errors, read_metrics)
+        self._gateway = Gateway(replicas, self.options, self._recorder.errors, read_metrics, models)
         self.admission.policies = self._gateway.models.policies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,8 +145,11 @@ class GatewayApp:
 
     async def _handle(self, methods: dict[str, Endpoint], request: Request) -> Response:
         endpoint = methods[request.method if request.method in methods else "GET"]  # HEAD is handled as GET
-        answer = endpoint.answer(self.gateway, request)
-        return await respond(answer, endpoint.statuses, endpoint.request, endpoint.error)
+        return await respond(self._answer(endpoint, request), endpoint.statuses, endpoint.request, endpoint.error)
+
+    async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
+        gateway = await self.gateway.of(request.query_params.get("model"))
+        return await endpoint.answer(gateway, request)
 
     async def _docs(self, _: Gateway, __: Request) -> Response:
         return Response(self.document, media_type=JSON)

@@ -108,6 +108,10 @@ class EndpointTable:
         """The endpoint of a method at a path."""
         return self._at(path).get(method)
 
+    def has(self, path: str) -> bool:
+        """Whether a path has an endpoint, for any method."""
+        return bool(self._at(path))
+
     def nearest(self, method: str, path: str) -> Endpoint | None:
         """As `find`; if the path has none for this method, that of another one, whose errors have the same format."""
         methods = self._at(path)

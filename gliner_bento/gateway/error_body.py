@@ -45,6 +45,7 @@ STATUSES: Mapping[str, int] = {
     "invalid_field": 422,
     "limit_exceeded": 422,
     "adapter_invalid": 422,
+    "model_failed": 422,
     "queue_full": 429,
     "rate_limited": 429,
     "headers_too_large": 431,

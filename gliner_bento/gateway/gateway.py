@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from copy import copy
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,9 +19,9 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.blocked_ids import BlockedIds
 from gliner_bento.gateway.status import RecentErrors, server_status
-from gliner_bento.replicas.base import Call, Outcome
+from gliner_bento.replicas.base import Call, Models, Outcome
 from gliner_bento.status_types import AbortResponse, ServerStatus
-from gliner_bento.tasks.base import Answer, AnyTask, BatchAnswer, Item, Merges, Request, Result, answer_of
+from gliner_bento.tasks.base import Answer, AnyTask, BatchAnswer, Item, Limits, Merges, Request, Result, answer_of
 
 MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 
@@ -28,7 +29,8 @@ MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 class Gateway:
     """The public API over the served models, within the operator's limits.
 
-    read_metrics: reads the metrics of processes on other machines, by replica.
+    read_metrics: reads the metrics of processes on other machines, by replica. models: changes what is served; None:
+    that cannot change.
     """
 
     def __init__(
@@ -37,10 +39,11 @@ class Gateway:
         options: GatewayOptions,
         errors: RecentErrors | None = None,
         read_metrics: MetricsReader | None = None,
+        models: Models | None = None,
     ) -> None:
         self.read_metrics = read_metrics
         self.options = options
-        self.models = ModelTable(replicas, options)
+        self.models = ModelTable(replicas, options, models)
         self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
@@ -73,7 +76,7 @@ class Gateway:
     async def run_batch(self, request: Request[Any, Any, BatchAnswer]) -> BatchAnswer:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
         call, served = self._call(request), await self._served(request)
-        self.check_size(len(request.inputs), request.param)
+        self.check_size(len(request.inputs), request.param, served.limits)
         admitted = self._items(request, served)
         items = request.task.share([item for item in admitted if isinstance(item, Item)])
         run = await _merged(request.task, items, await served.outcomes(items, call)) if items else []
@@ -86,20 +89,22 @@ class Gateway:
         answer: Any = request.task.batch_answer
         return cast(BatchAnswer, answer(results, model.model, request_id.current()))
 
-    def check_size(self, texts: int, param: str) -> None:
-        """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field with the texts."""
-        if texts > self.options.max_batch_items:
-            raise TooLarge(f"{param}: {texts} of at most {self.options.max_batch_items}", param=param)
+    def check_size(self, texts: int, param: str, limits: Limits | None = None) -> None:
+        """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field with the texts. limits:
+        of the model; None: the server's."""
+        limit = (limits or self.options).max_batch_items
+        if texts > limit:
+            raise TooLarge(f"{param}: {texts} of at most {limit}", param=param)
 
-    def check_text(self, text: str) -> None:
+    def check_text(self, text: str, limits: Limits | None = None) -> None:
         """Raise `TooLarge` for a text of more than `max_text_chars` characters."""
-        limit = self.options.max_text_chars
+        limit = (limits or self.options).max_text_chars
         if len(text) > limit:
             raise TooLarge(f"text: {len(text)} characters of at most {limit}", param="text")
 
     async def ready(self) -> bool:
-        """Whether every model admits items."""
-        return all([await served.ready() for served in self.models])
+        """Whether every model that should serve admits items."""
+        return await self.models.ready()
 
     async def abort(self, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
         """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: refuse requests with
@@ -112,9 +117,18 @@ class Gateway:
             raise failed[0]
         return AbortResponse(aborted_id, True in aborted)
 
-    def choice(self, name: str | None) -> str | None:
-        """The model that a name means in formats whose clients always send one: with a single model, any name."""
-        return name if len(self.models) > 1 else None
+    async def of(self, model: str | None) -> Gateway:
+        """This gateway with another default model: the one that a request names in its URL, or in its format's place;
+        None changes nothing. Raises `ModelNotFound`."""
+        if model is None:
+            return self
+        gateway = copy(self)
+        gateway.models = await self.models.starting_with(model)
+        return gateway
+
+    async def of_any(self, model: str | None) -> Gateway:
+        """As `of`, for formats whose clients always send a name: a server with one model accepts any."""
+        return await self.of(model) if len(self.models) > 1 else self
 
     async def status(self, served: ServedModel) -> ServerStatus:
         """What the server does now, with one of its models."""
@@ -122,9 +136,10 @@ class Gateway:
         return server_status(state, uptime_s=uptime_s, errors=self._errors)
 
     async def _served(self, request: Request[Any, Any, Any]) -> ServedModel:
-        """The request's model. Raises `ModelNotFound`."""
+        """The request's model. Raises `ModelNotFound`, and `NotReady` for one that is not loaded."""
         served = await self.models.find(request.model)
         request_record.current().model = served.given
+        served.check_serving()
         return served
 
     async def _answer(self, kind: type[Answer], served: ServedModel, item: Item, result: Result) -> Answer:
@@ -168,7 +183,7 @@ class Gateway:
         decided: Any = None
         for text, options in request.inputs:
             try:
-                self.check_text(text)
+                self.check_text(text, served.limits)
                 if options is not decided:
                     request.task.check(options)
                     make, decided = request.task.decide(options, served.limits), options

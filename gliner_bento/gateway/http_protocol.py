@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import httptools
-from starlette.responses import Response
+from starlette.types import ASGIApp, Scope
 from uvicorn.config import HTTP_PROTOCOLS, Config
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -30,7 +30,7 @@ from gliner_bento.fairness.constants import MAX_HEADER_BYTES, PACE_BYTES
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.refuse_early import EarlyRefusal
+from gliner_bento.gateway.refuse_early import Arrival, EarlyRefusal, Refusal
 
 _HEADER_OVERHEAD = 32
 """Added to the size of each header for the memory that it takes, as in HTTP/2."""
@@ -42,16 +42,19 @@ _PARSED_BYTES = 2**10
 """Bytes that are parsed at a time. Parsing pauses at the end of the first request in them until that is answered."""
 
 _OTHER_FILES = 256
+_CLOSE = (b"connection", b"close")
 _NOTHING = memoryview(b"")
 
 
 @dataclass
 class Limits:
-    """Limits of one server. incomplete: connections that await a request or the rest of one; the longest without
+    """Limits of one server. direct: the app that gets the requests which `early` has checked; None: uvicorn's, as all
+    others. incomplete: connections that await a request or the rest of one; the longest without
     progress is first, and closed first when there are too many connections."""
 
     options: GatewayOptions
     early: EarlyRefusal | None = None
+    direct: ASGIApp | None = None
     incomplete: dict[HttpProtocol, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,9 +70,11 @@ STATE = "gliner_bento.limits"
 """Key of the limits in the state of an app's lifespan, because `uvicorn --http` takes a class without arguments."""
 
 
-def limit_connections(options: GatewayOptions, early: EarlyRefusal | None = None) -> Limits:
+def limit_connections(
+    options: GatewayOptions, early: EarlyRefusal | None = None, direct: ASGIApp | None = None
+) -> Limits:
     """Make a protocol with these limits uvicorn's default: BentoML starts uvicorn, and has no option for it."""
-    limits = Limits(options, early)
+    limits = Limits(options, early, direct)
     HTTP_PROTOCOLS["auto"] = limits.protocol  # type: ignore[assignment]  # uvicorn also takes a factory here
     return limits
 
@@ -92,6 +97,7 @@ class HttpProtocol(HttpToolsProtocol):
     """One connection. limits: by default, those in the state of the app's lifespan, under STATE."""
 
     _limits: Limits | None = None  # of this connection; None: no limits apply
+    _early: EarlyRefusal | None = None
     _awaits = Part.START
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
@@ -99,6 +105,9 @@ class HttpProtocol(HttpToolsProtocol):
     _framing_bytes = 0  # received of the part that is awaited, without the body
     _body_bytes = 0  # received
     _due_bytes = 0  # of the body, that must arrive before the timer ends
+    _arrival: Arrival | None = None  # of the request whose small body decides whether it is refused
+    _refusal: Refusal | None = None  # written when the body has arrived
+    _refused: RequestResponseCycle | None = None  # its response has been written
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
         self._server_limits: Limits | None = more.pop("limits", None) or app_state.get(STATE)
@@ -113,9 +122,7 @@ class HttpProtocol(HttpToolsProtocol):
         limits = self._server_limits
         if self.client is None or limits is None:
             return
-        self._limits = limits
-        if limits.early:
-            self.app = partial(limits.early.serve, self.app)
+        self._limits, self._early = limits, limits.early
         self._watch(limits)
         if len(self.connections) > limits.options.max_connections:
             self._make_room(limits)
@@ -160,13 +167,72 @@ class HttpProtocol(HttpToolsProtocol):
         """Part of a request's body has arrived."""
         self._framing_bytes -= len(body)
         self._body_bytes += len(body)
-        super().on_body(body)
+        if not self._refusal:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request has been received."""
         if self._awaits is Part.BODY:
             super().on_message_complete()
         self._await(Part.START)
+        if self._early and self._arrival:
+            self._decide(self._early, self.cycle, self._arrival)
+        elif self._refusal:
+            self._write(self.cycle, self._refusal)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self._early and (arrival := self._early.arrival(cast(Scope, cycle.scope))):
+            self._decide(self._early, cycle, arrival)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _decide(self, early: EarlyRefusal, cycle: RequestResponseCycle, arrival: Arrival) -> None:
+        """Refuse an extraction, await its small body first, or let the app answer. A refusal needs no task."""
+        body = None if cycle.more_body else bytes(cycle.body)
+        refusal = early.refusal(arrival, body)
+        self._arrival = arrival if cycle.more_body and arrival.reads_body and not refusal else None
+        if refusal:
+            self._refuse_early(cycle, refusal)
+        elif not self._arrival:
+            app = (self._limits and self._limits.direct) or self.app
+
+            async def serve(scope: Any, receive: Any, send: Any) -> None:
+                if refusal := await early.await_turn(arrival, body):
+                    self._refuse_early(cycle, refusal)
+                else:
+                    await app(scope, receive, send)
+
+            super()._start_asgi_task(cycle, serve)
+
+    def _refuse_early(self, cycle: RequestResponseCycle, refusal: Refusal) -> None:
+        """Answer a request, and drop its body. A connection that is not kept alive is closed only after the body has
+        arrived: a body on a closed connection would reset it, and the client would lose the response. A client that
+        waits for `100 Continue` may or may not send its body, so its connection is closed."""
+        cycle.response_started = cycle.disconnected = True
+        if cycle.more_body and not cycle.keep_alive and not cycle.waiting_for_100_continue:
+            self._refusal = refusal
+        else:
+            self._write(cycle, refusal)
+
+    def _write(self, cycle: RequestResponseCycle, refusal: Refusal) -> None:
+        if self.transport.is_closing():
+            return
+        kept = cycle.keep_alive and not cycle.waiting_for_100_continue
+        headers = [*self.server_state.default_headers, *refusal.headers, *([] if kept else [_CLOSE])]
+        self.transport.write(_serialized(refusal.status, headers, refusal.body))
+        if not kept:
+            self.transport.close()
+        self._refused = cycle
+        self.loop.call_soon(self._end_refused)  # not within the parser; and other connections come first
+
+    def _end_refused(self) -> None:
+        """The next request, if the client reads."""
+        cycle, self._refused = self._refused, None
+        if cycle and self.flow.write_paused:
+            self._refused = cycle
+        elif cycle:
+            cycle.response_complete = True
+            self.on_response_complete()
 
     def on_response_complete(self) -> None:
         """A response has been sent."""
@@ -193,6 +259,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._write_timer:
             self._write_timer.cancel()
             self._write_timer = None
+        self._end_refused()
 
     def _is_answering(self) -> bool:
         """Whether a request that has been received awaits its response."""
@@ -297,13 +364,12 @@ class HttpProtocol(HttpToolsProtocol):
             response = error_response(error)
             response.headers["X-Request-ID"] = request_id.current()
             response.headers["Connection"] = "close"
-            self.transport.write(_serialized(response))
+            self.transport.write(_serialized(response.status_code, response.raw_headers, bytes(response.body)))
         if cycle is not None:
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()
 
 
-def _serialized(response: Response) -> bytes:
-    headers = b"".join(b"%s: %s\r\n" % header for header in response.raw_headers)
-    return STATUS_LINE[response.status_code] + headers + b"\r\n" + bytes(response.body)
+def _serialized(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
+    return STATUS_LINE[status] + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + body

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from copy import copy
 from dataclasses import asdict, replace
 
-from gliner_bento.errors import GLiNERBentoError, ModelNotFound, QueueFull
+from gliner_bento.errors import GLiNERBentoError, ModelNotFound, NotReady, NotSupported, QueueFull
 from gliner_bento.fairness.constants import PASS_CHARS
 from gliner_bento.gateway import request_record
 from gliner_bento.gateway.adapters import AdapterApi
@@ -17,10 +19,17 @@ from gliner_bento.gateway.loop_pacer import LoopPacer
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.overload import OverloadPolicy
-from gliner_bento.replicas.base import Call, Outcome, Part, Replica
+from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
+from gliner_bento.replicas.base import Call, Models, Outcome, Part, Replica
 from gliner_bento.status_types import ModelCard, ModelInfo, ReplicaHealth, ReplicaList
 from gliner_bento.tasks.base import ExtractionWarning, Item, Limits, Result
 from gliner_bento.telemetry.metrics import ReplicaState
+
+SERVING = ("ready", "evicted")
+"""States of models that admit requests."""
+
+REFRESH_S = 1.0
+"""How old the rows may be, in seconds, when a request names none of them or one that does not serve."""
 
 Replicas = Replica | Mapping[str | None, Replica]
 """By the names that their models were given, the default's first; a model without one, or a single replica's, is named
@@ -30,13 +39,14 @@ as its checkpoint."""
 class ServedModel:
     """A row of the table: a model's replica, its load, the limits of its requests, and its adapters.
 
-    given: its name; None: that of its checkpoint. pacer: the gateway's, which all models share.
+    row: its name and state. pacer: the gateway's, which all models share.
     """
 
-    def __init__(self, given: str | None, replica: Replica, options: GatewayOptions, pacer: LoopPacer) -> None:
-        self.given = given
+    def __init__(self, row: ModelRow, replica: Replica, options: GatewayOptions, pacer: LoopPacer) -> None:
+        self.given = row.name
         self.replica = replica
-        self.limits: Limits = options
+        self.row = row
+        self.limits: Limits = replace(options, **row.limits)
         self.policy = OverloadPolicy(options)
         self.adapters = AdapterApi(replica.adapters, options)
         self._pacer = pacer
@@ -52,6 +62,18 @@ class ServedModel:
             self._info = replace(model, model=self.given or model.model)
             self._languages = LanguageCheck(self._info.languages)
         return self._info
+
+    def note(self, row: ModelRow) -> None:
+        """The row's state now. Another checkpoint may be loaded under its name, unless it serves."""
+        self.row = row
+        if row.state not in SERVING:
+            self._info = None
+
+    def check_serving(self) -> None:
+        """Raise `NotReady` for a model that no request can use."""
+        if self.row.state not in (*SERVING, "loading"):
+            why = f": {self.row.reason}" if self.row.reason else ""
+            raise NotReady(f"the model {self.given} is {self.row.state}{why}")
 
     def check(self, item: Item) -> None:
         """Raise InvalidField for what the model cannot do; as long as the model is unknown, its replica does."""
@@ -93,8 +115,8 @@ class ServedModel:
             status = await self.replica.status()
             adapters = await self.adapters.cache_status() if self.adapters.enabled else None
         except GLiNERBentoError:
-            return ReplicaState(self.given, None, None)
-        return ReplicaState(self.given or status.model.model, status, adapters)
+            return ReplicaState(self.given, None, None, self.row.state)
+        return ReplicaState(self.given or status.model.model, status, adapters, self.row.state)
 
     def warnings(self, item: Item, result: Result) -> Sequence[ExtractionWarning]:
         """The replica's warnings, and one for the text's language. An adapter may be trained for other languages."""
@@ -146,13 +168,21 @@ class ServedModel:
 
 
 class ModelTable:
-    """The served models, by name; the first is the default."""
+    """The served models, by name; the first is the default. Mirrors the rows of `models`, which may change while the
+    server runs; None: they cannot.
 
-    def __init__(self, replicas: Replicas, options: GatewayOptions) -> None:
-        pacer = LoopPacer()
-        rows = replicas if isinstance(replicas, Mapping) else {None: replicas}
-        self._rows = {name: ServedModel(name, replica, options, pacer) for name, replica in rows.items()}
-        self.policies = {name: row.policy for name, row in self._rows.items()}
+    policies: of each model by its name; changes with the rows.
+    """
+
+    def __init__(self, replicas: Replicas, options: GatewayOptions, models: Models | None = None) -> None:
+        self._options, self._models = options, models
+        self._chosen: ServedModel | None = None
+        self._pacer = LoopPacer()
+        self._refreshed_s = -math.inf
+        self._rows: dict[str | None, ServedModel] = {}
+        self.policies: dict[str | None, OverloadPolicy] = {}
+        for name, replica in (replicas if isinstance(replicas, Mapping) else {None: replicas}).items():
+            self._add(ModelRow(name=name, state="ready"), replica)
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._rows.values())
@@ -163,19 +193,80 @@ class ModelTable:
     @property
     def default(self) -> ServedModel:
         """The model of a request that names none."""
-        return next(iter(self))
+        return self._chosen or next(iter(self))
+
+    async def starting_with(self, name: str) -> ModelTable:
+        """The same table with another default. Raises `ModelNotFound`."""
+        table = copy(self)
+        table._chosen = await self.find(name)
+        return table
 
     async def find(self, name: str | None) -> ServedModel:
         """A model by its name, or the last part of its hub id; None: the default. Raises `ModelNotFound`."""
-        if name is None:
-            return self.default
+        served = self.default if name is None else await self._named(name)
+        if served is None or served.row.state not in SERVING:
+            await self.refresh(REFRESH_S)
+            served = (served and self._rows.get(served.given)) or (await self._named(name) if name else self.default)
+        if served is None:
+            names = [row.given or (await row.info()).model for row in self]
+            raise ModelNotFound(f"model: no model {str(name)[:100]!r}; there are {', '.join(names)}", param="model")
+        return served
+
+    async def refresh(self, age_s: float = 0.0) -> None:
+        """Read the rows again, if they are older than `age_s`. They stay as they are if nothing answers."""
+        if self._models and time.monotonic() >= self._refreshed_s + age_s:
+            self._refreshed_s = time.monotonic()
+            with suppress(NotReady):
+                rows = {row.name: row for row in await self._models.rows()}
+                for name in self._rows.keys() - rows.keys():
+                    del self._rows[name], self.policies[name]
+                for row in rows.values():
+                    self._note(row)
+
+    async def ready(self) -> bool:
+        """Whether a model serves, and all that should."""
+        await self.refresh(REFRESH_S)
+        serving = [served for served in self if served.row.state in SERVING]
+        failed = any(served.row.required and served.row.state == "failed" for served in self)
+        return bool(serving) and not failed and all([await served.ready() for served in serving])
+
+    async def add(self, request: AddModelRequest) -> ServedModel:
+        """See `Models`."""
+        return self._note(await self._changeable.add(request, self._options.request_timeout_s))
+
+    async def change(self, name: str, action: ModelAction) -> ServedModel:
+        """See `Models`."""
+        return self._note(await self._changeable.change(name, action, self._options.request_timeout_s))
+
+    async def remove(self, name: str) -> None:
+        """See `Models`."""
+        await self._changeable.remove(name, self._options.request_timeout_s)
+        await self.refresh()
+
+    @property
+    def _changeable(self) -> Models:
+        if self._models is None:
+            raise NotSupported("the models of this server cannot be changed while it runs")
+        return self._models
+
+    async def _named(self, name: str) -> ServedModel | None:
         if name in self._rows:
             return self._rows[name]
-        names = [row.given or (await row.info()).model for row in self]
-        for row, known in zip(self, names, strict=True):
-            if not row.given and name in (known, short_name(known)):
-                return row
-        raise ModelNotFound(f"model: no model {name[:100]!r}; there are {', '.join(names)}", param="model")
+        unnamed = [row for row in self if not row.given]
+        infos = [(row, (await row.info()).model) for row in unnamed]
+        return next((row for row, known in infos if name in (known, short_name(known))), None)
+
+    def _note(self, row: ModelRow) -> ServedModel:
+        """The row's model, which is added if it is new."""
+        if row.name not in self._rows:
+            assert self._models
+            self._add(row, self._models.replica(str(row.name)))
+        self._rows[row.name].note(row)
+        return self._rows[row.name]
+
+    def _add(self, row: ModelRow, replica: Replica) -> None:
+        self._rows[row.name] = ServedModel(row, replica, self._options, self._pacer)
+        self.policies[row.name] = self._rows[row.name].policy
 
 
 def short_name(name: str) -> str:

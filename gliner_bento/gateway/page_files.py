@@ -21,12 +21,21 @@ class PageFiles:
         self._policy = policy
 
     async def get(self, path: str, request: Request) -> Response:
-        """A file. Raises RouteNotFound. Browsers check for changes at each use, because file names have no version."""
+        """A file, or NAME.gz with its compressed content. Raises RouteNotFound. Browsers check for changes at each use,
+        because file names have no version."""
         try:
             response = await self._files.get_response(path, request.scope)
         except HTTPException:
-            raise RouteNotFound("no such route") from None
+            response = await self._compressed(path, request)
         response.headers["Cache-Control"] = "no-cache"
         if isinstance(response, FileResponse):
             response.headers["Content-Security-Policy"] = self._policy(Path(response.path))
+        return response
+
+    async def _compressed(self, path: str, request: Request) -> Response:
+        try:
+            response = await self._files.get_response(f"{path}.gz", request.scope)
+        except HTTPException:
+            raise RouteNotFound("no such route") from None
+        response.headers["Content-Encoding"] = "gzip"
         return response

@@ -11,10 +11,12 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 
 import msgspec
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from gliner_bento.errors import GLiNERBentoError, QueueFull, RateLimited
 from gliner_bento.fairness.constants import BYTES_PER_TOKEN, MAX_READ_BYTES, PASS_TOKENS, SHORT_TOKENS
@@ -33,9 +35,34 @@ logger = logging.getLogger("gliner_bento.gateway")
 _ALWAYS = [(b"content-type", JSON.encode()), *SECURITY_HEADERS]
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An extraction whose headers have arrived.
+
+    tenant: None if the app answers, because the request is not allowed, or comes from a page of another origin and
+    needs CORS headers. cost: the estimated tokens. reads_body: whether the body may contain a deadline, or a model, and
+    is small enough to be read before the decision.
+    """
+
+    scope: Scope
+    endpoint: Endpoint
+    tenant: Tenant | None
+    cost: float
+    reads_body: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The response to a refused extraction."""
+
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
 class EarlyRefusal:
-    """Refuses extractions once their headers, or their small bodies, have been read, and records the refusals. All
-    other requests are passed to the app, at most one extraction per iteration of the event loop.
+    """Refuses extractions once their headers, or their small bodies, have been read, and records the refusals. Others
+    are passed to the app, at most one per iteration of the event loop.
 
     cors: whether responses to pages of other origins need CORS headers; their requests are not refused here.
     """
@@ -50,80 +77,71 @@ class EarlyRefusal:
         self._cors = cors
         self._pacer = LoopPacer()
 
-    async def serve(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request: ASGI middleware around everything, BentoML included."""
-        endpoint = self._endpoint(scope) if scope["type"] == "http" else None
-        if endpoint is None:
-            await app(scope, receive, send)
-            return
-        body: bytes | None = None
-        refusal = self._refusal(scope, body)
-        if not refusal and _reads_body(endpoint, scope):
-            body = await _read(receive)
-            if body is None:
-                return
-            receive = _replay(body, receive)
-            refusal = self._refusal(scope, body)
-        if not refusal and self._pacer.free:
-            await self._pacer.wait()
-        elif not refusal:
-            expected = self.count_unread(scope, body)
-            try:
-                await self._pacer.wait()
-            finally:
-                expected()
-            refusal = self._refusal(scope, body)  # requests admitted meanwhile may cost more than the average
-        if refusal:
-            await _send(refusal, scope, receive, send)
-        else:
-            await app(scope, receive, send)
-
-    def refuse(self, scope: Scope, body: bytes | None = None) -> tuple[Message, Message] | None:
-        """The response to a refused extraction; None: the app should answer. body: None if it has not been read."""
-        started_s = time.perf_counter()
-        headers = Headers(scope=scope)
-        if self._cors and "origin" in headers:
+    def arrival(self, scope: Scope) -> Arrival | None:
+        """The extraction with these headers; None for all other requests, which are never refused."""
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        endpoint = self._table.find(scope["method"], path)
+        if endpoint is None or not endpoint.is_refusable:
             return None
-        endpoint, tenant = self._endpoint(scope), self._tenant_of(scope, headers)
-        if endpoint is None or tenant is None:
-            return None  # 401 comes before 429
+        headers = Headers(scope=scope)
+        tenant: Tenant | None = None
+        if not (self._cors and "origin" in headers):
+            with suppress(GLiNERBentoError):  # 401 comes before 429
+                tenant = self._access.tenant_of(scope, headers, path)
+        sent = headers.get("content-length", "")
+        length = int(sent) if sent.isdecimal() else None
+        cost = PASS_TOKENS if length is None else min(max(SHORT_TOKENS, length / BYTES_PER_TOKEN), PASS_TOKENS)
+        is_small = length is not None and length <= MAX_READ_BYTES
+        reads_body = is_small and endpoint.has_deadline and "expect" not in headers
+        return Arrival(scope, endpoint, tenant, cost, reads_body)
+
+    def refusal(self, arrival: Arrival, body: bytes | None) -> Refusal | None:
+        """`refuse`; None, so that the app answers, if the check itself fails."""
         try:
-            asked = _parsed(body)
-            self._admission.refuse(tenant, asked.timeout_s, _cost(headers), asked.model)
+            return self.refuse(arrival, body)
+        except Exception:
+            logger.exception("%s %s could not be refused early", arrival.scope["method"], arrival.scope["path"])
+            return None
+
+    def refuse(self, arrival: Arrival, body: bytes | None = None) -> Refusal | None:
+        """The response, if the extraction is refused. body: None if it has not been read."""
+        if arrival.tenant is None:
+            return None
+        started_s = time.perf_counter()
+        asked = _parsed(body)
+        try:
+            self._admission.refuse(arrival.tenant, asked.timeout_s, arrival.cost, asked.model)
         except (QueueFull, RateLimited) as error:
-            record = RequestRecord(request_id.choose(headers.get(request_id.HEADER)), error=error.code)
-            refusal = self._response(endpoint, error, record, tenant)
-            self._recorder.refused(scope, record, tenant, refusal[0]["status"], time.perf_counter() - started_s)
+            sent_id = Headers(scope=arrival.scope).get(request_id.HEADER)
+            record = RequestRecord(request_id.choose(sent_id), error=error.code)
+            refusal = self._response(arrival.endpoint, error, record, arrival.tenant)
+            seconds = time.perf_counter() - started_s
+            self._recorder.refused(arrival.scope, record, arrival.tenant, refusal.status, seconds)
             return refusal
         return None
 
-    def _refusal(self, scope: Scope, body: bytes | None) -> tuple[Message, Message] | None:
-        """`refuse`; None, so that the app answers, if the check itself fails."""
-        try:
-            return self.refuse(scope, body)
-        except Exception:
-            logger.exception("%s %s could not be refused early", scope["method"], scope["path"])
+    async def await_turn(self, arrival: Arrival, body: bytes | None) -> Refusal | None:
+        """Return when the app may get the extraction, with the response if it is refused after all: requests admitted
+        meanwhile may cost more than the average."""
+        if self._pacer.free:
+            await self._pacer.wait()
             return None
+        expected = self.count_unread(arrival, body)
+        try:
+            await self._pacer.wait()
+        finally:
+            expected()
+        return self.refusal(arrival, body)
 
-    def count_unread(self, scope: Scope, body: bytes | None = None) -> Callable[[], None]:
+    def count_unread(self, arrival: Arrival, body: bytes | None = None) -> Callable[[], None]:
         """Count a request that waits to be read as load. Returns a function that ends this."""
-        tenant = self._tenant_of(scope, Headers(scope=scope))
-        return self._admission.count_unread(tenant, _parsed(body).model) if tenant else lambda: None
-
-    def _endpoint(self, scope: Scope) -> Endpoint | None:
-        """The endpoint of an extraction; None for all other requests, which are never refused."""
-        endpoint = self._table.find(scope["method"], _path(scope))
-        return endpoint if endpoint and endpoint.is_refusable else None
-
-    def _tenant_of(self, scope: Scope, headers: Headers) -> Tenant | None:
-        try:
-            return self._access.tenant_of(scope, headers, _path(scope))
-        except GLiNERBentoError:
-            return None
+        if arrival.tenant is None:
+            return lambda: None
+        return self._admission.count_unread(arrival.tenant, _parsed(body).model)
 
     def _response(
         self, endpoint: Endpoint, error: QueueFull | RateLimited, record: RequestRecord, tenant: Tenant
-    ) -> tuple[Message, Message]:
+    ) -> Refusal:
         status = endpoint.statuses[error.code]
         body = msgspec.json.encode(endpoint.error.of(error.detail(record.request_id), status))
         own = {
@@ -133,10 +151,7 @@ class EarlyRefusal:
             **self._admission.quota(tenant),
         }
         headers = [*_ALWAYS, *((name.lower().encode(), str(value).encode()) for name, value in own.items())]
-        return (
-            {"type": "http.response.start", "status": status, "headers": headers},
-            {"type": "http.response.body", "body": body},
-        )
+        return Refusal(status, headers, body)
 
 
 class _Body(msgspec.Struct):
@@ -159,53 +174,3 @@ def _parsed(body: bytes | None) -> _Body:
         return _Body() if body is None else _bodies.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _Body()
-
-
-def _reads_body(endpoint: Endpoint, scope: Scope) -> bool:
-    """Whether the body may contain a deadline, or a model, and is small enough to be read here."""
-    length = Headers(scope=scope).get("content-length", "")
-    return endpoint.has_deadline and length.isdecimal() and int(length) <= MAX_READ_BYTES
-
-
-def _cost(headers: Headers) -> float:
-    """The tokens of a request, estimated from the length of its body."""
-    length = headers.get("content-length", "")
-    return min(max(SHORT_TOKENS, int(length) / BYTES_PER_TOKEN), PASS_TOKENS) if length.isdecimal() else PASS_TOKENS
-
-
-def _path(scope: Scope) -> str:
-    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
-
-
-async def _send(refusal: tuple[Message, Message], scope: Scope, receive: Receive, send: Send) -> None:
-    """Send the response. A connection that is not kept alive is closed only after the request's body has arrived: a
-    body on a closed connection would reset it, and the client would lose the response. A client that waits for `100
-    Continue` may or may not send its body, so its connection is closed."""
-    given = Headers(scope=scope)
-    if "expect" in given:
-        refusal[0]["headers"].append((b"connection", b"close"))
-    elif scope["http_version"] == "1.0" or "close" in given.get("connection", "").lower():
-        while (await receive()).get("more_body"):
-            pass
-    for message in refusal:
-        await send(message)
-
-
-async def _read(receive: Receive) -> bytes | None:
-    """The body; None if the client disconnects before it is complete."""
-    body = bytearray()
-    while (message := await receive())["type"] == "http.request":
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            return bytes(body)
-    return None
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """`receive` after a first message with the whole body."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return replay

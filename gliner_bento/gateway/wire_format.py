@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,6 +20,9 @@ from gliner_bento.storage.api_keys import KeyScope
 Handler = Callable[[Gateway, Request], Awaitable[Response]]
 
 _FOR_CLIENTS = "For clients of that server; new ones call the routes under /v1."
+
+ModelName = Annotated[str | None, Field(description="Name of the model, as /v1/models lists it. Default: the first.")]
+"""A field of this server, in bodies of formats that have none for the model."""
 
 POST_ERRORS = (400, 413, 415, *READ_ERRORS)
 """Statuses of the errors that any route with a body may have."""

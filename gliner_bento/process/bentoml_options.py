@@ -31,6 +31,17 @@ def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
     }
 
 
+def handles_requests(settings: Settings) -> bool:
+    """Whether an option of the operator makes BentoML do something with the gateway's requests. Without one, its app
+    adds 40 % to the CPU time of a request and nothing to the answer."""
+    given = settings.configuration().services.get("GLiNERService", {})
+    return (
+        _may_trace()
+        or not given.keys().isdisjoint({"logging", "traffic", "tracing"})
+        or "cors" in given.get("http", {})
+    )
+
+
 def default_host(settings: Settings) -> str:
     """The address on which `bentoml serve` listens without its flag and without BENTOML_HOST."""
     return str(bentoml_options(settings, "GLiNERService")["http"]["host"])

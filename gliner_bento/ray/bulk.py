@@ -7,7 +7,6 @@ and submits a whole block at a time; the scheduler forms batches of it."""
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from ray.exceptions import RayError
 from gliner_bento.errors import GLiNERBentoError, NotReady, StartupError
 from gliner_bento.files.records.columns import result_columns
 from gliner_bento.ray.cluster import connect, reason
-from gliner_bento.ray.tables import FORMATS, Block, blocks_of
+from gliner_bento.ray.tables import Block, blocks_of, read_block, write_block
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.types import Extraction, Item
@@ -73,7 +72,7 @@ def run(job: Job, settings: Settings, on_block: Callable[[int, int], None] = lam
     on_block: called with the number of written blocks, and of all blocks. Raises `StartupError` for files that cannot
     be read, for an output folder of another job, and if actors do not start or die too often."""
     output = Path(job.output).resolve()
-    blocks = blocks_of([Path(one).resolve() for one in job.inputs], job.block_rows, job.text_column)
+    blocks = blocks_of(job.inputs, job.block_rows, job.text_column)
     _claim(output, {**job.identity(), "model": settings.model})
     missing = [block for block in blocks if not (output / block.output).exists()]
     done, errors = len(blocks) - len(missing), Counter[str]()
@@ -130,12 +129,10 @@ class Extractor:
         return {"errors": [json.dumps(self._run(Block(**row))) for row in rows]}
 
     def _run(self, block: Block) -> Counter[str]:
-        kind = FORMATS[Path(block.file).suffix]
-        rows, texts = kind.read(block, self._job.text_column)
+        rows, texts = read_block(block, self._job.text_column)
         outcomes = list(self._extract(texts))
         unfinished = self._output / f".{block.output}.{uuid.uuid4().hex}.unfinished"
-        kind.write(unfinished, rows, [_columns(outcome) for outcome in outcomes])
-        os.replace(unfinished, self._output / block.output)
+        write_block(block, rows, [_columns(outcome) for outcome in outcomes], unfinished, self._output / block.output)
         return Counter(outcome.code for outcome in outcomes if not isinstance(outcome, Extraction))
 
     def _extract(self, texts: Sequence[Any]) -> Iterator[Extraction | GLiNERBentoError]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.queue import TenantShare
+from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
 from gliner_bento.status_types import ModelInfo, ReplicaHealth, Throughput
 from gliner_bento.tasks.base import Item, Result
 
@@ -149,3 +150,29 @@ class Replica(Protocol):
 
     async def status(self) -> ReplicaStatus:
         """Its state now; raises `NotReady` if it cannot be reached."""
+
+
+class Models(Protocol):
+    """The models that can be served, in one process or several: loads and unloads them while others serve."""
+
+    async def rows(self) -> Sequence[ModelRow]:
+        """All models now, the default first; raises `NotReady` if they cannot be reached."""
+
+    async def add(self, request: AddModelRequest, timeout_s: float) -> ModelRow:
+        """Add a model, and load it. A model that cannot be loaded is not added.
+
+        Raises `Conflict` for a name that exists, `InvalidField`, `DoesNotFit`, `ModelFailed`, and `DeadlineExceeded`
+        after `timeout_s`, while loading continues.
+        """
+
+    async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
+        """Load, unload, pin or unpin a model. Unloading waits for its running items.
+
+        Raises `ModelNotFound`, `Conflict` while it is changed already, and what `add` raises.
+        """
+
+    async def remove(self, name: str, timeout_s: float) -> None:
+        """Refuse new items of the model, wait for the running ones, forget it. Raises what `change` raises."""
+
+    def replica(self, name: str) -> Replica:
+        """The replica of a model of `rows`. It loads an evicted model again."""

@@ -159,7 +159,7 @@ class RemoteAdapters:
         self, adapter_id: str, *, archive: Archive | None = None, **options: Any
     ) -> tuple[AdapterInfo, bool]:
         """See `ReplicaAdapters`. Has no timeout; the caller sets one."""
-        message, failures = encode({"adapter_id": adapter_id, **options}), list[BaseException]()
+        message, failures = encode({"adapter_id": adapter_id, **options}), list[Exception]()
         with self._connection.errors(NotReady(_UNREACHABLE)):
             try:
                 answer = await self._connection.install(message, archive and _noting(failures, archive))
@@ -219,12 +219,13 @@ class ReplicaServer:
         return encode(await reply_to(self.replica.adapters.install(**arguments, archive=archive)))
 
 
-async def _noting(failures: list[BaseException], archive: Archive) -> AsyncIterator[bytes]:
-    """The same archive; an error in reading it is appended to `failures`."""
+async def _noting(failures: list[Exception], archive: Archive) -> AsyncIterator[bytes]:
+    """The same archive; an error in reading it is appended to `failures`. A cancellation is none: it ends the sending
+    when the replica has answered before it has read the whole archive."""
     try:
         async for piece in archive:
             yield piece
-    except BaseException as failure:
+    except Exception as failure:
         failures.append(failure)
         raise
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
@@ -171,66 +171,35 @@ def text_of(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+T = TypeVar("T")
+Listed = Annotated[tuple[T, ...], NoDecode, BeforeValidator(_comma_separated)]
+"""A list; in flags and the environment, separated by commas."""
+
+_Text = Annotated[str, Field(pattern=r"\S")]
+
 ApiKeysSource = Annotated[str, AfterValidator(_api_keys)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Model = Annotated[str, AfterValidator(_checkpoint)]
 Models = Annotated[
-    tuple[Annotated[str, Field(pattern=NAMED_MODEL)], ...],
-    NoDecode,
-    BeforeValidator(_comma_separated),
-    BeforeValidator(_named),
-    AfterValidator(_checkpoints),
+    Listed[Annotated[str, Field(pattern=NAMED_MODEL)]], BeforeValidator(_named), AfterValidator(_checkpoints)
 ]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
 Timeout = Annotated[float, Field(gt=0, le=3600)]
-Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")]
-Origins = Annotated[tuple[Origin, ...], NoDecode, BeforeValidator(_comma_separated)]
-ProxyAddresses = Annotated[
-    tuple[Annotated[str, Field(pattern=r"\S")], ...],
-    NoDecode,
-    BeforeValidator(_comma_separated),
-    AfterValidator(_addresses),
-]
+Origins = Listed[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")]]
+ProxyAddresses = Annotated[Listed[_Text], AfterValidator(_addresses)]
 Count = Annotated[int, Field(ge=1)]
 CountOrUnlimited = Annotated[int, Field(ge=-1), AfterValidator(_count_or_unlimited)]
 CountOrAuto = Annotated[int, Field(ge=0)]
-Formats = Annotated[
-    tuple[Annotated[str, Field(pattern=r"^[a-z_]+$")], ...],
-    NoDecode,
-    BeforeValidator(_comma_separated),
-    AfterValidator(_formats),
-]
-EntityTypes = Annotated[
-    tuple[Annotated[str, Field(pattern=r"^[^\s=,]+$")], ...], NoDecode, BeforeValidator(_comma_separated)
-]
-NamedLabels = Annotated[
-    tuple[Annotated[str, Field(pattern=r"^[^\s=]+=\s*\S")], ...],
-    NoDecode,
-    BeforeValidator(_comma_separated),
-    BeforeValidator(_named),
-]
-LabelNames = Annotated[tuple[Annotated[str, Field(pattern=r"\S")], ...], NoDecode, BeforeValidator(_comma_separated)]
+Formats = Annotated[Listed[Annotated[str, Field(pattern=r"^[a-z_]+$")]], AfterValidator(_formats)]
+EntityTypes = Listed[Annotated[str, Field(pattern=r"^[^\s=,]+$")]]
+NamedLabels = Annotated[Listed[Annotated[str, Field(pattern=r"^[^\s=]+=\s*\S")]], BeforeValidator(_named)]
+LabelNames = Listed[_Text]
 Mcp = Annotated[bool, AfterValidator(_needs("mcp"))]
-CudaDevices = Annotated[
-    tuple[Annotated[str, Field(pattern=r"^[\w-]+$")], ...],
-    NoDecode,
-    BeforeValidator(_comma_separated),
-    AfterValidator(_unique),
-]
-BatchSizes = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], NoDecode, BeforeValidator(_comma_separated)]
-RecognizerNames = Annotated[
-    tuple[Annotated[str, Field(pattern=r"\S")], ...],
-    NoDecode,
-    BeforeValidator(_comma_separated),
-    AfterValidator(_recognizers),
-]
-PhoneRegions = Annotated[
-    tuple[Annotated[str, Field(pattern=r"\S")], ...],
-    NoDecode,
-    BeforeValidator(_comma_separated),
-    AfterValidator(_regions),
-]
+CudaDevices = Annotated[Listed[Annotated[str, Field(pattern=r"^[\w-]+$")]], AfterValidator(_unique)]
+BatchSizes = Listed[Annotated[int, Field(ge=1, le=4096)]]
+RecognizerNames = Annotated[Listed[_Text], AfterValidator(_recognizers)]
+PhoneRegions = Annotated[Listed[_Text], AfterValidator(_regions)]
 Threads = Annotated[int, Field(ge=1, le=256)]
 ThreadsOrAuto = Annotated[int, Field(ge=0, le=256)]

@@ -35,6 +35,7 @@ from prometheus_client.registry import Collector
 
 from gliner_bento import __version__
 from gliner_bento.adapter_types import AdapterCacheStatus
+from gliner_bento.model_types import ModelState
 from gliner_bento.replicas.base import ReplicaStatus
 from gliner_bento.status_types import HealthState
 from gliner_bento.storage.files import is_alive
@@ -215,12 +216,13 @@ def process_metrics() -> Metrics:
 class ReplicaState:
     """What a model's replica reports; None: it did not answer, or has no adapters.
 
-    model: the name that it is served under; None: that is its checkpoint's, which is not known.
+    model: the name that it is served under; None: that is its checkpoint's, which is not known. state: of its row.
     """
 
     model: str | None
     status: ReplicaStatus | None
     adapters: AdapterCacheStatus | None
+    state: ModelState = "ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,12 @@ def _replicas(state: ReplicaState) -> Mapping[str, float]:
     return dict.fromkeys(get_args(HealthState), 0.0) | Counts(one.state for one in state.status.replicas)
 
 
+def _states(state: ReplicaState) -> Mapping[str, float]:
+    return {one: one == state.state for one in get_args(ModelState)}
+
+
 STATE_GAUGES = (
+    StateGauge("gliner_model_state", "1 for the state of the model, as in /v1/models.", _states, "state"),
     StateGauge("gliner_ready", "1 if the replica admits items and all of its threads are alive.", _ready),
     StateGauge(
         "gliner_unfinished_items",

@@ -79,7 +79,7 @@ def test_a_batch_of_adapters_gives_the_results_of_merged_models(
         adapters[kind] = train(gliner, tmp_path / kind, linears(engines[0], wanted), seed=seed, r=3 + 3 * seed)
     relations = engines[0].info.supports_relations
     without_effect = set(adapters)
-    for batch in range(2):
+    for batch in range(4):
         items = [asked_of(family, random_item(10 * batch + number, relations=relations)) for number in range(8)]
         names = [None, "attention", "heads", "everything", "everything", None, "heads", "attention"]
         adapted = [replace(item, adapter_id=name) for name, item in zip(names, items, strict=True)]
@@ -91,7 +91,9 @@ def test_a_batch_of_adapters_gives_the_results_of_merged_models(
         for item, name, result in zip(items, names, expected, strict=True):
             if name in without_effect and result.entities != expected_of(gliner, item).entities:
                 without_effect.remove(name)
-    assert not without_effect
+        if not without_effect:
+            return
+    pytest.fail(f"a test of little: no effect of {without_effect}")
 
 
 @pytest.mark.parametrize("options", [{"lora_bias": True}, {"use_rslora": True}, {"lora_dropout": 0.5}], ids=name_of)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,10 @@ import uvicorn
 from comparison import gliner_extraction
 from lora_training import Trained, train
 
+from gliner_bento import cli
 from gliner_bento.asgi import create_app
+from gliner_bento.client import AsyncClient, Client
+from gliner_bento.errors import ModelNotFound
 from gliner_bento.settings import Settings
 from gliner_bento.types import Entity, Item
 
@@ -167,6 +171,37 @@ def test_one_adapter_id_is_an_adapter_of_each_model(serve: Any, trained: dict[st
         assert (await client.delete("/v1/adapters/mine")).status_code == 204  # of the default
         left = [(await client.get("/v1/adapters", params={"model": name})).json()["adapters"] for name in FAMILIES]
         assert [[one["id"] for one in adapters] for adapters in left] == [[], ["mine"]]
+
+    serve(scene)
+
+
+def test_clients_and_commands_name_a_model(serve: Any, reference: Any, capsys: Any) -> None:
+    own = {name: expected(reference(family, **options)) for name, (family, options) in FAMILIES.items()}
+    options = {"labels": BODY["labels"], "threshold": 0.3}
+
+    async def scene(client: httpx.AsyncClient) -> None:
+        url = str(client.base_url)
+        async with AsyncClient(url) as plain, AsyncClient(url, model="related") as related:
+            assert spans((await plain.extract(TEXT, model="related", **options)).entities) == own["related"]
+            assert spans((await related.extract(TEXT, model="general", **options)).entities) == own["general"]
+            assert spans((await related.extract(TEXT, **options)).entities) == own["related"]
+            streamed = [line async for line in related.extract_stream(TEXT, **options)]
+            assert spans(streamed[:-1]) == own["related"]
+            many = [one.result async for one in related.extract_many([TEXT], **options)]
+            assert spans(many[0].entities) == own["related"]
+            assert [(await one.model()).model for one in (plain, related)] == ["general", "related"]
+            assert (await related.status()).model == "related"
+        with pytest.raises(ModelNotFound, match="general, related"):
+            await asyncio.to_thread(Client(url, model="other").extract, TEXT, **options)
+        arguments = ["extract", TEXT, "--labels", ",".join(LABELS), "--threshold", "0.3", "--url", url, "--json"]
+        assert await asyncio.to_thread(cli.main, [*arguments, "--model-name", "related"]) == 0
+        assert spans(json.loads(capsys.readouterr().out)["entities"]) == own["related"]
+        for words, message in (
+            ([*arguments, "--model-name", "other"], "extract: model: no model 'other'; there are general, related"),
+            ([*arguments[:-3], "--model-name", "related"], "name it with --url"),
+        ):
+            assert await asyncio.to_thread(cli.main, words) == 1
+            assert message in capsys.readouterr().err
 
     serve(scene)
 

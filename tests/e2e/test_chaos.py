@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 from quick import ENVIRONMENT, UNCHECKED
 
 from benchmark.server import started
@@ -33,7 +34,9 @@ def test_faults_cost_no_wrong_answer_and_no_request_hangs(tmp_path: Path) -> Non
     assert reports["sigterm"]["lasted_s"] < 100, "it does not wait for its limit"
 
 
+@pytest.mark.slow
 def test_bulk_continues_after_kills(server: str) -> None:
+    """With the bundled model; tests/unit/bulk/test_bulk_killed.py kills it at more records, without one."""
     assert kill_bulk(server) == "bulk killed after 500 and 1000 of 1300 records: the same bytes"
 
 
@@ -56,5 +59,5 @@ def test_a_stream_that_cannot_finish_before_the_end_gets_a_last_line(tmp_path: P
         assert json.loads(last)["error"]["code"] == "not_ready"
         process = psutil.Process(server.pid)
         while process.status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() - began_s < 60, "the stream takes longer"
+            assert time.monotonic() - began_s < 240
             time.sleep(0.05)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-import ssl
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,12 +10,13 @@ from pathlib import Path
 
 import bentoml
 import httpx
+import patient
 import pytest
 import yaml
 from chromium import chromium, executable
 from quick import ENVIRONMENT
 
-from benchmark.server import running_server, started
+from benchmark.server import running_server
 from gliner_bento.client import Client
 from gliner_bento.client.client import KEY_VARIABLE
 from gliner_bento.errors import Forbidden, Unauthorized
@@ -73,8 +71,8 @@ def test_without_a_host_it_binds_one_loopback_address(locked):
 
 def test_probes_and_pages_are_open_and_metrics_have_a_scope(locked):
     for path in ("/livez", "/readyz", "/healthz", "/", "/playground", "/docs.json", "/static_content/swagger-ui.css"):
-        assert httpx.get(locked + path).status_code == 200, path
-    answers = [httpx.get(f"{locked}/metrics", headers={"X-API-Key": key}) for key in ("", "key-app", "key-monitor")]
+        assert patient.get(locked + path).status_code == 200, path
+    answers = [patient.get(f"{locked}/metrics", headers={"X-API-Key": key}) for key in ("", "key-app", "key-monitor")]
     assert [answer.status_code for answer in answers] == [401, 403, 200]
 
 
@@ -98,7 +96,7 @@ def test_the_playground_asks_for_a_key_and_keeps_it_out_of_links_and_code(locked
 
 def test_a_key_that_is_withdrawn_ends_without_a_restart(locked, keys):
     def status(key):
-        return httpx.post(f"{locked}/v1/extract", json=BODY, headers={"X-API-Key": key}, timeout=30).status_code
+        return patient.post(f"{locked}/v1/extract", json=BODY, headers={"X-API-Key": key}).status_code
 
     assert status("key-old") == 200
     keys.write_text(yaml.safe_dump([key for key in KEYS if key["name"] != "old"]))
@@ -116,25 +114,3 @@ def test_connections_have_their_limits_under_bentoml(locked, sent, status):
         answer = b"".join(iter(lambda: client.recv(2**16), b""))
     assert answer.split()[1] == status
     assert b'{"error":{"code":' in answer
-
-
-@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl to make a certificate")
-def test_bentomls_settings_for_tls_work(tmp_path):
-    key, certificate, configuration = (tmp_path / name for name in ("key.pem", "cert.pem", "configuration.yaml"))
-    command = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    tls = {"enabled": True, "certfile": str(certificate), "keyfile": str(key)}
-    configuration.write_text(yaml.safe_dump({"services": {"GLiNERService": {"ssl": tls}}}))
-    command = [sys.executable, "-m", "bentoml", "serve", ".", "--port", "{port}"]
-    env = ENVIRONMENT | {"GLINER_CONFIG": str(configuration), "GLINER_API_KEYS": "[]"}
-    ready = "ready on https://127.0.0.1:"
-    with started(command, cwd=PROJECT_ROOT, log=tmp_path / "log", env=env, ready=ready) as server:
-        url = server.url.replace("http:", "https:")
-        with httpx.Client(
-            base_url=url, verify=ssl.create_default_context(cafile=str(certificate)), timeout=60
-        ) as client:
-            assert client.get("/livez").status_code == 200
-            assert client.get("/v1/model").json()["error"]["code"] == "unauthorized"
-        with pytest.raises(httpx.ConnectError, match="certificate"):
-            httpx.get(f"{url}/livez")

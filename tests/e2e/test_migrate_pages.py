@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -118,16 +117,15 @@ def test_a_request_has_the_answer_that_is_shown(server, block):
 
 
 @pytest.mark.parametrize("block", [*PROGRAMS, *EXAMPLES], ids=str)
-def test_a_program_has_the_output_that_is_shown(server, block, monkeypatch):
+def test_a_program_has_the_output_that_is_shown(server, printed_by, block, monkeypatch):
     monkeypatch.setenv("URL", server)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")  # Hugging Face's client asks this server alone
     code = block.code
     if block in EXAMPLES:
         code = (PROJECT_ROOT / block.code.split()[1]).read_text(encoding="utf-8")
     for imported in imports_of(code):
         if not find_spec(imported):
             pytest.skip(f"{imported} is not installed")
-    printed = output_of([sys.executable, "-c", addressed_to(server, code)])
+    printed = printed_by(addressed_to(server, code))
     assert SCORE.sub("", printed) == SCORE.sub("", block.shown)
 
 

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import patient
 import pytest
 from chromium import Page, chromium, executable
 
+from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="Chromium is not installed")
@@ -105,7 +106,7 @@ def test_the_model_finds_everything_in_each_example(page, server):
     found = {}
     for preset in presets:
         body = {name: preset[name] for name in ("text", "labels", "relations")}
-        answer = httpx.post(f"{server}/v1/extract", json=body | {"relations": body["relations"] or None}, timeout=60)
+        answer = patient.post(f"{server}/v1/extract", json=body | {"relations": body["relations"] or None})
         entities, relations = answer.json()["entities"], answer.json()["relations"]
         related = [f"{one['head']['text']} {one['relation']} {one['tail']['text']}" for one in relations]
         found[preset["title"]] = f"{', '.join(one['text'] for one in entities)}; {', '.join(related)}"
@@ -248,7 +249,7 @@ def test_the_code_does_what_the_page_did(page, server):
     entities = {(one["text"], one["label"]) for one in json.loads(code["response"])["entities"] if one["score"] >= 0.5}
     answers = [
         json.loads(run("bash", "-c", code["curl"])),
-        httpx.post(
+        patient.post(
             f"{server}/v1/extract", content=code["json"], headers={"Content-Type": "application/json"}, timeout=60
         ).json(),
     ]
@@ -372,6 +373,34 @@ def test_a_long_text_is_streamed_and_only_what_is_near_has_elements(page):
     page.evaluate("document.querySelector('#document').scrollTop = 1e6")
     last = "document.querySelector('.block:last-of-type').querySelectorAll('mark').length"
     assert page.wait(last)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_one_of_several_models_can_be_chosen(tab, several_models, width):
+    tab.open(f"{several_models}/playground", width=width)
+    wait_for_marks(tab, "Marie Curie")
+    assert tab.evaluate("[...document.getElementById('models').options].map(({value}) => value)") == ["general", "pii"]
+    put(tab, "#models", "pii", "change")
+    tab.wait("document.getElementById('status').textContent.endsWith(' · pii')")
+    wait_for_marks(tab, "Marie Curie")
+    tab.click("#tab-code")
+    assert '"model": "pii"' in tab.evaluate("document.querySelector('pre').textContent")
+    link = tab.evaluate("location.href")
+    tab.open("about:blank")
+    tab.open(link, width=width)
+    tab.wait("document.getElementById('status').textContent.endsWith(' · pii')")
+    assert tab.evaluate("document.getElementById('models').value") == "pii"
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.fixture(scope="module")
+def several_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with two models."""
+    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
+    command += ["--model", "general=models/demo", "--model", "pii=models/demo"]
+    log = tmp_path_factory.mktemp("models") / "log"
+    with running_server(command, cwd=PROJECT_ROOT, log=log) as url:
+        yield url
 
 
 @pytest.mark.slow

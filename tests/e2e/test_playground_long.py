@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 from chromium import Page, chromium, executable
+from on_a_socket import on_a_socket
 
 sys.path += [str(Path(__file__).parents[1] / "unit"), str(Path(__file__).parents[1] / "unit" / "gateway")]
 
@@ -26,24 +25,15 @@ LONGEST_MS = 200.0
 def url() -> Iterator[str]:
     """The gateway over a replica without a model, which finds `Oslo`, in a thread; with uvicorn's own HTTP protocol,
     because other tests may have set another one as its default."""
-    import uvicorn
     from gateway_options import OPTIONS
     from memory_replica import MemoryReplica
 
-    from benchmark.server import free_port
     from gliner_bento.gateway.app import GatewayApp
 
     app = GatewayApp(replace(OPTIONS, max_text_chars=10**6, max_body_bytes=10**7, max_entities=20_000))
     app.bind(MemoryReplica(pass_words=200))
-    port = free_port()
-    server = uvicorn.Server(uvicorn.Config(app, port=port, http="httptools", log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join()
+    with on_a_socket(app, http="httptools") as url:
+        yield url
 
 
 class Trace:

@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 
-import httpx
+import patient
 import pytest
 
 from gliner_bento.settings import PROJECT_ROOT
@@ -73,7 +73,7 @@ def test_a_server_writes_where_it_is_and_a_request_that_works_and_nothing_of_oth
     before, said, after = server_log.read_text(encoding="utf-8").partition(f"gliner-bento: ready on {server}\n")
     assert said
     rows = dict(line.split(maxsplit=1) for line in after.splitlines() if line.startswith("  "))
-    assert httpx.get(rows["playground"]).status_code == httpx.get(rows["API"]).status_code == 200
+    assert patient.get(rows["playground"]).status_code == patient.get(rows["API"]).status_code == 200
     answer = json.loads(subprocess.run(["bash", "-c", rows["try"]], capture_output=True, check=True, timeout=60).stdout)
     assert [entity["text"] for entity in answer["entities"]] == ["Ada Lovelace", "London"]
     starting = [re.sub(r"^\S+ \[INFO\] \[[\w:]+\] ", "", line) for line in before.splitlines() if "/readyz" not in line]

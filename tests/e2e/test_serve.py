@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import bentoml
 import httpx
+import patient
 import pytest
 from gliner.serve import GLiNERClient
 from gliner.serve.client import GLiNERClientError
@@ -103,12 +104,12 @@ def test_nothing_is_lost_under_load(server):
 
 
 def test_both_processes_metrics_are_in_one_place(server):
-    httpx.post(f"{server}/v1/extract", json={"text": TEXT, "labels": LABELS}).raise_for_status()
-    text = httpx.get(f"{server}/metrics").text
+    patient.post(f"{server}/v1/extract", json={"text": TEXT, "labels": LABELS}).raise_for_status()
+    text = patient.get(f"{server}/metrics").text
     assert 'gliner_items_total{model="demo",outcome="completed"}' in text
     assert 'gliner_http_requests_total{method="POST",route="/v1/extract",status="200"}' in text
 
 
 def test_an_unknown_route_has_the_one_error_body(server):
-    response = httpx.get(f"{server}/v2/extract")
+    response = patient.get(f"{server}/v2/extract")
     assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")

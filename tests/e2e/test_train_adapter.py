@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+import torch
 from gliner import GLiNER
 from peft import PeftModel
 from quick import ENVIRONMENT
@@ -48,17 +50,27 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     settings = {"ENABLE_LORA": "true", "DTYPE": "float32", "DISK_CACHE_DIR": str(folder / "cache")}
     env = ENVIRONMENT | {f"GLINER_{name}": value for name, value in settings.items()}
     with running_server(command, cwd=PROJECT_ROOT, log=folder / "log", env=env) as url:
-        ran = subprocess.run(
-            [sys.executable, str(SCRIPT), "--out", "adapter", "--steps", "60", "--url", url, "--id", "often"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-            cwd=folder,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},  # on a busy machine two threads wait for each other
-        )
-        assert ran.returncode == 0, ran.stderr
-        yield Trained(url, folder / "adapter", ran.stdout)
+        printed = run("--out", str(folder / "adapter"), "--steps", "40", "--url", url, "--id", "often")
+        yield Trained(url, folder / "adapter", printed)
+
+
+def run(*arguments: str) -> str:
+    """The output of the script, in this process, with one thread: on a busy machine two wait for each other."""
+    threads = torch.get_num_threads()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        torch.random.fork_rng(),
+        warnings.catch_warnings(),
+        redirect_stdout(StringIO()) as printed,
+    ):
+        patch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        try:
+            EXAMPLE["main"]()
+        finally:
+            torch.set_num_threads(threads)
+    return printed.getvalue()
 
 
 def served(url: str, texts: Sequence[str], adapter_id: str | None) -> Found:

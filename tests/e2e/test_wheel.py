@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from importlib.metadata import PathDistribution, distribution, distributions
 from pathlib import Path
 
-import httpx
+import patient
 import pytest
 from packaging.requirements import Requirement
 from quick import ENVIRONMENT
@@ -131,9 +131,9 @@ def test_an_installed_wheel_serves_the_bundled_model_in_an_empty_folder(wheel, t
     environment = os.environ | ENVIRONMENT | {"PYTHONPATH": str(site)}
     command = [str(site / "bin" / "gliner-bento"), "serve", "--port", "{port}", "--host", "127.0.0.1"]
     with running_server(command, cwd=empty, log=tmp_path / "log", env=environment) as url:
-        served = httpx.get(f"{url}/v1/model", timeout=60).json()
+        served = patient.get(f"{url}/v1/model").json()
         request = {"text": "Bill Gates founded Microsoft in 1975.", "labels": ["person", "organization"]}
-        answer = httpx.post(f"{url}/v1/extract", json=request, timeout=60).json()
+        answer = patient.post(f"{url}/v1/extract", json=request).json()
     assert served["model"] == "demo"
     assert {entity["text"] for entity in answer["entities"]} >= {"Bill Gates", "Microsoft"}
     assert not any(empty.iterdir())

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from processes import server_of
+from on_a_socket import on_a_socket
 from safetensors.torch import load_file, save_file
 from saved_adapters import BODY, error_of, ids, put, scores, zipped
 
-from gliner_bento.settings import PROJECT_ROOT
+from gliner_bento.asgi import create_app
+from gliner_bento.settings import PROJECT_ROOT, Settings
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +23,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("replicas")
 
 
+@contextmanager
+def server_of(folder: Path, **settings: Any) -> Iterator[httpx.Client]:
+    """A client of a server in this process; each has its own model, gateway and event loop."""
+    fixed = {"disk_cache_dir": folder / "cache", "enable_lora": True, "dtype": "float32"}
+    app = create_app(Settings(**fixed, self_test=False, batch_invariant=False, warmup_iterations=0, **settings))
+    with on_a_socket(app, lifespan="on") as url, httpx.Client(base_url=url, timeout=240) as client:
+        yield client
+
+
 @pytest.fixture(scope="module")
 def replicas(folder: Path) -> Iterator[tuple[httpx.Client, httpx.Client]]:
-    settings = {"enable_lora": True, "warmup_iterations": 0, "disk_cache_dir": folder / "cache"}
-    with ExitStack() as stack:
-        servers = [stack.enter_context(server_of("plain", folder / f"log{number}", **settings)) for number in range(2)]
-        one, other = (stack.enter_context(httpx.Client(base_url=server.url, timeout=120)) for server in servers)
+    with server_of(folder) as one, server_of(folder) as other:
         yield one, other
 
 
@@ -63,19 +71,20 @@ def other_model(folder: Path) -> Path:
 
 
 def test_a_server_of_another_model_sees_no_adapter_and_deletes_none(
-    replicas: tuple[httpx.Client, httpx.Client], adapters: dict[str, Path], folder: Path, other_model: Path
+    replicas: tuple[httpx.Client, httpx.Client],
+    adapters: dict[str, Path],
+    folder: Path,
+    other_model: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO")
     one = replicas[0]
     put(one, "tenant-b", zipped(adapters["one"])).raise_for_status()
     expected, shared = scores(one, "tenant-b"), ids(one)
-    settings = {"model": other_model, "enable_lora": True, "disk_cache_dir": folder / "cache", "warmup_iterations": 0}
-    with (
-        server_of("plain", folder / "log-other", **settings) as server,
-        httpx.Client(base_url=server.url, timeout=120) as other,
-    ):
+    with server_of(folder, model=str(other_model)) as other:
         fingerprints = [http.get("/v1/model").json()["fingerprint"] for http in (one, other)]
         assert fingerprints[0] != fingerprints[1]
-        assert f"adapters: 0 in {folder / 'cache' / fingerprints[0]}\n" in (folder / "log0").read_text()
+        assert f"adapters: 0 in {folder / 'cache' / fingerprints[1]}" in caplog.messages
         assert error_of(other.get("/v1/adapters/tenant-b")) == (404, "adapter_not_found", "adapter_id")
         assert ids(other) == set()
         assert put(other, "tenant-b", zipped(adapters["two"])).status_code == 201

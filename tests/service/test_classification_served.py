@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import subprocess
 import sys
-import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import patient
 import pytest
-import uvicorn
+from on_a_socket import on_a_socket
 
 from gliner_bento.client import Client
 from gliner_bento.errors import InvalidField
@@ -24,23 +24,20 @@ from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
-CONTRACT = PROJECT_ROOT / "tests" / "contract"
+CONTRACT = str(PROJECT_ROOT / "tests" / "contract")
 TEXT = "Bill Gates founded Microsoft in Redmond."
 LABELS = ["person", "company", "city"]
-MAKE = """
-from pathlib import Path
-from gliclass_checkpoints import tiny_gliclass
-tiny_gliclass(Path({!r}), max_tokens=1024)
-"""
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("gliclass")
-    folder = tmp_path_factory.mktemp("gliclass")
-    paths = f"import sys; sys.path[:0] = [{str(CONTRACT)!r}, {str(CONTRACT.parent)!r}]"
-    subprocess.run([sys.executable, "-c", paths + MAKE.format(str(folder))], check=True, timeout=240)
-    return folder
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # transformers' DeBERTa scripts functions
+        patch.syspath_prepend(CONTRACT)
+        from gliclass_checkpoints import tiny_gliclass
+
+        return tiny_gliclass(tmp_path_factory.mktemp("gliclass"), max_tokens=1024)
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +46,8 @@ def url(checkpoint: Path) -> Iterator[str]:
     replica = LocalReplica.load(settings)
     app = GatewayApp(settings.view(GatewayOptions))
     app.bind(replica)
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical"))
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with on_a_socket(app) as url:
+        yield url
     replica.close()
 
 
@@ -122,19 +114,17 @@ def test_the_guardrail_of_the_docs_runs(url: str) -> None:
 
 
 def test_the_documented_request_is_answered(url: str) -> None:
-    import httpx
 
     page = (PROJECT_ROOT / "docs" / "classification.md").read_text(encoding="utf-8")
     (body,) = re.findall(r"-d '(\{.*?\})'\n", page, re.DOTALL)
-    answer = httpx.post(f"{url}/v1/extract", content=body, headers={"Content-Type": "application/json"}).json()
+    answer = patient.post(f"{url}/v1/extract", content=body, headers={"Content-Type": "application/json"}).json()
     (best,) = answer["classifications"]["sentiment"]["labels"]
     assert (best["label"] in ("positive", "negative"), answer["classifications"]["topics"]["merge"]) == (True, None)
 
 
 def test_predict_gets_the_scores(url: str, scores: dict[str, float]) -> None:
-    import httpx
 
-    answer = httpx.post(f"{url}/tei/predict", json={"inputs": [[TEXT]]}).json()
+    answer = patient.post(f"{url}/tei/predict", json={"inputs": [[TEXT]]}).json()
     assert {one["label"]: one["score"] for one in answer[0]} == pytest.approx(scores)
 
 

@@ -138,7 +138,7 @@ def test_a_job_that_was_killed_continues_and_ends_with_the_same_output(
     [
         ('{"body": "x"}', [], "no column 'text', but body"),
         ('{"text": "x", "error": 1}', [], "a column of the output is in the input: error"),
-        ("{", [], "Expecting property name"),
+        ("{", [], "bad.jsonl: line 1: "),
         ('{"text": "x"}', ["--labels", "person,city"], "the folder has a job with other inputs, labels"),
     ],
 )

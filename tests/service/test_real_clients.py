@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, distribution
@@ -21,10 +20,9 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 import yaml
+from on_a_socket import on_a_socket
 
-from benchmark.server import free_port
 from gliner_bento.asgi import create_app
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
@@ -47,9 +45,7 @@ class Server:
         self.calls: list[tuple[str, str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self._app = create_app()
-        config = uvicorn.Config(self, port=free_port(), log_level="warning", lifespan="on")
-        self._server = uvicorn.Server(config)
-        self.url = f"http://127.0.0.1:{config.port}"
+        self.url = ""
 
     async def __call__(self, scope, receive, send) -> None:
         if scope["type"] != "http":
@@ -76,13 +72,8 @@ class Server:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Server]:
-        thread = threading.Thread(target=self._server.run)
-        thread.start()
-        while not self._server.started and thread.is_alive():
-            thread.join(0.05)
-        yield self
-        self._server.should_exit = True
-        thread.join()
+        with on_a_socket(self, lifespan="on") as self.url:
+            yield self
 
 
 @pytest.fixture(scope="module")

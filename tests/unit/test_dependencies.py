@@ -21,14 +21,14 @@ def test_the_page_of_licences_is_fresh():
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("removed", "stale"), [("| [torch](https://pypi.org/project/torch/) |", "torch"), ("MIT |", "tomli-w")]
-)
-def test_a_page_without_a_package_or_with_another_licence_is_stale(removed: str, stale: str, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("before", "after"), [(" click,", ""), ("| MIT |", "| ISC |")])
+def test_a_page_without_a_package_or_with_another_licence_is_stale(before: str, after: str, tmp_path, monkeypatch):
     page = dependencies.licenses_page(dependencies.pins())
-    (tmp_path / "licenses.md").write_text("\n".join(line for line in page.splitlines() if removed not in line))
+    assert before in page
+    (tmp_path / "licenses.md").write_text(page.replace(before, after))
     monkeypatch.setattr(dependencies, "PAGE", tmp_path / "licenses.md")
-    assert stale in set(dependencies._stale(page, dependencies.pins()))
+    stale = set(dependencies._stale(page, dependencies.pins()))
+    assert stale == {"click"} if before == " click," else "tomli-w" in stale
 
 
 def test_every_licence_is_an_spdx_expression():

@@ -49,7 +49,7 @@ ALLOWED_IN = {
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
     "starlette": r"gliner_bento/(gateway/|http/|ray/(app|server)|telemetry/log|process/app|replicas/http/server|asgi)",
     "ray": r"gliner_bento/(ray|replicas/ray)/",
-    "uvicorn": r"gliner_bento/(gateway/(http_protocol|policy/client_address)|ray/server)\.py|benchmark/instances\.py",
+    "uvicorn": r"(gliner_bento/(gateway/(http_protocol|policy/client_address)|ray/server)|benchmark/jobs/overhead)\.py",
     "haystack": r"gliner_bento/integrations/haystack\.py",
     "pandas": r"gliner_bento/(integrations/dataframes|client/notebook)\.py",
     "polars": r"gliner_bento/integrations/dataframes\.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from _bentoml_sdk.service.config import ServiceConfig, validate
 
-from gliner_bento.process.bentoml_options import bentoml_options
+from gliner_bento.process.bentoml_options import bentoml_options, handles_requests
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.settings.configuration import BENTOML_KEYS, SERVICES
 from gliner_bento.settings.gliner_serve import ALIASES
@@ -30,6 +30,27 @@ def test_the_files_section_of_a_service_wins_over_what_we_rely_on(settings_file)
     }
     file = settings_file("services: {GLiNERRunner: {traffic: {timeout: 7}}}")
     assert bentoml_options(Settings.load(file=file), "GLiNERRunner")["traffic"] == {"timeout": 7}
+
+
+@pytest.mark.parametrize(
+    ("section", "handles"),
+    [
+        ("workers: 2", False),
+        ("http: {cors: {enabled: true, access_control_allow_origins: [a]}}", True),
+        ("logging: {access: {enabled: true}}", True),
+        ("traffic: {timeout: 7}", True),
+        ("tracing: {exporter_type: otlp}", True),
+    ],
+)
+def test_requests_pass_through_bentoml_only_if_an_option_of_it_concerns_them(
+    section, handles, settings_file, monkeypatch
+):
+    def handled(name):
+        return handles_requests(Settings.load(file=settings_file(f"services: {{{name}: {{{section}}}}}")))
+
+    assert handled("GLiNERService") == handles
+    monkeypatch.setenv("BENTOML_CONFIG_OPTIONS", "tracing.sample_rate=1")
+    assert handled("GLiNERService")
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from .reference import command_line_page, http_api_page
+from .reference import command_line_page, http_api_page, settings_table
 
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build" / "docs"
@@ -95,7 +95,8 @@ def stage(folder: Path) -> None:
         if file.is_dir():
             _write(place, _contents_of(file))
         elif file.suffix == ".md":
-            _write(place, rewritten(file.read_text(encoding="utf-8"), file))
+            table = f"\n{settings_table()}" if file == ROOT / "docs" / "settings.md" else ""
+            _write(place, rewritten(file.read_text(encoding="utf-8"), file) + table)
         elif file.suffix in _LANGUAGES:
             code = file.read_text(encoding="utf-8").rstrip()
             name = file.relative_to(ROOT).as_posix()

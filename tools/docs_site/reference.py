@@ -1,5 +1,5 @@
-"""The pages of the documentation that are made of declarations: the HTTP API of the OpenAPI document, and the command
-line of its own --help."""
+"""What the site has beyond the pages of docs/, made of declarations: the HTTP API of the OpenAPI document, the command
+line of its own --help, and the table of settings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
 
 from gliner_bento import cli
 from gliner_bento.cli.flags import parser as cli_parser
@@ -16,6 +22,8 @@ from gliner_bento.cli.parsers import commands_of
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
+from gliner_bento.settings.field_types import text_of
+from gliner_bento.settings.names import aliases_of
 
 _API_HEAD = """\
 # HTTP API
@@ -28,6 +36,7 @@ _COMMANDS_HEAD = """\
 
 What `gliner-bento COMMAND --help` prints. Flags that are settings are explained in [Settings](../settings.md).
 """
+_KINDS = {int: "integer", float: "number", str: "text", SecretStr: "text", Path: "path"}
 
 
 def http_api_page() -> str:
@@ -139,3 +148,56 @@ def _help(words: Sequence[str]) -> str:
         if width is not None:
             os.environ["COLUMNS"] = width
     return output.getvalue()
+
+
+def settings_table() -> str:
+    """Every setting."""
+    rows = [
+        f"| `{name}` | {_code(field.default)} | {_allowed(field)} | {_description(name, field)} |\n"
+        for name, field in Settings.model_fields.items()
+    ]
+    return "| Setting | Default | Allowed values | Description |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def _description(name: str, field: FieldInfo) -> str:
+    return " ".join([str(field.description), *(f"gliner.serve's name: `{alias}`." for alias in aliases_of(name))])
+
+
+def _code(value: object) -> str:
+    return "unset" if value in (None, ()) else f"`{text_of(value)}`"
+
+
+def _allowed(field: FieldInfo) -> str:
+    """The allowed values of a setting, in words."""
+    if field.annotation is bool:
+        return "`true`, `false`"
+    if get_origin(field.annotation) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(field.annotation))
+    return _bounds(field.metadata) or _kind(field.annotation)
+
+
+def _bounds(bounds: Iterable[object]) -> str:
+    return ", ".join(filter(None, map(_bound, bounds)))
+
+
+def _bound(bound: object) -> str | None:
+    if isinstance(bound, Ge):
+        return f"at least {bound.ge}"
+    if isinstance(bound, Gt):
+        return f"more than {bound.gt}"
+    if isinstance(bound, Le):
+        return f"at most {bound.le}"
+    pattern: str | None = getattr(bound, "pattern", None)
+    return pattern and "`" + pattern.replace("|", r"\|") + "`"
+
+
+def _kind(annotation: Any) -> str:
+    """The kind of a value that has no bounds of its own."""
+    if get_origin(annotation) is tuple:
+        number, field = get_args(get_args(annotation)[0])
+        return f"comma-separated {_KINDS[number]}s, each {_bounds(field.metadata)}"
+    if get_origin(annotation) is UnionType or get_origin(annotation) is Union:  # with None
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return _KINDS[annotation]

@@ -40,7 +40,7 @@ from gliner_bento.engine.heads.schema_tasks import (
     tasks_of,
     with_ends,
 )
-from gliner_bento.engine.heads.span_scores import EncodedSpans, MarkerV0
+from gliner_bento.engine.heads.span_scores import MarkerV0, WordEnds
 from gliner_bento.engine.heads.typed_relations import relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
@@ -109,16 +109,16 @@ class PackedModules:
         """See `SchemaModules`."""
         return self._classify(fields, rows.slot_rows)
 
-    def logits(self, spans: EncodedSpans, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
+    def logits(self, spans: WordEnds, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
         """See `SchemaModules`."""
         if not isinstance(words, PaddedRows):
-            return [block[0] for block in spans.scores(queries, rows)]
+            return [block[0] for block in self.spans.scores(spans, queries, rows)]
         height = max(rows.counts)
         padded = PaddedRows(rows.counts, rows.slots, words.texts, height)
         index = torch.tensor([text * height + at for text, count in enumerate(rows.counts) for at in range(count)])
         filled = queries.new_zeros(padded.size, queries.shape[1])
         filled[copied(index, queries.device)] = queries
-        (block,) = spans.scores(filled, padded)
+        (block,) = self.spans.scores(spans, filled, padded)
         return [block[text, ..., :count] for text, count in enumerate(rows.counts)]
 
 

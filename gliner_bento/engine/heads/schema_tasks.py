@@ -103,9 +103,7 @@ class Related(NamedTuple):
 def with_ends(text: Prepared, entities: Resolved, related: Sequence[Related]) -> Predictions:
     """The predictions with the relations that the item allows and its limits keep. Raises LimitExceeded."""
     table = entities.entities
-    index_of: dict[WordSpan, int] = {}
-    for index, span in enumerate(zip(table.first.tolist(), table.last.tolist(), strict=True)):
-        index_of.setdefault(span, index)
+    index_of = table.index_of_words()
     best: dict[tuple[int, WordSpan, WordSpan], float] = {}
     allowed = AllowedEnds.of(text.item)
     for one in related:
@@ -132,4 +130,4 @@ def _is_allowed(one: Related, allowed: AllowedEnds, index_of: dict[WordSpan, int
     head, tail = index_of.get(one.head), index_of.get(one.tail)
     if head is None or tail is None:
         return False
-    return bool(allowed.heads[one.relation, entities.label[head]] and allowed.tails[one.relation, entities.label[tail]])
+    return bool(allowed.permit(one.relation, entities.label[head], entities.label[tail]))

@@ -1,4 +1,4 @@
-"""How far a job has come: one small file beside its output, replaced after each chunk."""
+"""The progress of a bulk job: a small file beside its output, replaced after each chunk."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from gliner_bento.storage.files import sync
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """After a chunk.
+    """The progress after a chunk.
 
-    identity: what the output depends on. records: of all inputs. skipped: files that cannot be read, with the reason.
-    schema: of Parquet output, serialized, in hexadecimal.
-    file, number: where the next record is. done, failed: records until there. output, errors: positions of the writers.
-    complete: all chunks are written.
+    identity: what the output depends on, see `Job.identity`.
+    records: number of records in all inputs. skipped: files that cannot be read, with the reason.
+    schema: the Arrow schema of Parquet output, serialized, in hexadecimal; None for other formats.
+    file, number: index of the file of the next record, and of the record in it.
+    done, failed: number of records before it, and of those among them that failed.
+    output, errors: where the writers continue, see `JsonLines.position`.
+    complete: whether all records are done.
     """
 
     identity: dict[str, Any]
@@ -35,7 +38,7 @@ class Checkpoint:
     complete: bool = False
 
     def save(self, path: Path) -> None:
-        """Replace the file, durably."""
+        """Write the file and sync it to disk; a crash leaves the old file or the new one."""
         unfinished = path.with_name(f"{path.name}.new")
         unfinished.write_text(json.dumps(asdict(self)), encoding="utf-8")
         sync(unfinished)
@@ -44,14 +47,15 @@ class Checkpoint:
 
 
 def load(path: Path, identity: dict[str, Any]) -> Checkpoint | None:
-    """The one of an earlier run. Raises `StartupError` for one of another job, and for a file that is none."""
+    """Read the checkpoint of an earlier run; None if there is none. Raises `StartupError` if it belongs to another job,
+    or is not valid."""
     try:
-        found = Checkpoint(**json.loads(path.read_text(encoding="utf-8")))
+        checkpoint = Checkpoint(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):
-        raise StartupError(f"{path}: is no checkpoint of this version; start with --overwrite") from None
+        raise StartupError(f"{path}: not a checkpoint of this version; start with --overwrite") from None
     given = json.loads(json.dumps(identity))
-    if differing := sorted(name for name in given if given[name] != found.identity.get(name)):
-        raise StartupError(f"{path}: is of a job with other {', '.join(differing)}; start with --overwrite")
-    return found
+    if differing := sorted(name for name in given if given[name] != checkpoint.identity.get(name)):
+        raise StartupError(f"{path}: belongs to a job with other {', '.join(differing)}; start with --overwrite")
+    return checkpoint

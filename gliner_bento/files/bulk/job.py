@@ -20,7 +20,7 @@ from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
 from gliner_bento.errors import InvalidField, StartupError
 from gliner_bento.files.bulk.checkpoint import Checkpoint, load
 from gliner_bento.files.records.columns import SCHEMA_COLUMNS, Row, pyarrow, result_columns
-from gliner_bento.files.records.readers import Reading, place, read
+from gliner_bento.files.records.readers import Reading, location_of, read
 from gliner_bento.files.records.scan import column_check, scan
 from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_inputs, sources, text_column
 from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet
@@ -29,18 +29,18 @@ from gliner_bento.types import BatchResult, ExtractItem, ModelCard
 
 CHUNK_RECORDS = 500
 PRIORITY = 100
-"""Of the requests: other ones of the same tenant are served first."""
+"""Priority of the job's requests: interactive requests of the same tenant are served first."""
 _CHUNK_CHARS = 2**24
 _SIDE_FILES = ("checkpoint", "errors.jsonl", "unfinished", "merged", "checkpoint.new", "lock")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to do. inputs: files and folders. output: its suffix is one of `FORMATS`.
+    """A job. inputs: files and folders. output: a path with a suffix of `FORMATS`.
 
-    labels: of records without their own. options: the other fields of a request.
-    text_column, labels_column, adapter_column: of the records. encoding: of text without a byte order mark.
-    skip_invalid: an invalid line of JSONL or CSV fails alone, not with its file.
+    labels: for records without labels of their own. options: the other fields of each request.
+    text_column, labels_column, adapter_column: names of columns. encoding: of text without a byte order mark.
+    skip_invalid: leave out an invalid line of JSONL or CSV, instead of its whole file.
     """
 
     inputs: Sequence[str]
@@ -54,7 +54,7 @@ class Job:
     skip_invalid: bool = False
 
     def check(self) -> None:
-        """Raise `StartupError` for what no record can have a result with, and for an output that cannot be written."""
+        """Raise `StartupError` for options with which every record would fail, and for an unusable output path."""
         if not str(self.output).endswith(FORMATS):
             raise StartupError(f"{self.output}: must end in {', '.join(FORMATS)}")
         if not self.output.parent.is_dir():
@@ -74,11 +74,11 @@ class Job:
         refuse_inputs([self.output, *map(self.beside, _SIDE_FILES)], (source.path for source in self.sources()))
 
     def sources(self) -> Iterator[Source]:
-        """Its files. Raises `StartupError`."""
+        """The input files, in order. Raises `StartupError`."""
         return sources(self.inputs, [self.output])
 
     def identity(self, model: ModelCard) -> dict[str, Any]:
-        """What the output depends on."""
+        """Everything that the output depends on: a job continues only if it is unchanged."""
         return {
             "inputs": list(self.inputs),
             "files": digest(self.sources()),
@@ -91,7 +91,7 @@ class Job:
 
     @property
     def is_csv(self) -> bool:
-        """Whether the output has a row for each entity, without the columns of its record."""
+        """Whether the output is CSV: a row for each entity, without the columns of its record."""
         return self.output.suffix == ".csv"
 
     @property
@@ -101,11 +101,11 @@ class Job:
 
     @property
     def more_columns(self) -> list[str]:
-        """Columns that records have besides their text."""
+        """Names of the columns with labels and adapters, if any."""
         return [name for name in (self.labels_column, self.adapter_column) if name]
 
     def reading(self, invalid: Callable[[str, str], None]) -> Reading:
-        """How its files are read. invalid: see `Reading`, if lines may be skipped."""
+        """How the inputs are read. invalid: called for each skipped line, see `Reading`."""
         return Reading(
             encoding=self.encoding,
             invalid=invalid if self.skip_invalid else None,
@@ -113,15 +113,15 @@ class Job:
         )
 
     def beside(self, suffix: str) -> Path:
-        """A file that belongs to the output."""
+        """The path of a side file of the output."""
         return self.output.with_name(f"{self.output.name}.{suffix}")
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Of a job. resumed: records that an earlier run has written. failed: in the side file, `errors`.
+    """The result of a job, in numbers of records. resumed: done by an earlier run. failed: in the side file `errors`.
 
-    skipped: by path, what is wrong with files that could not be read.
+    warnings: number of records by code. skipped: files that cannot be read, with the reason.
     """
 
     records: int
@@ -133,8 +133,8 @@ class Report:
     skipped: Mapping[str, str]
 
 
-class _Taken(NamedTuple):
-    """A record that is read and whose result is not written. invalid: of the lines that were skipped before it."""
+class _Pending(NamedTuple):
+    """A record that waits for its result. file, number: see `Checkpoint`. invalid: errors of the lines before it."""
 
     file: int
     number: int
@@ -144,34 +144,34 @@ class _Taken(NamedTuple):
 
 
 Progress = Callable[[int, int, int], None]
-"""Called with records that are done, that have failed, and of all."""
+"""Called with the numbers of done records, of failed ones, and of all."""
 
 
 async def run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, overwrite: bool = False) -> Report:
-    """Run the job, or what an earlier run has left of it.
+    """Run the job, or continue it after an earlier run.
 
-    Raises `StartupError` for input that cannot be read, and the errors of `Sender.send` where the servers do not accept
-    texts: what was written until then is kept, and another run continues.
+    Raises `StartupError` for unusable input, and the errors of `Sender.send` if the servers accept no texts. Another
+    run then continues after the last chunk.
     """
     lock = job.beside("lock")
     with ExitStack() as stack:
         try:
             stack.enter_context(file_lock(lock, wait=False))
         except BlockingIOError:
-            raise StartupError(f"{job.output}: another run writes it") from None
+            raise StartupError(f"{job.output}: another run is writing it") from None
         stack.callback(lock.unlink, missing_ok=True)
         checkpoint = _begin(job, job.identity(await _model(job, clients)), overwrite=overwrite)
-        begun = _Run(job, checkpoint, progress)
+        state = _Run(job, checkpoint, progress)
         if not checkpoint.complete:
             sender = Sender([client.send for client in clients], job.labels, {"priority": PRIORITY, **job.options})
-            async for result in in_order(begun.texts(), sender, DEFAULT_WINDOW * len(clients)):
-                begun.take(result)
-            begun.commit(complete=True)
-        return begun.finish(checkpoint.done)
+            async for result in in_order(state.texts(), sender, DEFAULT_WINDOW * len(clients)):
+                state.take(result)
+            state.commit(complete=True)
+        return state.finish(checkpoint.done)
 
 
 async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
-    """The model that all servers have."""
+    """The model of all servers. Raises `StartupError` if they differ."""
     first, *others = [await client.model() for client in clients]
     for other in others:
         if (other.model, other.fingerprint, other.dtype) != (first.model, first.fingerprint, first.dtype):
@@ -185,27 +185,27 @@ async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
 
 
 def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint:
-    """The checkpoint of an earlier run, or the first one."""
+    """The checkpoint of an earlier run, or a new one."""
     path, unfinished = job.beside("checkpoint"), job.beside("unfinished")
     written = [job.output, job.beside("errors.jsonl")]
     if not overwrite:
         if checkpoint := load(path, identity):
             return checkpoint
-        if there := next((file for file in (*written, unfinished) if file.exists()), None):
-            raise StartupError(f"{there}: exists; choose another name, or --overwrite")
+        if existing := next((file for file in (*written, unfinished) if file.exists()), None):
+            raise StartupError(f"{existing}: exists; choose another name, or --overwrite")
     invalid: list[str] = []
-    found = scan(
+    scanned = scan(
         job.sources(),
-        job.reading(lambda place, _: invalid.append(place)),
+        job.reading(lambda location, _: invalid.append(location)),
         [job.text_column, *job.more_columns],
         typed=job.output.suffix == ".parquet",
         more=job.schema_columns,
     )
-    if not found.records:
-        raise StartupError(next(iter(found.skipped.values()), f"{', '.join(job.inputs)}: no records"))
-    records = found.records + sum(place.rpartition(": ")[0] not in found.skipped for place in invalid)
-    schema = None if found.schema is None else bytes(found.schema.serialize()).hex()
-    checkpoint = Checkpoint(identity, records, found.skipped, schema)
+    if not scanned.records:
+        raise StartupError(next(iter(scanned.skipped.values()), f"{', '.join(job.inputs)}: no records"))
+    records = scanned.records + sum(location.rpartition(": ")[0] not in scanned.skipped for location in invalid)
+    schema = None if scanned.schema is None else bytes(scanned.schema.serialize()).hex()
+    checkpoint = Checkpoint(identity, records, scanned.skipped, schema)
     for file in (path, *written, unfinished):
         file.unlink(missing_ok=True)
     checkpoint.save(path)
@@ -213,11 +213,11 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
 
 
 class _Run:
-    """The state of a run: records that are read, and the chunk that is not yet written."""
+    """The state of a run: records that wait for their results, and results of the current chunk."""
 
     def __init__(self, job: Job, checkpoint: Checkpoint, progress: Progress) -> None:
         self._job, self._checkpoint, self._progress = job, checkpoint, progress
-        self._taken: deque[_Taken] = deque()
+        self._pending: deque[_Pending] = deque()
         self._rows: list[Row] = []
         self._errors: list[Row] = []
         self._chars = 0
@@ -240,20 +240,20 @@ class _Run:
         return Parquet(self._job.output, unfinished, schema)
 
     def texts(self) -> Iterator[Text]:
-        """The texts from the checkpoint on, with the options that their records have."""
+        """The texts after the checkpoint, each with its record's own labels and adapter."""
         reading = self._job.reading(self._skip)
         for file, source in enumerate(self._job.sources()):
             if file < self._checkpoint.file or str(source.path) in self._checkpoint.skipped:
                 continue
             start = self._checkpoint.number if file == self._checkpoint.file else 0
             for number, row in read(source, start, reading):
-                self._taken.append(_Taken(file, number, source, row, self._invalid))
+                self._pending.append(_Pending(file, number, source, row, self._invalid))
                 self._invalid = []
                 yield self._text(source, row)
 
-    def _skip(self, where: str, reason: str) -> None:
+    def _skip(self, location: str, reason: str) -> None:
         error = {"code": InvalidField.code, "message": reason}
-        self._invalid.append({"place": where, "error": error, "record": None})
+        self._invalid.append({"place": location, "error": error, "record": None})
 
     def _text(self, source: Source, row: Row) -> Text:
         text: dict[str, Any] = {"text": row[text_column(source, self._job.text_column)] or ""}
@@ -264,25 +264,26 @@ class _Run:
         return text
 
     def take(self, result: BatchResult) -> None:
-        """The result of the oldest record; writes the chunk if it is complete."""
-        taken = self._taken.popleft()
-        self._next = taken.file, taken.number + 1
-        self._errors += taken.invalid
+        """Add the result of the oldest pending record; write the chunk if it is full."""
+        pending = self._pending.popleft()
+        self._next = pending.file, pending.number + 1
+        self._errors += pending.invalid
         if result.result:
-            kept = {"file": taken.source.name, "record": taken.number + 1} if self._job.is_csv else taken.row
+            kept = {"file": pending.source.name, "record": pending.number + 1} if self._job.is_csv else pending.row
             self._rows.append({**kept, **result_columns(result.result, self._job.schema_columns)})
             self._warnings.update(warning.code for warning in result.result.warnings)
         elif result.error:
             error = {"code": result.error.code, "message": result.error.message}
-            self._errors.append({"place": place(taken.source, taken.number), "error": error, "record": taken.row})
-        self._chars += sum(len(value) for value in taken.row.values() if isinstance(value, str))
+            location = location_of(pending.source, pending.number)
+            self._errors.append({"place": location, "error": error, "record": pending.row})
+        self._chars += sum(len(value) for value in pending.row.values() if isinstance(value, str))
         done, failed = self._counts()
         self._progress(done, failed, self._checkpoint.records)
         if len(self._rows) + len(self._errors) >= CHUNK_RECORDS or self._chars >= _CHUNK_CHARS:
             self.commit()
 
     def commit(self, *, complete: bool = False) -> None:
-        """Write the chunk, then the checkpoint. complete: it is the last one."""
+        """Write the chunk, then the checkpoint. complete: whether it is the last chunk."""
         if complete:
             self._errors += self._invalid
         if self._rows:
@@ -305,7 +306,7 @@ class _Run:
         self._checkpoint.save(self._job.beside("checkpoint"))
 
     def finish(self, resumed: int) -> Report:
-        """Give the output its name, and delete what only an unfinished job needs."""
+        """Rename the output to its final name, and delete the checkpoint."""
         self._writer.finish()
         errors = self._job.beside("errors.jsonl")
         if not self._checkpoint.failed:
@@ -321,5 +322,5 @@ class _Run:
 
 
 def _names(labels: Any) -> Any:
-    """A column of strings has names separated by commas; Parquet's lists and mappings are what they are."""
+    """Labels of a record: a string is split at commas; lists and maps of Parquet and JSONL are kept."""
     return [name for name in map(str.strip, labels.split(",")) if name] if isinstance(labels, str) else labels

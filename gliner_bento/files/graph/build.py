@@ -1,4 +1,4 @@
-"""Documents of a graph: results that were extracted before, or texts whose results are needed; and the graph.
+"""Builds a graph of many documents: rows that have entities already, or texts that a model has to read.
 
 Entities are merged by label and normalized name. Needs networkx.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from gliner_bento.files.mentions import normalized
 from gliner_bento.files.records.columns import Row
-from gliner_bento.files.records.readers import Reading, place, read
+from gliner_bento.files.records.readers import Reading, location_of, read
 from gliner_bento.files.records.sources import Source, text_column
 
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
@@ -27,7 +27,7 @@ Document = str | Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Counts:
-    """Of an entity or a relation. names: as they are written. score: the highest."""
+    """Counts of one entity or relation. names: how often each spelling occurs. score: the highest score."""
 
     mentions: int = 0
     documents: int = 0
@@ -36,14 +36,14 @@ class _Counts:
     last_document: int = -1
 
     def add(self, document: int, score: float) -> None:
-        """A mention in a document; documents come in order."""
+        """Count a mention. document: its number; numbers must not decrease."""
         self.mentions += 1
         self.documents += document != self.last_document
         self.last_document = document
         self.score = max(self.score, score)
 
     def attributes(self) -> dict[str, Any]:
-        """Of a node or an edge."""
+        """The attributes of a node or an edge."""
         return {"mentions": self.mentions, "documents": self.documents, "score": self.score}
 
 
@@ -56,9 +56,9 @@ class GraphBuilder:
         self._edges: dict[tuple[Node, Node, str], _Counts] = {}
 
     def add(self, entities: Sequence[Mapping[str, Any]], relations: Sequence[Mapping[str, Any]]) -> None:
-        """A document's entities and relations, as the API returns them. Raises ValueError for anything else.
+        """Add a document's entities and relations, as the API returns them. Raises ValueError for anything else.
 
-        Relations of spans that are no entities (GLiNER2) are left out: they have no node."""
+        Relations between spans that are not entities (GLiNER2) have no nodes, and are left out."""
         try:
             nodes = [(_node(one), str(one["text"]), float(one["score"])) for one in entities]
             edges = [
@@ -75,7 +75,7 @@ class GraphBuilder:
         for edge, score in edges:
             for node in edge[:2]:
                 if node not in self._nodes:
-                    raise ValueError(f"a relation of {node[1]!r}, which is no entity of the document")
+                    raise ValueError(f"a relation of {node[1]!r}, which is not an entity of the document")
             self._edges.setdefault(edge, _Counts()).add(self.documents, score)
         self.documents += 1
 
@@ -94,17 +94,17 @@ class GraphBuilder:
 
 
 def check_document(source: Source, row: Row, column: str) -> None:
-    """Raises ValueError for a row that is no document. column: of the text in rows without entities."""
+    """Raise ValueError for a row without entities and without a text in `column`."""
     if "entities" not in row and not isinstance(row.get(text_column(source, column), 0), str | None):
         raise ValueError(f"has neither 'entities' nor a text {column!r}")
 
 
 def read_documents(files: Iterable[Source], column: str, reading: Reading) -> Iterator[tuple[str, Document]]:
-    """Place and content of each document, which `check_document` has accepted."""
+    """Location and content of each document, which `check_document` has accepted."""
     for source in files:
         name = text_column(source, column)
         for number, row in read(source, 0, reading):
-            yield place(source, number), row if "entities" in row else row[name] or ""
+            yield location_of(source, number), row if "entities" in row else row[name] or ""
 
 
 def _node(mention: Mapping[str, Any]) -> Node:
@@ -116,5 +116,5 @@ def _id(node: Node) -> str:
 
 
 def _shown(text: str) -> str:
-    """On one line, and with characters that XML can have."""
+    """The text in one line, without characters that XML forbids."""
     return " ".join(_NO_TEXT.sub(" ", text).split())

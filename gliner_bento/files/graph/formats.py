@@ -15,14 +15,14 @@ _COUNTS = ("mentions", "documents", "score")
 
 
 def write_graphml(graph: Any, path: Path) -> None:
-    """One file, for Gephi, yEd, Cytoscape, igraph."""
+    """Write one file, for Gephi, yEd, Cytoscape, igraph."""
     import networkx as nx  # noqa: PLC0415  # an extra
 
     nx.write_graphml(graph, path, named_key_ids=True)
 
 
 def write_csv(graph: Any, folder: Path) -> None:
-    """nodes.csv and relationships.csv with the headers of `neo4j-admin database import`."""
+    """Write nodes.csv and relationships.csv, with the headers of `neo4j-admin database import`."""
     folder.mkdir(parents=True, exist_ok=True)
     nodes = ([node, one["name"], *_counts(one), _label(one["label"])] for node, one in graph.nodes(data=True))
     edges = ([head, tail, *_counts(one), _type(one["relation"])] for head, tail, one in graph.edges(data=True))
@@ -34,7 +34,7 @@ def write_csv(graph: Any, folder: Path) -> None:
 
 
 def write_jsonld(graph: Any, path: Path) -> None:
-    """One file: nodes of a type, with a property for each relation."""
+    """Write one file: typed nodes with a property for each relation."""
     nodes: dict[str, dict[str, Any]] = {
         node: {
             "@id": _iri(node),

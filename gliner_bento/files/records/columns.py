@@ -1,4 +1,4 @@
-"""The columns that an extraction adds to a record, as JSON values and as Arrow types."""
+"""The columns that an extraction adds to a record: values and Arrow types."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def result_columns(result: Extraction, more: Iterable[str] = ()) -> Row:
 
 
 def check_columns(columns: Iterable[str], needed: Iterable[str], added: Iterable[str] = RESULT_COLUMNS) -> None:
-    """Raise `ValueError` for a column that is missing, and for one that the output adds."""
+    """Raise `ValueError` for a missing column, and for one in the input that the output would add."""
     present = list(columns)
     for name in needed:
         if name not in present:
             raise ValueError(f"no column {name!r}, but {', '.join(map(str, present))}")
-    if taken := [name for name in added if name in present]:
-        raise ValueError(f"a column of the output is in the input: {', '.join(taken)}")
+    if clashing := [name for name in added if name in present]:
+        raise ValueError(f"a column of the output is in the input: {', '.join(clashing)}")
 
 
 def arrow_types(more: Iterable[str] = ()) -> dict[str, Any]:

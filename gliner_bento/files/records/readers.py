@@ -1,7 +1,5 @@
-"""Reads the records of a file one after another, in memory that does not depend on the file.
-
-The only reader of JSONL and CSV, and of encodings; `redaction` uses these parts to keep what it does not replace.
-"""
+"""Reads records of text, JSONL, CSV and Parquet files one by one, in constant memory. The only reader of them:
+`redaction` uses its parts to keep everything that it does not replace."""
 
 from __future__ import annotations
 
@@ -42,15 +40,14 @@ csv.field_size_limit(MAX_RECORD_BYTES)
 
 
 class Unreadable(StartupError):
-    """A file, or a record of it, cannot be read. The message begins with its place."""
+    """A file, or a record of it, cannot be read. The message begins with its location."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How files are read. columns: to redact. encoding: of text without a byte order mark.
 
-    invalid: called with the place and the fault of each line of JSONL or CSV that is skipped; None: the first one is an
-        error of the file.
+    invalid: called with location and error of each invalid record, which is skipped; None: it fails the file.
     check: raises ValueError for a record that the caller cannot use.
     """
 
@@ -61,26 +58,26 @@ class Reading:
 
 
 def read(source: Source, start: int = 0, reading: Reading = Reading()) -> Iterator[tuple[int, Row]]:
-    """Each record from number `start` on, and its number. Raises `Unreadable`."""
+    """Number and content of each record, from number `start` on. Raises `Unreadable`."""
     number = start - 1
     try:
         for number, row in (_parquet if source.kind == "parquet" else _rows)(source, start, reading):
             if reason := _fault(row, source, reading):
                 if not reading.invalid:
-                    raise Unreadable(f"{place(source, number)}: {reason}")
-                reading.invalid(place(source, number), reason)
+                    raise Unreadable(f"{location_of(source, number)}: {reason}")
+                reading.invalid(location_of(source, number), reason)
             else:
                 yield number, row  # type: ignore[misc]  # no fault
     except UnicodeDecodeError as error:
         raise Unreadable(f"{source.path}: {not_encoded(error)}") from None
     except ValueError as error:
-        raise Unreadable(f"{place(source, number + 1)}: {one_line(error)}") from None
+        raise Unreadable(f"{location_of(source, number + 1)}: {one_line(error)}") from None
     except FILE_ERRORS as error:
         raise Unreadable(f"{source.path}: {getattr(error, 'strerror', None) or one_line(error)}") from None
 
 
 def _fault(row: Row | ValueError, source: Source, reading: Reading) -> str | None:
-    """Why a record is invalid."""
+    """Why a record is invalid; None: it is valid."""
     try:
         if isinstance(row, ValueError):
             raise row
@@ -92,8 +89,8 @@ def _fault(row: Row | ValueError, source: Source, reading: Reading) -> str | Non
     return None
 
 
-def place(source: Source, number: int) -> str:
-    """A record, for people: file and line."""
+def location_of(source: Source, number: int) -> str:
+    """File and line of a record, for messages."""
     unit = _UNITS.get(source.kind)
     return f"{source.path}: {unit} {number + 1}" if unit else str(source.path)
 
@@ -104,34 +101,34 @@ def opened(source: Source) -> IO[bytes]:
 
 
 def byte_order_mark(source: Source, encoding: str) -> tuple[bytes, str]:
-    """The mark that a text begins with, and its encoding; else none, and `encoding`."""
+    """The byte order mark of a file and its encoding; without a mark, b"" and `encoding`."""
     with opened(source) as file:
         head = file.read(4)
     return next(((mark, name) for mark, name in _MARKS if head.startswith(mark)), (b"", encoding))
 
 
 def not_encoded(error: UnicodeDecodeError) -> str:
-    """What to do about a file of another encoding."""
+    """The message for a file with another encoding."""
     return f"not {error.encoding}: {error.reason}; name its encoding with --encoding"
 
 
 def decoded(source: Source, encoding: str, errors: str = "strict") -> io.TextIOWrapper:
-    """The text behind the mark, opened, its line ends kept. encoding: of a text without one."""
+    """The opened text after the byte order mark; line ends are kept. encoding: of text without a mark."""
     mark, encoding = byte_order_mark(source, encoding)
     file = opened(source)
-    file.seek(len(mark))
+    file.seek(source.offset or len(mark))
     return io.TextIOWrapper(file, encoding, errors, newline="\n" if source.kind == "jsonl" else "")
 
 
 def lines_of(file: io.TextIOWrapper) -> Iterator[str]:
-    """Lines with their ends, cut at what a record may have, so that a longer one is invalid and not in memory."""
+    """Lines with their ends. One that is longer than `MAX_RECORD_BYTES` is cut after that, and so invalid."""
     return iter(partial(file.readline, MAX_RECORD_BYTES + 1), "")
 
 
 class Record(NamedTuple):
-    """A record of text. number: from 0. line: its first one, from 1. raw: as it is written.
+    """A record of a text, JSONL or CSV file. number: from 0. line: number of its first line, from 1. raw: its lines.
 
-    row: a ValueError says what is wrong with it; None: a blank line, or the header of CSV. cells: of CSV.
+    row: a ValueError if the record is invalid; None for a blank line, and for the header of CSV. cells: of CSV.
     """
 
     number: int
@@ -145,7 +142,7 @@ _Records = Iterator[Record]
 
 
 def records(kind: str, lines: Iterable[str], delimiter: str) -> _Records:
-    """Of a text, JSONL or CSV file. lines: with their ends. Raises ValueError where it cannot be read any further."""
+    """Records of a text, JSONL or CSV file. lines: with their ends. Raises ValueError if the rest cannot be read."""
     return _FORMATS[kind](lines, delimiter)
 
 
@@ -168,31 +165,31 @@ def _jsonl(lines: Iterable[str], _delimiter: str) -> _Records:
 def _object(line: str) -> Row | ValueError:
     try:
         _check_size(len(line))
-        row = msgspec.json.decode(without_halves(line))
-    except ValueError as error:  # UnicodeEncodeError: of a byte that `decoded` has escaped
+        row = msgspec.json.decode(without_lone_surrogates(line))
+    except ValueError as error:  # UnicodeEncodeError: `decoded` has escaped a byte
         return error
     except RecursionError as error:
         return ValueError(str(error))
     return row if isinstance(row, dict) else ValueError("must be a JSON object")
 
 
-def without_halves(line: str) -> str:
-    """Valid JSON, as long as `line`, with U+FFFD for halves of surrogate pairs, which no request can have."""
+def without_lone_surrogates(line: str) -> str:
+    """A JSON line with U+FFFD for lone surrogates, which a request cannot contain. Its length is the same."""
     if not _SURROGATE.search(line):
         return line
     return _ESCAPE.sub(lambda match: "\\ufffd" if match["half"] else match[0], line)
 
 
 def _csv(lines: Iterable[str], delimiter: str) -> _Records:
-    """Rows as in RFC 4180, with any line ends, as long as the first one, the header."""
+    """Rows as in RFC 4180, with any line ends. All must have as many cells as the first one, the header."""
     raw: list[str] = []
 
-    def taken() -> Iterator[str]:
+    def remembered() -> Iterator[str]:
         for line in lines:
             raw.append(line)
             yield line
 
-    rows = csv.reader(taken(), delimiter=delimiter, strict=True)
+    rows = csv.reader(remembered(), delimiter=delimiter, strict=True)
     header: list[str] = []
     number = -1
     while True:
@@ -217,7 +214,7 @@ def _csv(lines: Iterable[str], delimiter: str) -> _Records:
 
 
 def _cells(rows: Any) -> tuple[list[str], str]:
-    """Cells and fault of the next row of csv's reader; none at the end."""
+    """Cells and error of the next row of csv's reader; no cells at the end."""
     line = rows.line_num + 1
     try:
         return next(rows, []), ""
@@ -238,7 +235,7 @@ _Rows = Iterator[tuple[int, Row | ValueError]]
 
 
 def _rows(source: Source, start: int, reading: Reading) -> _Rows:
-    errors = "surrogateescape" if source.kind == "jsonl" else "strict"  # a line with other bytes may fail alone
+    errors = "surrogateescape" if source.kind == "jsonl" else "strict"  # one line fails for its bytes
     more = {"file": source.name} if source.kind == "text" else {}
     with decoded(source, reading.encoding, errors) as file:
         for record in records(source.kind, lines_of(file), delimiter_of(source)):
@@ -250,9 +247,11 @@ def _rows(source: Source, start: int, reading: Reading) -> _Rows:
 
 
 def _parquet(source: Source, start: int, _reading: Reading) -> _Rows:
-    first = 0
     with pyarrow().parquet.ParquetFile(source.path) as file:
-        for batch in file.iter_batches(_BATCH_ROWS):
+        first, groups = 0, list(range(file.num_row_groups))
+        while groups and first + file.metadata.row_group(groups[0]).num_rows <= start:
+            first += file.metadata.row_group(groups.pop(0)).num_rows
+        for batch in file.iter_batches(_BATCH_ROWS, groups) if groups else ():
             if first + batch.num_rows > start:
                 yield from ((number, row) for number, row in enumerate(batch.to_pylist(), first) if number >= start)
             first += batch.num_rows

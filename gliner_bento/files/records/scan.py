@@ -1,4 +1,4 @@
-"""One pass over the input before the work: counts and checks every record, and finds the types of its columns."""
+"""Reads the whole input once before a job: counts and checks all records, and determines the types of columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS = 1000
 
 @dataclass(slots=True)
 class Scan:
-    """records: how many can be read. skipped: by path, faults of files that cannot. schema: of Parquet output."""
+    """records: how many can be read. skipped: files that cannot be read, with the reason. schema: of Parquet output."""
 
     records: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
@@ -34,10 +34,10 @@ def scan(
 ) -> Scan:
     """Count and check all records; a file that cannot be read is skipped. Raises `StartupError` if no type fits.
 
-    columns: that records have, of Parquet files whose rows are not read; the first is the text.
-    typed: find the schema of the output, whose columns are as wide as the records need. more: see `arrow_types`.
+    columns: if given, Parquet files must have them, the first as strings, and their rows are not read.
+    typed: determine the schema of the output; each column has a type that fits all records. more: see `arrow_types`.
     """
-    found, pa = Scan(), pyarrow() if typed else None
+    scanned, pa = Scan(), pyarrow() if typed else None
     schemas = [pa.schema([])] if pa else []
     for source in files:
         records, wider = 0, schemas
@@ -46,20 +46,20 @@ def scan(
                 records += rows
                 wider = [pa.unify_schemas([*wider, schema], promote_options="permissive")] if pa else []
         except Unreadable as error:
-            found.skipped[str(source.path)] = str(error)
+            scanned.skipped[str(source.path)] = str(error)
         except (ValueError, TypeError) as error:
             fault = f"{source.path}: {one_line(error)}"
             raise StartupError(f"{fault}; Parquet needs one type per column, .jsonl output does not") from None
         else:
-            found.records, schemas = found.records + records, wider
-    found.schema = pa.schema([*schemas[0], *arrow_types(more).items()]) if pa else None
-    return found
+            scanned.records, schemas = scanned.records + records, wider
+    scanned.schema = pa.schema([*schemas[0], *arrow_types(more).items()]) if pa else None
+    return scanned
 
 
 def _blocks(
     source: Source, reading: Reading, columns: Sequence[str], more: Sequence[str], pa: Any
 ) -> Iterator[tuple[int, Any]]:
-    """Number of records and, with Arrow (`pa`), their schema. Raises ValueError for a column without a type."""
+    """Number of records of each block and, with Arrow (`pa`), their schema. Raises ValueError if there is none."""
     if source.kind == "parquet" and columns:
         yield _parquet_block(source, columns, more)
         return
@@ -92,9 +92,7 @@ def _parquet_block(source: Source, columns: Sequence[str], more: Sequence[str]) 
 def column_check(
     text_column: str, more_columns: Sequence[str], added: Sequence[str] = ()
 ) -> Callable[[Source, Row], None]:
-    """A check that a record has the columns and none of `added`, and a string or null as its text.
-
-    Text files have columns of their own."""
+    """A check that JSONL and CSV records have the columns and none of `added`, and a string or null as their text."""
 
     def check(source: Source, row: Row) -> None:
         if source.kind in ("text", "parquet"):

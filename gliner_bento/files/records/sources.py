@@ -1,4 +1,4 @@
-"""Which files an input consists of, and their formats by suffix."""
+"""The files of an input, and their formats by suffix."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ READABLE = f"{', '.join(SUFFIXES)} (all but .parquet also as .gz)"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file. name: its path as it was given, or within the folder that was given."""
+    """An input file. name: the path that was given, or the path below the folder that was given.
+
+    offset: byte at which a JSONL file is read from; 0: from its beginning.
+    """
 
     path: Path
     name: str
     kind: str
+    offset: int = 0
 
     @property
     def gzip(self) -> bool:
@@ -39,11 +43,10 @@ class Source:
 def sources(
     inputs: Sequence[str], leave_out: Collection[Path] = (), skipped: list[str] | None = None
 ) -> Iterator[Source]:
-    """The files of all inputs, folders in order of their names. Raises `StartupError`.
+    """The files of all inputs; those of a folder in order of their names. Raises `StartupError`.
 
-    leave_out: files inside folders that do not count, with all that begin with their names and a dot.
-    skipped: gets what is in folders and is not read: files without a format, and what is hidden, a linked folder, or no
-        file.
+    leave_out: paths in folders that are ignored, and all paths that begin with one of them and a dot.
+    skipped: gets the other paths in folders that are not read: unknown formats, hidden files, linked folders, devices.
     """
     ignored = [os.path.realpath(name) for name in leave_out]
     for one in inputs:
@@ -59,7 +62,7 @@ def sources(
 
 
 def refuse_inputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
-    """Raise `StartupError` for an output that is an input, under any name, or also another output."""
+    """Raise `StartupError` for an output that is the same file as an input or as another output."""
     taken = {one: "is an input" for path in inputs for one in _identities(path)}
     for path in outputs:
         if reason := next((taken[one] for one in _identities(path) if one in taken), None):
@@ -68,14 +71,14 @@ def refuse_inputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
 
 
 def refuse_devices(outputs: Iterable[Path]) -> None:
-    """Raise `StartupError` for an output that a file would replace, but is none."""
+    """Raise `StartupError` for an output that is a device, a pipe or a socket."""
     for path in outputs:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise StartupError(f"{path}: is a device, a pipe or a socket; choose another output")
 
 
 def _identities(path: Path) -> list[str | tuple[int, int]]:
-    """The path without links; of a file that exists also its device and inode, which its hard links share."""
+    """The resolved path and, if the file exists, its device and inode, which hard links share."""
     try:
         status = path.stat()
     except OSError:
@@ -84,17 +87,17 @@ def _identities(path: Path) -> list[str | tuple[int, int]]:
 
 
 def text_column(source: Source, column: str) -> str:
-    """The column with the text: `column`, but of text files, which have one of their own."""
+    """The column with the text: `column`; for text files always `text`."""
     return "text" if source.kind == "text" else column
 
 
 def delimiter_of(source: Source) -> str:
-    """What is between the cells of a CSV file."""
+    """The delimiter of a CSV or TSV file."""
     return "\t" if ".tsv" in map(str.lower, source.path.suffixes) else ","
 
 
 def digest(files: Iterator[Source]) -> str:
-    """Changes when a file is added, removed or written to."""
+    """A hash of paths, sizes and modification times."""
     hashed = hashlib.sha256()
     for source in files:
         state = source.path.stat()

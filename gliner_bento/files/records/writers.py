@@ -1,7 +1,5 @@
-"""Writes records in chunks, each of which is on the disk before the next begins.
-
-A killed run continues after the last chunk that its checkpoint names; the file has its name when it is complete.
-"""
+"""Writes records in chunks; each is synced to disk before the next. A killed run continues after the chunk of its
+checkpoint. The file gets its final name when it is complete."""
 
 from __future__ import annotations
 
@@ -24,14 +22,14 @@ _GROUP_ROWS, _GROUP_BYTES = 20_000, 64 * 2**20
 
 
 class JsonLines:
-    """Chunks are appended to one file; compressed, each is a member of the gzip file."""
+    """JSON lines. position: length of the file in bytes. In a .gz file, each chunk is a gzip member."""
 
     def __init__(self, path: Path, unfinished: Path | None = None) -> None:
         self._path, self._unfinished = path, unfinished or path
         self.position = 0
 
     def resume(self, position: int) -> None:
-        """Drop what was written after `position`, in bytes; 0: everything."""
+        """Truncate the file to `position` bytes."""
         with self._unfinished.open("ab") as file:
             if file.tell() < position:
                 raise StartupError(f"{self._unfinished}: shorter than its checkpoint says; start with --overwrite")
@@ -59,18 +57,18 @@ class JsonLines:
             self.position = file.tell()
 
     def finish(self) -> None:
-        """Give the file its name. May be repeated."""
+        """Rename the file to its final name. Does nothing if that is done."""
         if self._unfinished.exists():
             os.replace(self._unfinished, self._path)
 
 
 class Csv(JsonLines):
-    """A row for each entity: where its record is, and the entity. Takes rows of `file`, `record` and `entities`."""
+    """A row for each entity. Records must have `file`, `record` and `entities`."""
 
     COLUMNS = ("file", "record", "start", "end", "text", "label", "score")
 
     def resume(self, position: int) -> None:
-        """As `JsonLines`."""
+        """Truncate; an empty file gets the header."""
         super().resume(position)
         if not position:
             self._append(",".join(self.COLUMNS).encode() + b"\r\n")
@@ -84,7 +82,7 @@ class Csv(JsonLines):
 
 
 class Parquet(JsonLines):
-    """Chunks are Arrow streams, one behind the other, until the end."""
+    """Chunks are Arrow streams in one file, which `finish` converts to Parquet."""
 
     def __init__(self, path: Path, unfinished: Path, schema: Any) -> None:
         super().__init__(path, unfinished)
@@ -101,7 +99,7 @@ class Parquet(JsonLines):
         return bytes(sink.getvalue())
 
     def finish(self) -> None:
-        """Give the file its name."""
+        """Write the Parquet file."""
         if self._unfinished.exists():
             merged = self._unfinished.with_suffix(".merged")
             with pyarrow().parquet.ParquetWriter(merged, self._schema) as writer:
@@ -112,7 +110,7 @@ class Parquet(JsonLines):
             self._unfinished.unlink()
 
     def _groups(self) -> Iterator[Any]:
-        """Row groups of a size that readers like."""
+        """The chunks, joined to larger row groups."""
         pa = pyarrow()
         group = self._schema.empty_table()
         with pa.OSFile(str(self._unfinished)) as chunks:

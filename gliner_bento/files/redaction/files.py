@@ -1,4 +1,4 @@
-"""Files and folders to redact: which there are, where their copies go, and the run over all of them."""
+"""Redacts files and folders: finds the files, and writes a redacted copy of each."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from gliner_bento.types import LIMIT_WARNINGS, BatchResult
 _FAULTS = (*FILE_ERRORS, ValueError)
 
 Answers = Callable[[Iterable[str]], AsyncIterator[BatchResult]]
-"""A result or an error for each text, in order."""
+"""Returns a result or an error for each text, in order."""
 
 Find = Callable[[str], Iterable[Span]]
-"""What is found in a text without a model."""
+"""Finds spans in a text without a model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A file to read, the copy to write, and its name in mappings: the path below the input folder."""
+    """A file to redact. copy: None: it is only checked. name: in mappings, the path below the input folder."""
 
     source: Source
     copy: Source | None
@@ -46,8 +46,8 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What is left in a file. line: or row, of Parquet."""
+class Leftover:
+    """A span that `--check` found in a file. line: of Parquet, the row."""
 
     file: str
     line: int
@@ -57,17 +57,17 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Of a run. redacted: replacements by label. failed: files without a copy, with the reason. left: `--check`."""
+    """The result of a run. redacted: replacements by label. failed: files without a copy, with the reason."""
 
     files: int = 0
     records: int = 0
     redacted: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
-    left: list[Finding] = field(default_factory=list)
+    left: list[Leftover] = field(default_factory=list)
 
     def fail(self, job: Job, error: Exception) -> None:
-        """The file has no copy, or only that of an earlier run."""
+        """Record that a file has no copy, or only that of an earlier run."""
         kept = f"; {job.copy.path} is of an earlier run" if job.copy and job.copy.path.is_file() else ""
         self.failed[str(job.source.path)] = f"{one_line(error)}{kept}"
 
@@ -75,9 +75,10 @@ class Report:
 def find_files(
     inputs: Sequence[Path], output: Path | None, *, mapping: Path | None = None, restore: Path | None = None
 ) -> tuple[list[Job], list[str]]:
-    """The jobs, and what is in folders and is not read. Raises `StartupError`, ValueError.
+    """The jobs, and the paths in folders that are skipped. Raises `StartupError`, ValueError.
 
-    output: a file for one input file, else a folder; None: nothing is written. mapping: written too. restore: read too.
+    output: a file for one input file, else a folder; None: nothing is written. mapping, restore: further files that are
+    written and read.
     """
     jobs: list[Job] = []
     skipped: list[str] = []
@@ -103,7 +104,7 @@ def find_files(
 
 
 class _Copy:
-    """A file and the copy that is made of it, which appears complete or not at all. Raises OSError, ValueError."""
+    """A file and its copy, which is renamed to its final name when it is complete. Raises OSError, ValueError."""
 
     def __init__(self, job: Job, reading: Reading) -> None:
         self.job = job
@@ -129,20 +130,20 @@ class _Copy:
             part.replace(path)
 
     def finish(self) -> None:
-        """Give the copy its name."""
+        """Complete the copy."""
         self.content.close()
         self._complete = True
         self._stack.close()
 
     def discard(self) -> None:
-        """Leave nothing."""
+        """Remove the unfinished copy."""
         self.failed = True
-        with contextlib.suppress(OSError):  # of bytes that a full disk does not take
+        with contextlib.suppress(OSError):  # the disk is full
             self._stack.close()
 
 
 def _remove_unfinished(jobs: Sequence[Job]) -> None:
-    """Remove what runs that were killed have left of these copies: the files of their names that no run has locked."""
+    """Remove unfinished copies of killed runs: files with their names that no process has locked."""
     outputs = {job.copy.path for job in jobs if job.copy}
     for folder in {output.parent for output in outputs if output.parent.is_dir()}:
         for path in [*folder.glob(".*.part")]:
@@ -155,7 +156,7 @@ def _remove_unfinished(jobs: Sequence[Job]) -> None:
 @contextlib.contextmanager
 def _created(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
     with path.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: another run leaves it alone
+        fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed; see `_remove_unfinished`
         if compressed:
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as inside:
                 yield inside  # type: ignore[misc]
@@ -165,7 +166,7 @@ def _created(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
 
 @dataclass(eq=False, slots=True)
 class _Step:
-    """A record of a file and what the model finds in it. Without a record: the end of the file."""
+    """A record of a file and the model's results. record: None: the end of the file."""
 
     copy: _Copy
     record: Record | None = None
@@ -173,7 +174,7 @@ class _Step:
 
     @property
     def texts(self) -> list[str]:
-        """What the model reads: of a copy that is checked, not its placeholders."""
+        """The texts for the model. If a copy is checked, spaces replace its placeholders."""
         texts = [one.text for one in self.record.fields] if self.record else []
         return texts if self.copy.job.copy else [PLACEHOLDER.sub(_blank, text) for text in texts]
 
@@ -194,8 +195,8 @@ async def redact_files(
 ) -> None:
     """Write the redacted copies. A file with an error has none, and the others are not affected.
 
-    A job without a copy is checked: what would be redacted is reported. styles: the replacement of a document (a
-    text file, or a record). patterns: also redact what this finds.
+    A job without a copy is checked: what would be redacted is reported. styles: makes the `Replace` of a document (a
+    text file, or a record). patterns: finds further spans.
     """
     _remove_unfinished(jobs)
     copies: set[_Copy] = set()
@@ -210,7 +211,7 @@ async def redact_files(
                     copies.remove(copy)
                     report.files += 1
                 elif copy.job.copy is None:
-                    report.left += _findings(step, patterns)
+                    report.left += _leftovers(step, patterns)
                 else:
                     for entry in copy.content.redact(step.record, _spans(step, patterns), styles()):
                         report.redacted[entry["label"]] += 1
@@ -226,7 +227,7 @@ async def redact_files(
 
 
 def _steps(jobs: Iterable[Job], reading: Reading, report: Report, copies: set[_Copy]) -> Iterator[_Step]:
-    """copies: gets those that are begun."""
+    """A step for each record of all files. copies: gets the copies that are not finished."""
     for job in jobs:
         copy = None
         try:
@@ -264,9 +265,9 @@ async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_
 
 
 def _spans(step: _Step, patterns: Find | None) -> list[list[Span]]:
-    """Of each text of the record. Raises ValueError for the error of one, and for a result that may not be whole."""
+    """The spans of each text of a record. Raises ValueError for an error, and for a result that may be incomplete."""
     assert step.record
-    found = []
+    all_spans = []
     for field_, text, result in zip(step.record.fields, step.texts, step.results, strict=True):
         if result.result is None:
             raise ValueError(result.error.message if result.error else "no result")
@@ -277,17 +278,17 @@ def _spans(step: _Step, patterns: Find | None) -> list[list[Span]]:
         if not result.result.is_of(text):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
         spans = [Span(one.start, one.end, one.label) for one in result.result.entities]
-        found.append(merged([*spans, *(patterns(field_.text) if patterns else [])]))
-    return found
+        all_spans.append(merged([*spans, *(patterns(field_.text) if patterns else [])]))
+    return all_spans
 
 
-def _findings(step: _Step, patterns: Find | None) -> Iterator[Finding]:
+def _leftovers(step: _Step, patterns: Find | None) -> Iterator[Leftover]:
     assert step.record
     path, raw = str(step.copy.job.source.path), step.record.raw
     for one, spans in zip(step.record.fields, _spans(step, patterns), strict=True):
         for span in spans:
-            lines = raw.count("\n", 0, one.placed(span).start) if isinstance(raw, str) else 0
-            yield Finding(path, step.record.line + lines, span.label, one.text[span.start : span.end])
+            lines = raw.count("\n", 0, one.in_record(span).start) if isinstance(raw, str) else 0
+            yield Leftover(path, step.record.line + lines, span.label, one.text[span.start : span.end])
 
 
 def restore_files(jobs: Sequence[Job], reading: Reading, mapping: Iterable[str], report: Report) -> None:

@@ -15,7 +15,7 @@ from gliner_bento.files.redaction.text_file import Entry, Field, Record
 
 
 class ParquetFile:
-    """Other columns, types, row groups and metadata are kept. As `TextFile`; a record is a row."""
+    """Like `TextFile`, with rows as records. Other columns, types, row groups and metadata are kept."""
 
     def __init__(self, source: IO[bytes], out: IO[bytes], reading: Reading) -> None:
         self._pa = pa = pyarrow()
@@ -65,8 +65,8 @@ class ParquetFile:
         of_text: dict[tuple[int, str], list[Replacement]] = {}
         for entry in entries:
             given = dict(entry)
-            place = int(given.pop("row")), given.pop("column")
-            of_text.setdefault(place, []).append(Replacement(**given))
+            cell = int(given.pop("row")), given.pop("column")
+            of_text.setdefault(cell, []).append(Replacement(**given))
         for record in self.records():
             texts = {
                 field.column: restore_anyway(field.text, of_text.get((record.line - 1, field.column), []))
@@ -79,14 +79,14 @@ class ParquetFile:
         self._writer.close()
 
     def _write(self, table: Any, texts: dict[str, str]) -> None:
-        """Append a row of the row group `table`, which is written with its last one."""
+        """Append a row of the row group `table`, which is written when it is complete."""
         self._rows.append(texts)
         if len(self._rows) < table.num_rows:
             return
         for name in self._columns:
-            place = table.schema.get_field_index(name)
-            field = table.schema.field(place)
+            index = table.schema.get_field_index(name)
+            field = table.schema.field(index)
             column = self._pa.array([row.get(name) for row in self._rows], field.type)
-            table = table.set_column(place, field, column)
+            table = table.set_column(index, field, column)
         self._writer.write_table(table, row_group_size=table.num_rows)
         self._rows = []

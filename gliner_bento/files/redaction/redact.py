@@ -28,7 +28,7 @@ class Replacement:
 
     @property
     def end(self) -> int:
-        """Behind its last character in the redacted text."""
+        """Past its last character in the redacted text."""
         return self.start + len(self.replacement)
 
 
@@ -58,7 +58,7 @@ def redactions(text: str, spans: Iterable[Span], replace: Replace) -> list[tuple
 
 
 def substituted(text: str, redactions: Iterable[tuple[Span, str]], max_chars: float = inf) -> Redacted:
-    """Put replacements in the place of spans, which are in order and do not overlap. Raises `TooLarge`."""
+    """Replace spans, which must be in order and not overlap. Raises `TooLarge`."""
     pieces: list[str] = []
     replacements = []
     position = chars = 0
@@ -86,7 +86,7 @@ def restore(text: str, replacements: Iterable[Replacement]) -> str:
 
 
 def restore_anyway(text: str, replacements: Sequence[Replacement]) -> str:
-    """The original; of an edited text, with the placeholders that are still in it. Raises RestoreError."""
+    """Restore a text; of an edited one, the placeholders that are still in it. Raises RestoreError."""
     try:
         return restore(text, replacements)
     except RestoreError:
@@ -94,7 +94,7 @@ def restore_anyway(text: str, replacements: Sequence[Replacement]) -> str:
 
 
 def restore_placeholders(text: str, replacements: Iterable[Replacement]) -> str:
-    """An edited text with the first original of every placeholder and hash in it.
+    """Replace each placeholder and hash of an edited text by its first original.
 
     Raises RestoreError if masked or removed text would be needed, or if a placeholder has several originals.
     """

@@ -1,4 +1,4 @@
-"""Spans to redact, what recognizers find of them, and overlap resolution: what any span covers is redacted."""
+"""Spans to redact, from a model or recognizers, and their union: every covered character is redacted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters [start, end) of a text, and what they are. by_form: a recognizer knows, not a model."""
+    """Characters [start, end) of a text with a label. by_form: found by a recognizer, not by a model."""
 
     start: int
     end: int
@@ -27,16 +27,14 @@ class Span:
 def find_patterns(
     text: str, names: Sequence[str] = RECOGNIZERS, regions: Sequence[str] = DEFAULT_REGIONS
 ) -> list[Span]:
-    """What recognizers find, in order, without overlaps. regions: of phone numbers."""
+    """The matches of recognizers, in order, without overlaps. regions: of phone numbers."""
     found = find(text, names, regions=regions)
     return [Span(one.start, one.end, PRESIDIO_LABELS[one.entity], by_form=True) for one in found]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans that do not overlap and cover the same characters, in order; each has the label of its longest part that a
-    recognizer has found, or else of its longest part.
-
-    Of equally long parts, the first that was given counts. Empty spans are dropped.
+    """The union of spans, in order. A joined span has the label of its longest part from a recognizer, else of its
+    longest part; of equally long ones, the first. Empty spans are dropped.
     """
     groups: list[list[Span]] = []
     end = -1

@@ -1,4 +1,4 @@
-"""What a span is replaced with: placeholders, masks, hashes, nothing. One function per document."""
+"""Replacements of spans: placeholders, masks, hashes, nothing. One function per document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gliner_bento.files.redaction.spans import Span
 from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
 Replace = Callable[[str, Span], str]
-"""The replacement of a span of a text."""
+"""Returns the replacement of a span of a text."""
 
 _HASH_CHARS = 16
 PLACEHOLDER = re.compile(rf"\[[^\W_]\w*_(?:\d+|[0-9a-f]{{{_HASH_CHARS}}})\]")
@@ -27,14 +27,14 @@ _PRESIDIO = {
 
 
 def tag(label: str) -> str:
-    """A label as it is written in a placeholder, by Presidio's name if it has one: `phone` is PHONE_NUMBER."""
+    """The name of a label in placeholders; Presidio's if it has one: `phone` is PHONE_NUMBER."""
     name = re.sub(r"\W+", "_", label.upper()).strip("_") or "ENTITY"
     return _PRESIDIO.get(name, name)
 
 
 @dataclass(slots=True)
 class Placeholders:
-    """`[PERSON_1]`: equal names of a label have equal numbers. Numbers that the text has itself are left out."""
+    """`[PERSON_1]`: equal names of a label get equal numbers. A placeholder that the text contains is not used."""
 
     _of_name: dict[tuple[str, str], str] = field(default_factory=dict)
     _last: Counter[str] = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Placeholders:
 
 
 def mask(text: str, span: Span) -> str:
-    """A `*` for every character that is no white space."""
+    """`*` for every character but white space."""
     return re.sub(r"\S", "*", text[span.start : span.end])
 
 

@@ -1,4 +1,4 @@
-"""A text, JSONL or CSV file that is redacted or restored: where its texts are, so that everything else is kept.
+"""Redacts or restores a text, JSONL or CSV file: finds the texts in its lines, and keeps every other byte.
 
 A replacement (`styles.py`) has only letters, digits and `[]_*`, which neither JSON nor CSV escapes.
 """
@@ -32,25 +32,25 @@ _CSV_CHAR = re.compile(r'""|.', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A text of a record. places: where each character and the end are in the record; None: the text is the record.
+    """A text of a record. offsets: of each character, and of the end, in the record; None: the text is the record.
 
     column: of Parquet.
     """
 
     text: str
-    places: Sequence[int] | None = None
+    offsets: Sequence[int] | None = None
     column: str = ""
 
-    def placed(self, span: Span) -> Span:
-        """A span of the text, in the record."""
-        return Span(self.places[span.start], self.places[span.end], span.label) if self.places else span
+    def in_record(self, span: Span) -> Span:
+        """A span of the text as a span of the record."""
+        return Span(self.offsets[span.start], self.offsets[span.end], span.label) if self.offsets else span
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """A text file, a line of JSONL, a row of CSV or of Parquet, with its texts in order.
 
-    line: its first one, or its row, from 1. raw: as it is written; of Parquet, the Arrow table of its row group.
+    line: number of its first line, or of its row, from 1. raw: its lines; of Parquet, the Arrow table of its row group.
     """
 
     line: int
@@ -59,11 +59,11 @@ class Record:
 
 
 def redact_record(record: Record, spans: Iterable[Iterable[Span]], replace: Replace) -> Redacted:
-    """Replace the spans, which are given per field. Offsets of the result are those of the record."""
+    """Replace spans, which are given per field. Offsets in the result are those in the record."""
     return substituted(
         record.raw,
         [
-            (field.placed(span), replacement)
+            (field.in_record(span), replacement)
             for field, found in zip(record.fields, spans, strict=True)
             for span, replacement in redactions(field.text, found, replace)
         ],
@@ -104,15 +104,15 @@ def _fields(
     if kind == "text":
         return [Field(record.raw)]
     if kind == "jsonl":
-        return _json_fields(readers.without_halves(record.raw), columns)
+        return _json_fields(readers.without_lone_surrogates(record.raw), columns)
     cells = list(_csv_cells(record.raw, delimiter))
     if [one.text for one in cells] != record.cells:
-        raise ValueError("where its cells begin is ambiguous")
+        raise ValueError("the borders of its cells are ambiguous")
     return [one for one, name in zip(cells, names, strict=True) if name in columns]
 
 
 def _json_fields(line: str, columns: Sequence[str]) -> list[Field]:
-    """line: of valid JSON; a member that is there twice has two texts."""
+    """The texts of a line of valid JSON. A repeated member has a text for each."""
     fields, seen = [], []
     for key, start, end in _members(line):
         seen.append(key)
@@ -126,7 +126,7 @@ def _json_fields(line: str, columns: Sequence[str]) -> list[Field]:
 
 
 def _members(line: str) -> Iterator[tuple[str, int, int]]:
-    """Key, and first and last place of the value, of each member of the object on a line of valid JSON."""
+    """Key, and start and end of the value, of each member of the object on a line of valid JSON."""
     decoder, position = json.JSONDecoder(), 0
     while line[position := _end(_BEFORE_KEY, line, position)] != "}":
         key, position = scanstring(line, position + 1)
@@ -141,7 +141,7 @@ def _end(pattern: re.Pattern[str], line: str, position: int) -> int:
 
 
 def _csv_cells(raw: str, delimiter: str) -> Iterator[Field]:
-    """The cells of a row that the reader could read."""
+    """The cells of a valid row."""
     special = re.escape(delimiter)
     cell = re.compile(rf'("(?:[^"]|"")*"|[^"{special}\r\n][^{special}\r\n]*|)({special}|\r\n|\n|\r|$)')
     position = 0
@@ -159,12 +159,12 @@ def _csv_cells(raw: str, delimiter: str) -> Iterator[Field]:
 
 def _check_columns(names: Sequence[str], columns: Sequence[str]) -> None:
     if missing := [name for name in columns if name not in names]:
-        there = ", ".join(map(repr, names)) or "none"
-        raise ValueError(f"no column {missing[0]!r}; there are {there}: choose with --columns")
+        present = ", ".join(map(repr, names)) or "none"
+        raise ValueError(f"no column {missing[0]!r}; there are {present}: choose with --columns")
 
 
 class TextFile:
-    """Its methods raise ValueError for content that is not what the file's name says."""
+    """A file and its copy. The methods raise ValueError for content that does not have the file's format."""
 
     def __init__(self, source: Source, out: IO[bytes], reading: Reading) -> None:
         self._source, self._reading, self._out = source, reading, out
@@ -183,7 +183,7 @@ class TextFile:
         self._reading.invalid(f"{self._source.path}: line {line}", reason)
 
     def _lines(self) -> Iterator[str]:
-        """With their ends, `\\n`, `\\r` or `\\r\\n`. Raises ValueError if their bytes in the encoding are others."""
+        """Lines with their ends. Raises ValueError if encoding them again does not give the bytes of the file."""
         given, kept = hashlib.sha256(), hashlib.sha256(self._mark)
         try:
             with decoded(self._source, self._encoding) as file:

@@ -23,7 +23,7 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
-from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.tasks.classifications import ClassificationOptions, ClassificationResult
 from gliner_bento.tasks.extraction import (
     TEXT,
@@ -187,6 +187,7 @@ class FastinoRequest(Strict):
     include_confidence: bool = False
     include_spans: bool = False
     format_results: bool = Field(default=True, description="false is refused.")
+    model: ModelName = None
 
     @model_validator(mode="before")
     @classmethod
@@ -262,7 +263,7 @@ class _Shape:
 
 async def _gliner2(gateway: Gateway, request: Request) -> Response:
     asked = FastinoRequest.model_validate_json(await request.body() or b"{}")
-    schema = _schema(asked)
+    gateway, schema = await gateway.of(asked.model), _schema(asked)
     options = ExtractionOptions(
         labels=_types(schema.entities) or (await _related(gateway) if schema.relations else None),
         relations=_types(schema.relations) or None,

@@ -24,7 +24,7 @@ from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MessageError
-from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.tasks.base import BASE_ADAPTER_ID
 from gliner_bento.tasks.extraction import (
     LABELS,
@@ -49,6 +49,7 @@ class GLiNERServeRequest(Strict):
     flat_ner: bool = True
     multi_label: bool = False
     adapter_id: str | None = None
+    model: ModelName = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ async def _adapter_cache_route(gateway: Gateway, request: Request) -> Response:
 async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNERServeResponse, bool]:
     """The answer, and whether the text was cut. Relations are ignored by a model without relation extraction, as in
     gliner.serve."""
+    gateway = await gateway.of(request.model)
     relates = bool(request.relations) and (await gateway.models.default.info()).supports_relations
     options = ExtractionOptions(
         labels=request.labels,

@@ -21,7 +21,7 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MessageError
-from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import TEXT, Entity, Extraction, ExtractionOptions, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
@@ -34,6 +34,7 @@ class _Body(Strict):
     """What both tasks have. options: of the hosted API (use_cache, wait_for_model); without effect here."""
 
     inputs: _Inputs = Field(description="A text, or several.")
+    model: ModelName = None
     options: dict[str, Any] = Field(default={}, description="Of the hosted API; without effect.")
 
 
@@ -102,7 +103,7 @@ class TokenEntities(RootModel[list[EntityGroup] | list[list[EntityGroup]]]):
 async def _zero_shot(gateway: Gateway, request: Request) -> Response:
     body = ZeroShotRequest.model_validate_json(await request.body() or b"{}")
     options = ExtractionOptions(classifications={_NAME: _classification(body.parameters)})
-    return await _answered(gateway, body.inputs, options, lambda found: found.classifications[_NAME].labels)
+    return await _answered(gateway, body, options, lambda found: found.classifications[_NAME].labels)
 
 
 def _classification(asked: ZeroShotParameters) -> ClassificationOptions:
@@ -130,16 +131,16 @@ async def _token(gateway: Gateway, request: Request) -> Response:
     if not labels:
         return json_response([] if isinstance(body.inputs, str) else [[] for _ in body.inputs])
     options = ExtractionOptions(labels=labels, threshold=asked.threshold)
-    return await _answered(
-        gateway, body.inputs, options, lambda found: LazySequence(EntityGroup.of, list(found.entities))
-    )
+    return await _answered(gateway, body, options, lambda found: LazySequence(EntityGroup.of, list(found.entities)))
 
 
 async def _answered(
-    gateway: Gateway, inputs: _Inputs, options: ExtractionOptions, shape: Callable[[Extraction], Sequence[Any]]
+    gateway: Gateway, body: _Body, options: ExtractionOptions, shape: Callable[[Extraction], Sequence[Any]]
 ) -> Response:
     """The answer for a text, or the list of those for several. Raises a text's error."""
-    answer = await gateway.run_batch(extraction_of([inputs] if isinstance(inputs, str) else inputs, options))
+    inputs = body.inputs
+    texts = [inputs] if isinstance(inputs, str) else inputs
+    answer = await gateway.run_batch(extraction_of(texts, options, model=body.model))
     for one in answer.results:
         if one.error:
             raise from_detail(one.error)

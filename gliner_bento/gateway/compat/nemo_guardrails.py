@@ -23,8 +23,9 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence, LazyText, Text, json_text
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError, now_s
-from gliner_bento.gateway.v1.server import ListedModels, list_models
+from gliner_bento.gateway.v1.models import list_models
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.model_types import ListedModels
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
 
@@ -39,6 +40,7 @@ class _Detection(BaseModel):
     chunk_length: Annotated[int, Field(ge=1)] = Field(default=384, description="Characters. Checked and not used.")
     overlap: Annotated[int, Field(ge=0)] = Field(default=128, description="Characters. Checked and not used.")
     flat_ner: bool = Field(default=False, description="Not used: spans never overlap.")
+    model: str | None = Field(default=None, description="Ignored if the server has one model.")
 
     @model_validator(mode="after")
     def _check_overlap(self) -> _Detection:
@@ -64,7 +66,6 @@ class ChatCompletionRequest(_Detection):
     """The body of `POST /v1/chat/completions`: the text is the last message."""
 
     messages: Elements[Annotated[list[ChatMessage], Field(min_length=1)]]
-    model: str | None = Field(default=None, description="Ignored if the server has one model.")
     stream: bool | None = Field(default=None, description="true is refused.")
 
 
@@ -167,7 +168,7 @@ async def _chat(gateway: Gateway, request: Request) -> Response:
         raise InvalidField("stream: not supported", param="stream")
     content = asked.messages[-1].content
     text = content if isinstance(content, str) else "".join(part.text for part in content)
-    answer = await _detect(gateway, text, asked, gateway.choice(asked.model))
+    answer = await _detect(gateway, text, asked)
     found = DetectedEntities(answer.entities, len(answer.entities), _tagged(text, answer.entities))
     tokens = answer.usage.tokens
     return json_response(
@@ -200,10 +201,11 @@ async def _health(gateway: Gateway, _: Request) -> Response:
     return json_response(NemoHealth(model.model, model.device, len(gateway.options.nemo_labels)))
 
 
-async def _detect(gateway: Gateway, text: str, asked: _Detection, model: str | None = None) -> ExtractResponse:
+async def _detect(gateway: Gateway, text: str, asked: _Detection) -> ExtractResponse:
+    gateway = await gateway.of_any(asked.model)
     labels = asked.labels or list(gateway.options.nemo_labels)
     options = ExtractionOptions(labels=labels, threshold=asked.threshold, recognizers=True)
-    return await gateway.run(extraction_of([text], options, model=model))
+    return await gateway.run(extraction_of([text], options))
 
 
 def _named(entity: Entity) -> NemoEntity:

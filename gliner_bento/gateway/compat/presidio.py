@@ -27,7 +27,7 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
-from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.recognizers.base import Match, Rule
 from gliner_bento.recognizers.expressions import AdHocRecognizer, ExpressionError, Expressions, deny_list
 from gliner_bento.recognizers.find import RULES, candidates
@@ -89,6 +89,7 @@ class AnalyzeRequest(_Lenient):
     allow_list_match: Literal["exact", "regex"] | None = "exact"
     regex_flags: int | None = Field(default=None, description="Of the patterns of allow_list, as in Python's re.")
     context: Elements[list[str]] | None = Field(default=None, description="Words that count as near each match.")
+    model: ModelName = None
     correlation_id: str | None = Field(default=None, description="Becomes the request's id if it can be one.")
 
 
@@ -156,7 +157,7 @@ class Names(RootModel[list[str]]):
 
 async def _analyze(gateway: Gateway, request: Request) -> Response:
     asked = AnalyzeRequest.model_validate_json(await request.body() or b"{}")
-    options = gateway.options
+    gateway, options = await gateway.of(asked.model), gateway.options
     configured = _configured(options)
     names = asked.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(configured))
     labels = {name: label_of(name, configured) for name in names}

@@ -16,7 +16,7 @@ from gliner_bento.errors import ErrorDetail, InvalidField, from_detail
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.tasks.classifications import LabelScore
 from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, extraction_of
 from gliner_bento.tasks.fields import Elements, Strict
@@ -48,6 +48,7 @@ class TeiPredictRequest(Strict):
     raw_scores: bool = Field(default=False, description="true is refused: scores are probabilities.")
     truncate: bool = Field(default=False, description="Read only the beginning of a long text; else all of it.")
     truncation_direction: Literal["Left", "Right"] = Field(default="Right", description="Left is refused.")
+    model: ModelName = None
 
 
 class TeiScores(RootModel[list[LabelScore] | list[list[LabelScore]]]):
@@ -67,7 +68,7 @@ async def _predict(gateway: Gateway, request: Request) -> Response:
     )
     given = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     texts = [one if isinstance(one, str) else one[0] for one in given]
-    answer = await gateway.run_batch(extraction_of(texts, options))
+    answer = await gateway.run_batch(extraction_of(texts, options, model=body.model))
     for one in answer.results:
         if one.error:
             raise from_detail(one.error)

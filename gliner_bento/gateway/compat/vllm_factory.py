@@ -167,7 +167,7 @@ class VllmError:
 
 async def _pooling(gateway: Gateway, request: Request) -> Response:
     asked = PoolingRequest.model_validate_json(await request.body() or b"{}")
-    data = asked.data
+    gateway, data = await gateway.of_any(asked.model), asked.data
     schema = _schema(data)
     options = ExtractionOptions(
         labels=schema.entities or (list(gateway.options.fastino_labels) if schema.relations else None),
@@ -180,7 +180,7 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
         multi_label=data.multi_label,
         long_text="truncate" if data.truncate_overflow_text else "window",
     )
-    found = await gateway.run(extraction_of([data.text], options, model=gateway.choice(asked.model)))
+    found = await gateway.run(extraction_of([data.text], options))
     answer = _gliner2_answer(found, schema, data) if _is_gliner2(data) else found.entities
     headers = {"X-VLLM-Factory-Schema-Size": str(len(schema.entities or ()) + len(schema.relations or ()))}
     return json_response(PoolingResponse(request_id.current(), now_s(), answer), headers=headers)

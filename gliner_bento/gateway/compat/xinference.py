@@ -1,6 +1,6 @@
 """Xinference's abort (4.1.0): `POST /v1/models/{model_uid}/requests/{request_id}/abort`.
 
-Any `model_uid` means the request with the id, whichever model it runs on. The id is the one in `request_id`, or in
+`model_uid` is the name of a served model; a server with one model accepts any. The id is the one in `request_id`, or in
 `X-Request-ID`. Its list of models is `GET /v1/models`, which every server has.
 """
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gliner_bento.errors import ErrorDetail
+from gliner_bento.errors import ErrorDetail, ModelNotFound
 from gliner_bento.gateway.endpoint import Endpoint, json_response, path_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
@@ -35,9 +35,9 @@ class XinferenceAbortRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class XinferenceAbort:
-    """The answer of an abort: `NOT_FOUND` if no request of the caller has this id."""
+    """The answer of an abort: `NOT_FOUND`: no request of the caller has this id; `NO_OP`: no such model."""
 
-    msg: Literal["DONE", "NOT_FOUND"]
+    msg: Literal["DONE", "NOT_FOUND", "NO_OP"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,10 @@ class XinferenceError:
 
 async def _abort(gateway: Gateway, request: Request) -> Response:
     body = XinferenceAbortRequest.model_validate_json(await request.body() or b"{}")
+    try:
+        await gateway.of_any(request.path_params["model_uid"])
+    except ModelNotFound:
+        return json_response(XinferenceAbort("NO_OP"))
     answer = await gateway.abort(request.path_params["request_id"], block_s=body.block_duration)
     return json_response(XinferenceAbort("DONE" if answer.aborted else "NOT_FOUND"))
 
@@ -96,7 +100,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
         answer=XinferenceAbort,
         errors=POST_ERRORS,
         parameters=[
-            path_parameter("model_uid", "Any name."),
+            path_parameter("model_uid", "A model's name; any if the server has one."),
             path_parameter("request_id", "The request's id."),
         ],
     )

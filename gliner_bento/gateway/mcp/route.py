@@ -7,7 +7,7 @@ within the request. A large result is not sent in pieces, because package mcp se
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -31,19 +31,24 @@ from gliner_bento.gateway.validation import from_model
 logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.WARNING)
 
 _TOOLS = {tool.name: tool for tool in TOOLS}
-_LISTED = ListToolsResult(
-    tools=[
-        ListedTool(
-            name=tool.name,
-            title=tool.title,
-            description=tool.description,
-            input_schema=tool.input_schema,
-            output_schema=tool.output_schema,
-            annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
-        )
-        for tool in TOOLS
-    ]
-)
+
+
+@lru_cache(maxsize=8)
+def _listed(models: tuple[str, ...]) -> ListToolsResult:
+    """The tools of a server with these models."""
+    return ListToolsResult(
+        tools=[
+            ListedTool(
+                name=tool.name,
+                title=tool.title,
+                description=tool.description,
+                input_schema=tool.input_schema(models),
+                output_schema=tool.output_schema,
+                annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+            )
+            for tool in TOOLS
+        ]
+    )
 
 
 class McpMessage(BaseModel):
@@ -65,7 +70,10 @@ class _Served(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         server: Server[Any] = Server(
-            "gliner-bento", version=__version__, on_list_tools=_list_tools, on_call_tool=partial(_call, self._gateway)
+            "gliner-bento",
+            version=__version__,
+            on_list_tools=partial(_list_tools, self._gateway),
+            on_call_tool=partial(_call, self._gateway),
         )
         manager = StreamableHTTPSessionManager(
             server,
@@ -77,8 +85,8 @@ class _Served(Response):
             await manager.handle_request(scope, receive, send)
 
 
-async def _list_tools(*_: object) -> ListToolsResult:
-    return _LISTED
+async def _list_tools(gateway: Gateway, *_: object) -> ListToolsResult:
+    return _listed(tuple(served.given for served in gateway.models if served.given))
 
 
 async def _call(gateway: Gateway, _: object, params: CallToolRequestParams) -> CallToolResult:

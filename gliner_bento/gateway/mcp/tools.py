@@ -23,10 +23,16 @@ Labels = Annotated[Names, Field(min_length=1)]
 _LABELS = "Entity types, in any words: names, or {name: description}."
 
 
-class ExtractEntitiesArguments(Strict):
-    """Arguments of `extract_entities`."""
+class _Arguments(Strict):
+    """What all tools have."""
 
     text: str = Field(description="The text, of any length.")
+    model: str | None = Field(default=None, description="Which model reads it. Default: the first.")
+
+
+class ExtractEntitiesArguments(_Arguments):
+    """Arguments of `extract_entities`."""
+
     labels: Labels = Field(description=_LABELS, examples=[["person", "organization", "date"]])
     threshold: Score | None = Field(
         default=None, description="Lowest score of an entity, 0 to 1; lower finds more, with more errors."
@@ -42,10 +48,9 @@ class ExtractRelationsArguments(ExtractEntitiesArguments):
     relation_threshold: Score | None = Field(default=None, description="Lowest score of a relation, 0 to 1.")
 
 
-class ClassifyArguments(Strict):
+class ClassifyArguments(_Arguments):
     """Arguments of `classify`."""
 
-    text: str = Field(description="The text, of any length.")
     labels: Labels = Field(
         description="What to choose from: names, or {name: description}.", examples=[["positive", "negative"]]
     )
@@ -53,10 +58,9 @@ class ClassifyArguments(Strict):
     threshold: Score | None = Field(default=None, description="Lowest score of a label, 0 to 1.")
 
 
-class StructuresArguments(Strict):
+class StructuresArguments(_Arguments):
     """Arguments of `extract_structures`."""
 
-    text: str = Field(description="The text, of any length.")
     structures: Structures = Field(
         description="Kinds of records, by name, each with its fields: names, or {name: description}.",
         examples=[{"purchase": ["product", "price"]}],
@@ -129,18 +133,22 @@ class Tool:
     name: str
     title: str
     description: str
-    arguments: type[Strict]
+    arguments: type[_Arguments]
     result: type[Any]
     call: Callable[[Gateway, Any], Awaitable[Any]]
 
     async def run(self, gateway: Gateway, arguments: Mapping[str, Any]) -> Any:
         """The result. Raises ValidationError for wrong arguments, and what the gateway raises."""
-        return await self.call(gateway, self.arguments.model_validate(dict(arguments)))
+        given = self.arguments.model_validate(dict(arguments))
+        return await self.call(await gateway.of(given.model), given)
 
-    @property
-    def input_schema(self) -> dict[str, Any]:
-        """The JSON schema of the arguments."""
-        return self.arguments.model_json_schema()
+    def input_schema(self, models: Sequence[str]) -> dict[str, Any]:
+        """The JSON schema of the arguments; `model` is one of them where there are several models."""
+        schema = self.arguments.model_json_schema()
+        model = schema["properties"].pop("model")
+        if len(models) > 1:
+            schema["properties"]["model"] = {"type": "string", "enum": models, "description": model["description"]}
+        return schema
 
     @property
     def output_schema(self) -> dict[str, Any]:

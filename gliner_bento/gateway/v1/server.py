@@ -1,60 +1,19 @@
-"""Models, replicas and status under `/v1`, the probes, the metrics. In the bento, BentoML's own probes come first."""
+"""`/v1/model`, `/v1/replicas`, `/v1/status`, the probes, the metrics. In the bento, BentoML has probes of its own."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from gliner_bento.errors import NotReady
 from gliner_bento.gateway.endpoint import MODEL, READ_ERRORS, Endpoint, Operation, asked_model, json_response
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.models import ServedModel
 from gliner_bento.status_types import ModelCard, ReplicaList, ServerStatus
 from gliner_bento.storage.api_keys import KeyScope
 from gliner_bento.telemetry import metrics
-
-
-@dataclass(frozen=True, slots=True)
-class ListedModel:
-    """A model in the list of OpenAI's API, with the fields that NeMo and Xinference add. id: its name in requests."""
-
-    id: str
-    model_name: str
-    revision: Annotated[
-        str | None, Field(description="The fingerprint of the weights; null until its replica has answered.")
-    ]
-    object: Literal["model"] = "model"
-    created: int = 0
-    owned_by: str = "gliner-bento"
-    model_type: str = "token-classification"
-
-
-@dataclass(frozen=True, slots=True)
-class ListedModels:
-    """The answer of `GET /v1/models`."""
-
-    data: list[ListedModel]
-    object: Literal["list"] = "list"
-
-
-async def list_models(gateway: Gateway, _: Request) -> Response:
-    """The served models as OpenAI's API lists them; the first is the default."""
-    return json_response(ListedModels([await _listed(served) for served in gateway.models]))
-
-
-async def _listed(served: ServedModel) -> ListedModel:
-    try:
-        model = await served.info()
-    except NotReady:
-        if not served.given:
-            raise
-        return ListedModel(served.given, served.given, None)
-    return ListedModel(model.model, model.model, model.fingerprint)
 
 
 async def _model(gateway: Gateway, request: Request) -> Response:
@@ -75,8 +34,13 @@ async def _alive(_: Gateway, __: Request) -> Response:
 
 async def _ready(gateway: Gateway, _: Request) -> Response:
     if not await gateway.ready():
-        raise NotReady("the server is not ready")
-    return PlainTextResponse("\n")
+        raise NotReady("; ".join(["the server is not ready", *_problems(gateway)]))
+    return PlainTextResponse("".join(f"{line}\n" for line in _problems(gateway)) or "\n")
+
+
+def _problems(gateway: Gateway) -> list[str]:
+    """A line for each model that could not be loaded."""
+    return [f"model {one.given}: {one.row.state}: {one.row.reason}" for one in gateway.models if one.row.reason]
 
 
 async def _metrics(gateway: Gateway, _: Request) -> Response:
@@ -112,19 +76,6 @@ ENDPOINTS = [
             answer=ModelCard,
             errors=(404, *READ_ERRORS),
             parameters=[MODEL],
-        ),
-    ),
-    Endpoint(
-        method="GET",
-        path="/v1/models",
-        scope="extract",
-        answer=list_models,
-        operation=Operation(
-            name="list_models",
-            tag="server",
-            summary="The served models as OpenAI's API lists them",
-            description="Their names, of which a request names one in `model`; the first is the default.",
-            answer=ListedModels,
         ),
     ),
     Endpoint(

@@ -70,7 +70,7 @@ def test_a_job_that_lacks_a_package_says_which():
 
 def test_a_job_runs_in_a_process_of_its_own():
     with pytest.raises(NotMeasured, match="no CUDA device"):
-        job.run("device", {"CUDA_VISIBLE_DEVICES": ""})
+        job.run("ours", {"CUDA_VISIBLE_DEVICES": ""}, what="device")
 
 
 def test_a_server_that_does_not_start_is_an_error_with_its_log(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import httpx
+import patient
 import pytest
 
 from benchmark.server import STARTS, started
@@ -30,7 +30,7 @@ def test_a_server_that_found_a_port_taken_is_started_again(tmp_path: Path) -> No
     with started(
         command(2, "OSError: Address already in use"), cwd=tmp_path, log=tmp_path / "log", ready="/"
     ) as server:
-        assert httpx.get(server.url + "/starts").text == "..."
+        assert patient.get(server.url + "/starts").text == "..."
 
 
 @pytest.mark.parametrize(("words", "starts"), [("no model", 1), ("Address already in use", STARTS)])

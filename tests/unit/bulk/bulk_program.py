@@ -1,11 +1,17 @@
-"""A bulk job in a process of its own, which a test may kill: small chunks, over a gateway without a model.
+"""Bulk jobs in processes of their own, which a test may kill: small chunks, over a gateway without a model.
 
 python bulk_program.py OUTPUT INPUT... [RECORDS OF A CHUNK]
+python bulk_program.py -
+
+The latter reads such arguments as lines of JSON, and starts a process for each without loading the packages again: it
+prints the process id, and the exit status (as `Popen.returncode`) when the process has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -43,11 +49,36 @@ def run(output: Path, inputs: Sequence[str], **options) -> Report:
     return asyncio.run(bulk.run(job, clients, lambda *_: None, overwrite=overwrite))
 
 
-if __name__ == "__main__":
-    output, *inputs = sys.argv[1:]
+def main(output: str, *given: str) -> None:
+    inputs = list(given)
     bulk.CHUNK_RECORDS = int(inputs.pop()) if inputs[-1].isdigit() else 10
     replica = MemoryReplica()
     hold = Path(output).with_name("hold")  # while it exists, the job does not reach its end
     replica.step = lambda: not (replica._running[0].item.text.startswith("399 ") and hold.exists())
     replica.calls, replica.admitted, replica.passes = deque(maxlen=0), deque(maxlen=0), deque(maxlen=0)
     run(Path(output), inputs, clients=[client(replica)])
+
+
+def fork(arguments: Sequence[str]) -> None:
+    """Run a job in a child of this process, which waits for its end."""
+    if not (pid := os.fork()):
+        try:
+            main(*arguments)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    write_line(pid)
+    write_line(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def write_line(number: int) -> None:
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["-"]:
+        for line in sys.stdin:
+            fork(json.loads(line))
+    else:
+        main(*sys.argv[1:])

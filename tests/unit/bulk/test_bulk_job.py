@@ -327,8 +327,8 @@ def test_a_job_continues_after_its_last_chunk(interrupted):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda source: {"labels": ["town"]}, "of a job with other labels"),
-        (lambda source: {"options": {"threshold": 0.9}}, "of a job with other threshold"),
+        (lambda source: {"labels": ["town"]}, "belongs to a job with other labels"),
+        (lambda source: {"options": {"threshold": 0.9}}, "belongs to a job with other threshold"),
         (lambda source: source.write_text(source.read_text() + " \n") and {}, "other files"),
     ],
 )
@@ -354,7 +354,7 @@ def test_memory_does_not_depend_on_the_input(tmp_path, monkeypatch):
     taken = bulk._Run.take
 
     def take(self, result):
-        held.append(len(self._taken) + len(self._rows))
+        held.append(len(self._pending) + len(self._rows))
         taken(self, result)
 
     monkeypatch.setattr(bulk._Run, "take", take)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +31,31 @@ def inputs(tmp_path):
     return [str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
 
 
-def start(output: Path, inputs: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(PROGRAM), str(output), *inputs], cwd=PROJECT_ROOT)
+class Job:
+    """A process that runs a job."""
+
+    def __init__(self, program: subprocess.Popen[str], output: Path, inputs: list[str]) -> None:
+        self._lines = program.stdout
+        program.stdin.write(json.dumps([str(output), *inputs]) + "\n")
+        program.stdin.flush()
+        self._pid = int(self._lines.readline())
+
+    def kill(self) -> None:
+        """Kill it; it must not have ended by itself."""
+        os.kill(self._pid, signal.SIGKILL)
+        assert self.wait() == -signal.SIGKILL
+
+    def wait(self) -> int:
+        return int(self._lines.readline())
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[subprocess.Popen[str]]:
+    """Loads the packages once for all jobs."""
+    command = [sys.executable, str(PROGRAM), "-"]
+    with subprocess.Popen(command, cwd=PROJECT_ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+        yield one
+        one.stdin.close()
 
 
 def done(output: Path) -> int:
@@ -40,30 +66,28 @@ def done(output: Path) -> int:
         return 0
 
 
-def killed_after(records: int, output: Path, inputs: list[str]) -> None:
+def killed_after(records: int, program: subprocess.Popen[str], output: Path, inputs: list[str]) -> None:
     hold = output.with_name("hold")
     hold.touch()
-    job = start(output, inputs)
+    job = Job(program, output, inputs)
     end_s = time.monotonic() + PATIENCE_S
     while done(output) < records:
-        assert job.poll() is None, "the job ended before it was killed"
         assert time.monotonic() < end_s
         time.sleep(0.002)
     job.kill()
-    assert job.wait() == -9
     hold.unlink()
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet"])
-def test_a_job_that_is_killed_three_times_equals_one_that_is_not(suffix, inputs, tmp_path):
+def test_a_job_that_is_killed_three_times_equals_one_that_is_not(suffix, program, inputs, tmp_path):
     whole, killed = tmp_path / f"whole{suffix}", tmp_path / f"killed{suffix}"
-    assert start(whole, inputs).wait(PATIENCE_S) == 0
+    assert Job(program, whole, inputs).wait() == 0
     for records in sorted(random.Random(suffix).sample(range(1, RECORDS * 3 // 4), 3)):
-        killed_after(records, killed, inputs)
+        killed_after(records, program, killed, inputs)
         assert not killed.exists()
     before = done(killed)
     assert 0 < before < RECORDS
-    assert start(killed, inputs).wait(PATIENCE_S) == 0
+    assert Job(program, killed, inputs).wait() == 0
     assert killed.read_bytes() == whole.read_bytes()
     errors = [Path(f"{output}.errors.jsonl").read_bytes() for output in (whole, killed)]
     assert errors[0] == errors[1]

@@ -1,4 +1,4 @@
-"""`gliner-bento adapters`: what a server gets, and what is printed of its answers."""
+"""`gliner-bento adapters`, and `models` of a server: what a server gets, and what is printed of its answers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ CARD = {
     "uses": 7, "last_used": None,
 }  # fmt: skip
 
+MODEL = {
+    "id": "pii", "model_name": "pii", "revision": None, "object": "model", "created": 0, "owned_by": "gliner-bento",
+    "model_type": "token-classification", "state": "failed", "reason": "no such folder", "default": False,
+    "pinned": True, "bytes": 3_000_000,
+}  # fmt: skip
+
 
 @pytest.fixture
 def server():
-    """Notes method, path and body of each request; has the adapter `a` alone."""
+    """Notes method, path and body of each request; has the adapter `a` and the model `pii` alone."""
     requests: list[tuple[str, str, bytes]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -29,6 +35,8 @@ def server():
                 status, answer = 404, {"error": {"code": "adapter_not_found", "message": "no adapter 'gone'"}}
             elif self.command == "DELETE":
                 status, answer = 204, None
+            elif self.path.startswith("/v1/models"):
+                status, answer = 200, {"data": [MODEL]} if self.command == "GET" else MODEL
             else:
                 status, answer = 200, {"adapters": [CARD]} if self.path == "/v1/adapters" else CARD
             content = json.dumps(answer).encode() if answer else b""
@@ -37,7 +45,7 @@ def server():
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_PUT = do_DELETE = answer
+        do_GET = do_PUT = do_POST = do_DELETE = answer
 
         def log_message(self, *_):
             pass
@@ -84,6 +92,13 @@ def test_each_action_is_a_call_of_the_api(server, capsys, tmp_path):
     assert written[-1] == "a is deleted"
 
 
+def test_the_adapters_are_those_of_the_model_that_is_named(server):
+    url, requests = server
+    for words in (["list"], ["pin", "a"]):
+        cli.main(["adapters", *words, "--url", url, "--model-name", "pii"])
+    assert ["model=pii" in path for _, path, _ in requests] == [True, True]
+
+
 def test_json_is_the_answer_of_the_api(server, capsys):
     url, _ = server
     assert cli.main(["adapters", "list", "--url", url, "--json"]) == 0
@@ -102,3 +117,28 @@ def test_what_cannot_work_is_one_line_and_code_1(server, capsys):
         written = capsys.readouterr().err
         assert message in written
         assert written.count("\n") == 1
+
+
+def test_the_models_of_a_server_are_listed_and_changed(server, capsys):
+    url, requests = server
+    actions = ["load", "unload", "pin", "unpin"]
+    for words in (
+        ["add", "pii", "gliner-pii", "--pinned"],
+        *([action, "pii"] for action in actions),
+        ["delete", "pii"],
+    ):
+        assert cli.main(["models", *words, "--url", url]) == 0
+        name, row = capsys.readouterr().out.splitlines()
+        assert name.split() == ["name", "state", "default", "pinned", "MB", "reason"]
+        assert row.split() == ["pii", "failed", "false", "true", "3.0", "no", "such", "folder"]
+    sent = [one for one in requests if one[0] != "GET"]
+    assert [(method, path) for method, path, _ in sent] == [
+        ("POST", "/v1/models"),
+        *[("POST", f"/v1/models/pii/{action}") for action in actions],
+        ("DELETE", "/v1/models/pii"),
+    ]
+    assert json.loads(sent[0][2]) == {"name": "pii", "source": "gliner-pii", "settings": {}, "pinned": True}
+    assert cli.main(["models", "list", "--url", url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"models": [MODEL]}
+    assert cli.main(["models", "load", "gone", "--url", "http://127.0.0.1:9"]) == 1
+    assert "models load: http://127.0.0.1:9: " in capsys.readouterr().err

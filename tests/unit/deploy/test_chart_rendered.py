@@ -37,6 +37,7 @@ KINDS = {
     "minimal": ALWAYS,
     "model-volume": SEVERAL | {"NetworkPolicy"},
     "settings": ALWAYS | ACCOUNT | {"ConfigMap"},
+    "several-models": SEVERAL,
     "strict": SEVERAL | {"NetworkPolicy"},
 }
 OPERATORS = {"ScaledObject", "ServiceMonitor", "PrometheusRule"}
@@ -55,6 +56,7 @@ REFUSED = [
     ([GIVEN, "--set=terminationGracePeriodSeconds=30"], "terminationGracePeriodSeconds: 30 kills the server"),
     ([GIVEN, "--set=settings.shutdown_timeout_s=40,terminationGracePeriodSeconds=45"], "ended, which takes"),
     ([GIVEN, "--set=adapters.store.emptyDir.medium=Memory"], "adapters.enabled: "),
+    ([GIVEN, "--set=model.name=a,settings.models[0]=a=b"], "settings.models: contradicts model.name"),
     ([GIVEN, "--set=replicas=3"], "propert.* '?replicas'? (is )?not allowed"),
     ([GIVEN, "--set=settings.api_keys=x"], "settings.* '?api_keys'? (is )?not allowed"),
 ]
@@ -150,8 +152,9 @@ def test_the_server_takes_the_settings(value_set, monkeypatch, tmp_path):
     (server,) = pod_of(value_set)["containers"]
     for mount in server["volumeMounts"]:
         (tmp_path / mount["mountPath"][1:]).mkdir(parents=True)
-    (tmp_path / "models" / "gliner-relex-large-v1.0").mkdir(parents=True)
-    (tmp_path / "models" / "gliner-relex-large-v1.0" / "gliner_config.json").write_text("{}")
+    for name in ("gliner-relex-large-v1.0", "general", "pii"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "gliner_config.json").write_text("{}")
     for name in ("keys.yaml", "keys.json"):
         if (keys := tmp_path / "etc/gliner-bento/keys").exists():
             (keys / name).write_text("[]")
@@ -160,9 +163,11 @@ def test_the_server_takes_the_settings(value_set, monkeypatch, tmp_path):
         (tmp_path / "etc/gliner-bento/configuration/configuration.yaml").write_text(content)
     given = {name: value for name, value in variables(server) if name.startswith("GLINER_")}
     for name, value in given.items():
-        monkeypatch.setenv(name, f"{tmp_path}{value}" if value.startswith("/") else value)
+        monkeypatch.setenv(name, re.sub("^/|(?<==)/", f"{tmp_path}/", value))
     loaded = Settings.load()
     assert set(given) <= {env_name(name) for name in loaded.model_fields_set}
+    if value_set == "several-models":
+        assert loaded.models == (f"general={tmp_path}/models/general", f"pii={tmp_path}/models/pii")
     if value_set == "settings":
         assert loaded.max_body_bytes == 2**27
         assert loaded.precompiled_batch_sizes == (1, 8, 32)

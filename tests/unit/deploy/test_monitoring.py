@@ -28,7 +28,7 @@ LABELS = {label for _, _, labels, _ in metrics.declared() for label in labels} |
 
 def expressions() -> Iterator[str]:
     for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
-        yield from (target["expr"] for target in panel["targets"])
+        yield from (target["expr"] for target in panel.get("targets", ()))
     for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]:
         yield from (rule["expr"] for rule in group["rules"])
 
@@ -47,6 +47,19 @@ def test_every_metric_is_on_the_dashboard_or_in_an_alert():
     shown = "\n".join(expressions())
     missing = {name for name, *_ in metrics.declared() if name not in shown}
     assert missing == {"gliner_unfinished_items", "gliner_model_info"}
+
+
+def test_each_model_has_a_row_whose_panels_show_it_alone():
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    (row,) = [place for place, panel in enumerate(panels) if panel["type"] == "row"]
+    assert panels[row]["repeat"] == "model"
+    assert [panel["gridPos"]["y"] for panel in panels] == sorted(panel["gridPos"]["y"] for panel in panels)
+    of_models = {name for name, _, labels, _ in metrics.declared() if "model" in labels} - {"gliner_model_state"}
+    for place, panel in enumerate(panels):
+        for target in panel.get("targets", ()):
+            used = [name for name in re.findall(r"gliner_[a-z_]+?(?=_bucket|_sum|_count|{)", target["expr"])]
+            assert {name in of_models for name in used} == {place > row}
+            assert target["expr"].count('model=~"$model"') == (len(used) if place > row else 0)
 
 
 def test_an_alert_says_how_grave_it_is_and_what_to_do():

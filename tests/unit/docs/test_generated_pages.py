@@ -6,6 +6,7 @@ import pytest
 
 from gliner_bento.settings import Settings
 from tools import pages
+from tools.docs_site.reference import settings_table
 
 
 def test_a_page_is_written_and_checked(tmp_path, capsys):
@@ -29,7 +30,7 @@ def test_what_is_around_a_table_is_kept(tmp_path):
 
 
 def test_the_settings_page_has_a_row_for_every_setting():
-    table = pages.settings_table()
+    table = settings_table()
     assert [row.split("`")[1] for row in table.splitlines()[2:]] == list(Settings.model_fields)
     assert " gliner.serve's name: `polylora_max_rank`. |\n" in table
     assert "| `default_threshold` | `0.5` | at least 0, at most 1 |" in table

@@ -10,7 +10,7 @@ from gliner_bento.engine.layers.lora import LoraUpdate
 from gliner_bento.engine.layers.rows import SlotRows
 
 CPU = torch.device("cpu")
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 SLOTS = 4
 DTYPES = [torch.float32, torch.bfloat16]
 

@@ -21,11 +21,11 @@ from gliner_bento.types import Extraction, Item
 
 MIB = 2**20
 LONGEST = 512
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 class Device:
-    """An `Allocator` of `size_bytes`. A token takes `linear` bytes, and `quadratic` per token of its text."""
+    """A `CudaAllocator` of `size_bytes`. A token takes `linear` bytes, and `quadratic` per token of its text."""
 
     def __init__(self, size_bytes: int, *, linear: int = 1000, quadratic: int = 0) -> None:
         self.size_bytes = size_bytes

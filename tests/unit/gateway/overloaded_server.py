@@ -77,13 +77,15 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(*, load: bool = True, key: str | None = None, other: str | None = None, **settings):
+async def serving(
+    *, load: bool = True, key: str | None = None, other: str | None = None, direct: bool = False, **settings
+):
     """An overloaded server. key: of the tenant whose requests overload it. other: the name of a second model, which is
-    idle; the first is `busy`. Nothing ends for want of time."""
+    idle; the first is `busy`. direct: extractions do not reach the outer app. Nothing ends for want of time."""
     patient = {"request_timeout_s": 3000.0, "keep_alive_timeout_s": PATIENCE_S, "header_timeout_s": PATIENCE_S}
     served = Served(dataclasses.replace(OPTIONS, **patient | settings), other)
-    http = Limits(served.options, served.app.early).protocol
-    server = uvicorn.Server(uvicorn.Config(served, http=http, port=0, lifespan="off", log_config=None))
+    http = Limits(served.options, served.app.early, served.app if direct else None).protocol
+    server = served.server = uvicorn.Server(uvicorn.Config(served, http=http, port=0, lifespan="off", log_config=None))
     running = asyncio.ensure_future(server.serve())
     while not server.started:
         await asyncio.sleep(0.001)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from gateway_options import OPTIONS
 
@@ -36,7 +39,6 @@ class Request:
     counted: ExitStack
     tenant: Tenant
     priority: int = 0
-    turn: float = 0.0
     policy: OverloadPolicy | None = None
 
 
@@ -46,7 +48,7 @@ class Simulated:
     priority last, as in the scheduler.
 
     count: of gateways; each sees what it has sent, and asks the replica for the rest.
-    waits_s: of the answered requests. running: requests under way, in the order of their turns.
+    waits_s: of the answered requests.
     """
 
     now_s: float = 0.0
@@ -58,7 +60,6 @@ class Simulated:
     waits_s: list[float] = field(default_factory=list)
     waits_of: dict[str, list[float]] = field(default_factory=dict)
     refusals: list[QueueFull] = field(default_factory=list)
-    running: list[Request] = field(default_factory=list)
     served: dict[str, float] = field(default_factory=dict)
     progress: Counter[str] = field(default_factory=Counter)
 
@@ -70,8 +71,17 @@ class Simulated:
             max_queued_tokens=self.max_queued_tokens,
             max_batch_size=BATCH,
         )
+        self._numbers = count()
+        self._running: dict[int, Request] = {}
+        self._queues: dict[str, list[tuple[int, float, int]]] = {}
+        """Of each tenant with requests under way: priority, progress at the end of the pass, and number."""
         self.gateways = [OverloadPolicy(options, lambda: self.now_s) for _ in range(self.count)]
         self.admission = self.gateways[0]
+
+    @property
+    def running(self) -> Collection[Request]:
+        """Requests under way."""
+        return self._running.values()
 
     def measured(self) -> Simulated:
         """Runs until its throughput has been measured for long and it is idle."""
@@ -96,9 +106,8 @@ class Simulated:
         except QueueFull as refusal:
             self.refusals.append(refusal)
             return False
-        busy = {request.tenant.name for request in self.running}
-        if tenant.name not in busy:
-            behind = min((self.served[name] for name in busy), default=0.0)
+        if tenant.name not in self._queues:
+            behind = min((self.served[name] for name in self._queues), default=0.0)
             self.served[tenant.name] = max(self.served.get(tenant.name, 0.0), behind)
         self._wait(Request(list(items), self.now_s, sum(map(tokens, items)), counted, tenant, priority, policy=policy))
         return True
@@ -106,16 +115,18 @@ class Simulated:
     def run(self, seconds: float) -> None:
         """Work: each request in its turn, for at most a pass."""
         end_s = self.now_s + seconds
-        while self.running and self.now_s < end_s:
-            request = min(self.running, key=lambda one: (self.served[one.tenant.name], one.priority, one.turn))
-            sharing = sum(one.tenant is request.tenant for one in self.running)
-            self.running.remove(request)
+        while self._queues and self.now_s < end_s:
+            name = min(self._queues, key=lambda tenant: (self.served[tenant], self._queues[tenant][0]))
+            sharing = len(self._queues[name])
+            request = self._running.pop(heapq.heappop(self._queues[name])[-1])
+            if sharing == 1:
+                del self._queues[name]
             done = min(request.left, PASS_TOKENS)
-            self.progress[request.tenant.name] += done / sharing
+            self.progress[name] += done / sharing
             self.tokens_run += done
             self.now_s += done / self.rate
             request.left -= done
-            self.served[request.tenant.name] += done / request.tenant.weight
+            self.served[name] += done / request.tenant.weight
             if request.left:
                 self._wait(request)
             else:
@@ -123,8 +134,10 @@ class Simulated:
         self.now_s = max(self.now_s, end_s)
 
     def _wait(self, request: Request) -> None:
-        request.turn = self.progress[request.tenant.name] + min(request.left, PASS_TOKENS)
-        self.running.append(request)
+        number, name = next(self._numbers), request.tenant.name
+        end_of_pass = self.progress[name] + min(request.left, PASS_TOKENS)
+        self._running[number] = request
+        heapq.heappush(self._queues.setdefault(name, []), (request.priority, end_of_pass, number))
 
     def _finish(self, request: Request) -> None:
         policy = request.policy

@@ -182,3 +182,10 @@ def test_the_document_says_which_scope_a_route_needs(app, replica):
     without = GatewayApp(OPTIONS)
     without.bind(replica)
     assert "security" not in json.dumps(ask(without, "GET", "/docs.json").json())
+
+
+def test_a_models_name_in_the_path_changes_no_scope(app):
+    for path in ("/models/memory/metrics", "/models/memory/v1/status"):
+        assert code(ask(app, "GET", path)) == (401, "unauthorized")
+        assert code(ask(app, "GET", path, "key-extract")) == (403, "forbidden")
+        assert ask(app, "GET", path, "key-metrics").status_code == 200

@@ -32,7 +32,7 @@ def overloaded(
     return simulated
 
 
-@pytest.mark.parametrize(("rate", "seconds"), [(1000, 120), (5000, 60), (10_000, 40)])
+@pytest.mark.parametrize(("rate", "seconds"), [(1000, 120), (10_000, 30)])
 @pytest.mark.parametrize(
     ("settings", "wait_s"), [({"timeout_s": 5.0}, 5.0), ({"timeout_s": 25.0, "max_queue_wait_s": 1.5}, 1.5)]
 )
@@ -50,10 +50,9 @@ def test_under_overload_the_admitted_are_answered_in_time_and_the_rest_is_refuse
     assert len(simulated.refusals) > 5 * len(simulated.waits_s)
 
 
-@pytest.mark.parametrize("gateways", [2, 3])
-def test_what_several_gateways_admit_is_answered_in_time(gateways: int):
+def test_what_several_gateways_admit_is_answered_in_time():
     """Each measures the throughput of the replica, of which the others have a part."""
-    simulated = overloaded(TOKENS_PER_S, 10, 60, timeout_s=8.0, count=gateways)
+    simulated = overloaded(TOKENS_PER_S, 10, 60, timeout_s=8.0, count=3)
     waits_s = simulated.waits_s[len(simulated.waits_s) // 2 :]
     assert sorted(waits_s)[int(0.99 * len(waits_s))] <= 8.0
     assert len(simulated.waits_s) * tokens(item()) / TOKENS_PER_S / simulated.now_s > 0.95

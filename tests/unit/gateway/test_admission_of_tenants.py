@@ -75,7 +75,7 @@ def test_a_tenants_short_requests_are_answered_beside_its_own_flood(flood_words:
             pass
         if shorts < (simulated.now_s - start_s) * 4:
             assert simulated.ask(item(20), timeout_s=10.0)
-            waits.append((simulated.running[-1], simulated.now_s))
+            waits.append(([*simulated.running][-1], simulated.now_s))
             shorts += 1
         simulated.run(0.02)
         waits = [(one, asked_s) for one, asked_s in waits if one in simulated.running]

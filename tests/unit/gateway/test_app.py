@@ -7,6 +7,7 @@ import json
 
 import httpx
 import pytest
+from memory_replica import MemoryReplica
 
 from gliner_bento.errors import ERRORS_BY_CODE, InvalidField
 from gliner_bento.gateway import compat
@@ -221,6 +222,18 @@ def test_a_slash_at_the_end_is_served_below_a_root_path_too(app, root_path, meth
     content = {"content": body} if isinstance(body, bytes) else {"json": body}
     response = ask(client, method, root_path + path, **content)
     assert response.status_code in (200, 201), response.text
+
+
+@pytest.mark.parametrize("root_path", ["", "/ner"])
+def test_a_models_name_before_the_path_is_served_below_a_root_path_too(options, root_path):
+    app = GatewayApp(options)
+    app.bind({"a": MemoryReplica(), "b": MemoryReplica()})
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app, root_path=root_path), base_url="http://test")
+    for path in ("/v1/model", "/v1/model/?model=a"):
+        assert ask(client, "GET", f"{root_path}/models/b{path}").json()["model"] == "b"
+    assert ask(client, "GET", f"{root_path}/models/b").json()[0]["workflowName"] == "b"
+    for path in ("/models/b/nothing", "/models//v1/model", "/models/a/models/b/v1/model"):
+        assert ask(client, "GET", root_path + path).status_code == 404
 
 
 def test_a_slash_at_the_end_is_served_by_foreign_routes_too(beside_foreign_routes):

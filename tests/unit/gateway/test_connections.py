@@ -20,7 +20,7 @@ from gateway_options import OPTIONS
 from gliner_bento.fairness.constants import MAX_HEADER_BYTES
 from gliner_bento.gateway.http_protocol import HttpProtocol, Part, limit_connections
 
-PATIENCE_S = 60
+PATIENCE_S = 240
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
 EARLY = REQUEST.replace(b"/", b"/early", 1)[:-1]

@@ -102,6 +102,42 @@ def test_pipelined_requests_are_answered_in_order():
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_extractions_may_skip_the_outer_app_and_nothing_else_does(direct):
+    async def scene():
+        async with serving(load=False, direct=direct) as served:
+            client = await served.connect()
+            normal = await served.in_process.post("/v1/extract", json=REQUEST | {"request_id": "mine"})
+            body = json.dumps(REQUEST | {"request_id": "mine"}).encode()
+            pipelined = (post(b"Content-Length: %d\r\n" % len(body)) + body) * 2 + GET
+            answers = [await client.answer(pipelined), await client.answer()]
+            assert [answer.content for answer in answers] == [normal.content] * 2
+            assert (await client.answer()).status_code == 200
+            assert served.reached == ["/v1/extract"] * 2 * (not direct) + ["/v1/model"]
+
+    asyncio.run(scene())
+
+
+def test_refusals_wait_while_the_client_does_not_read():
+    many = 100_000
+
+    async def scene():
+        async with serving() as served:
+            client, reading = await served.connect(), await served.connect()
+            sending = asyncio.ensure_future(client.send((post() + BODY) * many))
+            while not any(connection.flow.write_paused for connection in served.server.server_state.connections):
+                await asyncio.sleep(0.001)
+            paused = [one for one in served.server.server_state.connections if one.flow.write_paused]
+            for _ in range(100):
+                assert refused(await reading.answer(post() + BODY))
+            assert all(one.transport.get_write_buffer_size() < 2**18 for one in paused)
+            for _ in range(many):
+                assert refused(await client.answer())
+            await sending
+
+    asyncio.run(scene())
+
+
 def test_a_client_that_waits_for_100_continue_is_refused_without_it():
     async def scene():
         async with serving(keep_alive_timeout_s=1) as served:
@@ -354,14 +390,15 @@ def test_requests_that_wait_to_be_read_count_as_load():
                 **{"client": ("127.0.0.1", 1), "server": served.address},
             }
             early, leaving = served.app.early, []
-            assert early.refuse(scope)
+            arrival = early.arrival(scope)
+            assert early.refuse(arrival)
             await served.recover()
-            assert early.refuse(scope) is None
-            while early.refuse(scope) is None:
-                leaving.append(early.count_unread(scope))
+            assert early.refuse(arrival) is None
+            while early.refuse(arrival) is None:
+                leaving.append(early.count_unread(arrival))
             assert OPTIONS.max_batch_size <= len(leaving)
             leaving.pop()()
-            assert early.refuse(scope) is None
+            assert early.refuse(arrival) is None
             for leave in leaving:
                 leave()
 

@@ -11,6 +11,7 @@ import httpx
 import msgspec
 import pytest
 from gateway_options import OPTIONS
+from memory_replica import MemoryReplica
 
 from gliner_bento.errors import QueueFull
 from gliner_bento.gateway.app import GatewayApp
@@ -72,7 +73,7 @@ def test_other_bodies_are_refused_in_the_routes_format(client, endpoint):
 
 @pytest.mark.parametrize("endpoint", [one for one in WITH_BODY if one.method == "POST"], ids=named)
 def test_what_gives_work_to_the_replica_is_refused_under_overload(replica, serving, endpoint):
-    assert asyncio.run(send(serving(replica, LARGE), endpoint, example(endpoint))).status_code in (200, 201)
+    assert asyncio.run(send(serving(replica, LARGE), endpoint, example(endpoint))).status_code in (200, 201, 501)
     assert bool(replica.calls) == endpoint.is_refusable
 
 
@@ -134,6 +135,31 @@ def test_all_routes_that_work_for_a_caller_are_limited():
     unlimited = {one.path for one in WITH_BODY if one.scope == "extract" and not one.is_limited}
     assert unlimited == {"/setup", "/webhook", "/v1/models/{model_uid}/requests/{request_id}/abort"}
     assert {one.path for one in LIMITED} - {one.path for one in REFUSABLE} == {"/anonymize"}
+
+
+@pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
+def test_every_format_names_a_model_in_the_url_or_in_its_own_place(serving, endpoint):
+    replicas = {"general": MemoryReplica(), "pii": MemoryReplica()}
+    client, path = serving(replicas, LARGE), endpoint.path
+    body = json.loads(example(endpoint))
+    body.pop("model", None)
+
+    def post(path: str, **sent: str) -> httpx.Response:
+        return asyncio.run(client.post(path, json=body | sent))
+
+    if "{model}" in path:  # DJL Serving's place
+        ways = [lambda name: post(path.replace("{model}", name).replace("{version}", "1"))]
+    else:
+        ways = [lambda name: post(f"{path}?model={name}"), lambda name: post(f"/models/{name}{path}")]
+    if "model" in endpoint.request.model_fields:
+        ways.append(lambda name: post(path.replace("{model}", name).replace("{version}", "1"), model=name))
+    for way in ways:
+        assert way("pii").status_code == 200
+        check_error(unknown := way("other"), endpoint, "model_not_found")
+        assert "there are general, pii" in unknown.text
+    assert [len(replica.calls) for replica in replicas.values()] == [0, len(ways)]
+    assert "{model}" in path or post(path).status_code == 200
+    assert len(replicas["pii"].calls) == len(ways)
 
 
 @pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)

@@ -99,6 +99,7 @@ def test_the_client_lists_and_calls_every_tool(served, mode):
     for tool in listed:
         assert tool.annotations.read_only_hint
         validate(CALLS[tool.name], tool.input_schema)
+        assert "model" not in tool.input_schema["properties"]  # there is one
         validate(results[tool.name].structured_content, tool.output_schema)
         assert json.loads(results[tool.name].content[0].text) == results[tool.name].structured_content
     found = results["extract_relations"].structured_content
@@ -161,7 +162,7 @@ def test_an_overloaded_server_refuses_messages_as_it_refuses_extractions(served)
     assert posted(app).status_code == 200
     refused = posted(app)
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
-    assert app.early._endpoint({"method": "POST", "path": "/mcp"}) is not None
+    assert app.early.arrival({"type": "http", "method": "POST", "path": "/mcp", "headers": []}) is not None
 
 
 def test_a_full_queue_is_a_result_that_says_when_to_try_again(served):
@@ -187,7 +188,26 @@ def test_the_route_is_off_by_default_and_needs_its_package(monkeypatch):
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_a_tools_schemas_are_valid_and_every_argument_is_described(tool):
-    for schema in (tool.input_schema, tool.output_schema):
+    arguments = tool.input_schema(["pii", "general"])
+    for schema in (arguments, tool.output_schema):
         Draft202012Validator.check_schema(schema)
-    assert all(field["description"] for field in tool.input_schema["properties"].values())
-    assert tool.input_schema["additionalProperties"] is False
+    assert all(field["description"] for field in arguments["properties"].values())
+    assert arguments["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_tool_runs_on_the_model_that_it_names(served, name):
+    replicas = {"general": MemoryReplica(), "pii": MemoryReplica()}
+
+    async def questions(client):
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        answers = [await client.call_tool(name, CALLS[name] | {"model": model}) for model in ("pii", "other")]
+        return tools[name].input_schema, answers
+
+    schema, (answered, unknown) = asked(served(replicas), questions)
+    assert schema["properties"]["model"]["enum"] == ["general", "pii"]
+    validate(CALLS[name] | {"model": "pii"}, schema)
+    assert not answered.is_error
+    assert [len(replica.calls) for replica in replicas.values()] == [0, 1]
+    assert unknown.is_error
+    assert unknown.content[0].text == "model: no model 'other'; there are general, pii"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gzip
 import json
 import re
 from pathlib import Path
@@ -29,6 +30,15 @@ def test_every_file_of_the_page_is_served_as_what_it_is(client, file):
     answer = ask(client, f"/playground/{file.relative_to(FOLDER).as_posix()}")
     assert (answer.status_code, answer.content) == (200, file.read_bytes())
     assert KINDS[file.suffix] in answer.headers["content-type"]
+
+
+def test_the_library_of_the_graph_is_stored_and_sent_compressed(client):
+    file = FOLDER / "vendor" / "cytoscape.esm.min.mjs.gz"
+    answer = ask(client, "/playground/vendor/cytoscape.esm.min.mjs")
+    assert (answer.status_code, answer.headers["content-encoding"]) == (200, "gzip")
+    assert answer.content == gzip.decompress(file.read_bytes())
+    assert int(answer.headers["content-length"]) == file.stat().st_size < 150_000
+    assert KINDS[".mjs"] in answer.headers["content-type"]
 
 
 def test_the_page_is_small_enough_to_open_at_once(client):

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 
 import pytest
+from memory_replica import MemoryReplica
 
 from gliner_bento.errors import Aborted
 from gliner_bento.gateway.policy import blocked_ids
@@ -50,6 +51,13 @@ def test_a_wrong_body_has_xinferences_error(client, content):
     response = asyncio.run(client.post(PATH, content=content, headers={"Content-Type": "application/json"}))
     assert response.status_code == 400
     assert list(response.json()) == ["detail"]
+
+
+def test_the_model_of_an_abort_is_one_of_several(serving, replica):
+    client = serving({"pii": replica, "general": MemoryReplica()})
+    paths = [PATH.replace("/any/", f"/{model}/") for model in ("pii", "other")]
+    answers = [asyncio.run(client.post(path)).json() for path in paths]
+    assert answers == [{"msg": "NOT_FOUND"}, {"msg": "NO_OP"}]
 
 
 def test_an_id_is_refused_for_its_time_only():

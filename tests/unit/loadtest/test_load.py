@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,6 +94,21 @@ def test_an_open_loop_sends_on_schedule_without_responses_and_counts_them_as_una
     assert server.highest_concurrency == due
     assert (run.unanswered, run.replies) == (due, [])
     assert run.summary()["requests"] == due
+
+
+def test_no_garbage_collection_delays_requests():
+    enabled = []
+
+    class Bodies(list):
+        def __getitem__(self, index):
+            enabled.append(gc.isenabled())
+            return super().__getitem__(index)
+
+    with serving(Server()) as server:
+        open_loop(server.url, Bodies([b"a"]), rate=100.0, seconds=0.1)
+    assert enabled
+    assert not any(enabled)
+    assert gc.isenabled()
 
 
 def test_an_open_loops_latency_counts_from_when_a_request_was_due():

@@ -13,7 +13,7 @@ import pytest
 from gliner_bento.process.heartbeat import HeartbeatMonitor, are_stopping
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 PROCESS = """
 import asyncio, sys, time
 from pathlib import Path
@@ -25,11 +25,11 @@ async def serve():
     {before}
     print("ready", flush=True)
     {then}
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 
 asyncio.run(serve())
 """
-BLOCKS = "time.sleep(60)"
+BLOCKS = "time.sleep(600)"
 STOPS = "heartbeat.stop()"
 
 Start = Callable[..., "subprocess.Popen[str]"]

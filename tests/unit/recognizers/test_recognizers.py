@@ -116,7 +116,7 @@ STRICT = {"CREDIT_CARD", "IBAN_CODE", "EMAIL_ADDRESS", "US_SSN", "IP_ADDRESS"}
 
 @pytest.mark.parametrize("name", ["sentences", "presidio", "documents"])
 def test_recall_and_precision_are_the_measured_ones(name):
-    """As stored beside the model's, in a table of docs/recognizers.md."""
+    """As stored beside the model's; docs/recognizers.md has a table of the set that no recognizer was made for."""
     measure = runpy.run_path(str(MEASURE))
     stored = json.loads(MEASURE.with_suffix(".json").read_text(encoding="utf-8"))[name]
     figures = measure["measured"](name, measure["by_form"])
@@ -125,7 +125,8 @@ def test_recall_and_precision_are_the_measured_ones(name):
         figures[kind]["recall"] >= 0.97 and figures[kind]["precision"] >= 0.95 for kind in STRICT & figures.keys()
     )
     assert figures["PHONE_NUMBER"]["recall"] >= 0.85
-    assert measure["rows"](name, stored) in (PROJECT_ROOT / "docs" / "recognizers.md").read_text(encoding="utf-8")
+    if name == "documents":
+        assert measure["rows"](stored) in (PROJECT_ROOT / "docs" / "recognizers.md").read_text(encoding="utf-8")
 
 
 def test_the_words_of_a_request_count_as_near():

@@ -34,7 +34,7 @@ from gliner_bento.types import Extraction, Item
 
 T = TypeVar("T")
 
-PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
+PATIENCE_S = 240.0  # a safety net: no test passes or fails by waiting, unless something hangs
 PASS_WORDS = 2
 LONG = " ".join(f"Name{number}" for number in range(400))
 LONG_PASSES = 200

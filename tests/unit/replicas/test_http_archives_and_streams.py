@@ -64,17 +64,21 @@ def test_an_archive_whose_connection_was_dropped_is_not_repeated(tmp_path: Path)
     assert len(scripted.requests) == 1
 
 
-def test_an_archive_that_the_runner_refuses_is_sent_no_further(tmp_path: Path):
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_archive_that_the_runner_refuses_is_sent_no_further(tmp_path: Path, waits: bool):
+    """waits: whether the refusal arrives while the next piece is awaited from the client."""
     sent = []
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
             sent.append(PIECE)
             yield b"x" * PIECE
-            await asyncio.sleep(0)
+            await (asyncio.Event().wait() if waits else asyncio.sleep(0))
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(PIECE)
+        received = len(await reader.read(PIECE))
+        while waits and received < PIECE:
+            received += len(await reader.read(PIECE))
         body = encode(Reply.of(StorageFull("no room")))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         while await reader.read(PIECE):

@@ -18,7 +18,7 @@ from gliner_bento.scheduler.observer import Observer, Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.types import Entity, Extraction, Item
 
-PATIENCE_S = 60.0  # a safety net: no test passes or fails by waiting, unless something hangs
+PATIENCE_S = 240.0  # a safety net: no test passes or fails by waiting, unless something hangs
 
 LONG = " ".join(f"Name{number}" for number in range(40))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -14,9 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from count_words import COUNTING, Count, CountedWord, CountEnd, CountItem
 from memory_replica import RESULTS, MemoryReplica
+from on_a_socket import on_a_socket
 from views import view
 
 from benchmark.fake_engine import FAKE_INFO, FakeEngine, extract
@@ -67,24 +65,6 @@ def local(tmp_path: Path) -> Iterator[LocalReplica]:
     replica.close()
 
 
-class Listening:
-    """An app on a port, in a thread."""
-
-    def __init__(self, app: Any) -> None:
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self._server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical"))
-        self._thread = threading.Thread(target=self._server.run, args=([listener],))
-        self._thread.start()
-
-    def __enter__(self) -> str:
-        return self.url
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join()
-
-
 def gateway_of(replica: Replica) -> GatewayApp:
     app = GatewayApp(view(GatewayOptions, compat=("none",), max_text_chars=100))
     app.bind(replica)
@@ -129,7 +109,7 @@ def test_the_replica_of_other_tests_answers_it(monkeypatch: pytest.MonkeyPatch) 
 def test_it_is_served_by_a_fleet_of_other_processes(local: LocalReplica) -> None:
     served = ReplicaApp()
     served.bind(local)
-    with Listening(served) as url:
+    with on_a_socket(served) as url:
 
         async def scene() -> Any:
             remote = HttpReplica(url)
@@ -146,7 +126,7 @@ def test_it_is_served_by_a_fleet_of_other_processes(local: LocalReplica) -> None
 
 
 def test_the_client_without_an_event_loop_calls_it(local: LocalReplica) -> None:
-    with Listening(gateway_of(local)) as url, Client(url) as client:
+    with on_a_socket(gateway_of(local)) as url, Client(url) as client:
         one = client.run("count", TEXT, min_chars=3, request_id="r")
         batch = client.run_batch("count", [TEXT, "to be", "x" * 101], min_chars=3)
         check(one, batch, list(client.run_stream("count", TEXT, min_chars=2)))

@@ -50,6 +50,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.serviceMonitor.enabled .Values.apiKeys.existingSecret (not .Values.serviceMonitor.apiKeySecret.name) }}
 {{- fail "serviceMonitor.apiKeySecret.name: with API keys, /metrics needs one of scope metrics" }}
 {{- end }}
+{{- if and .Values.model.name (.Values.settings).models }}
+{{- fail "settings.models: contradicts model.name; name all models in the setting" }}
+{{- end }}
 {{- with .Values.autoscaling }}
 {{- if and (ne .kind "none") (gt (int .minReplicas) (int .maxReplicas)) }}
 {{- fail (printf "autoscaling.maxReplicas: %d is less than minReplicas, %d" (int .maxReplicas) (int .minReplicas)) }}

@@ -10,7 +10,8 @@
 - {name: GLINER_ALLOW_ANONYMOUS, value: "true"}
 {{- end }}
 {{- with .Values.model }}
-{{- if .volume }}
+{{- if ($.Values.settings).models }}
+{{- else if .volume }}
 - {name: GLINER_MODEL, value: {{ list "/models" .name | compact | join "/" | quote }}}
 {{- else if .name }}
 - {name: GLINER_MODEL, value: {{ .name | quote }}}

@@ -30,8 +30,11 @@ export function setApiKey(key) {
 /** The address of a route; the page may be behind a proxy's path. */
 export const address = (path) => new URL(`.${path}`, location.href.split("#")[0]).href;
 
-export const model = async () => (await ask("/v1/model")).json();
-export const adapters = async () => (await (await ask("/v1/adapters")).json()).adapters;
+const query = (name) => (name ? `?model=${encodeURIComponent(name)}` : "");
+
+export const models = async () => (await (await ask("/v1/models")).json()).data;
+export const model = async (name) => (await ask(`/v1/model${query(name)}`)).json();
+export const adapters = async (name) => (await (await ask(`/v1/adapters${query(name)}`)).json()).adapters;
 export const extract = async (body, signal) => (await ask("/v1/extract", body, signal)).json();
 
 /** Call `onEntities` with the entities of each piece that arrives. Returns the last line. */

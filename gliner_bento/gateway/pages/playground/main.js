@@ -9,7 +9,7 @@ import { acceptFiles, readFile } from "./files.js";
 import { Options } from "./options.js";
 import { PRESETS } from "./presets.js";
 import { Results } from "./results.js";
-import { ASKED_SCORE, assign, hasThresholds, readFragment, state, typed, writeFragment } from "./state.js";
+import { ASKED_SCORE, assign, can, hasThresholds, readFragment, state, typed, writeFragment } from "./state.js";
 
 const TYPING_MS = 300;
 const TYPING_LONG_MS = 900; // for a text that takes long
@@ -42,8 +42,8 @@ const options = new Options(byId("options"), () => changed());
 const isMoved = () => ["entity", "relation"].some((kind) => state.scores[kind] !== asked[kind]);
 
 function canRun() {
-  const asked = state.labels.length || ["classify", "structures"].some((kind) => Object.keys(typed(kind)).length);
-  return Boolean(state.text.trim() && asked);
+  const others = ["classify", "structures"].some((kind) => Object.keys(typed(kind)).length);
+  return Boolean(state.text.trim() && ((can.entities && state.labels.length) || others));
 }
 
 /** The visitor has changed something: keep it, and run if that is wanted. */
@@ -196,19 +196,25 @@ function askForKey() {
 
 async function describeServer() {
   try {
-    const model = await api.model();
-    byId("model").textContent = `${model.model} · ${model.device} · ${model.dtype}`;
+    const models = await api.models();
+    const chosen = models.find(({ id }) => id === state.options.model) ?? models.find((one) => one.default);
+    state.options.model = chosen.default ? "" : chosen.id;
+    byId("models").hidden = models.length < 2;
+    byId("models").replaceChildren(
+      ...models.map(({ id, state }) =>
+        el("option", { value: id, text: state === "ready" ? id : `${id} (${state})`, selected: id === chosen.id }),
+      ),
+    );
+    const model = await api.model(state.options.model);
+    byId("model").textContent = [...(models.length < 2 ? [model.model] : []), model.device, model.dtype].join(" · ");
     byId("model").title = `${model.family}, ${model.max_words} words in one pass`;
     options.setModel(model);
-    byId("relations").hidden = !model.supports_relations;
-    if (!model.supports_relations) changed({ relations: [] });
-    byId("labels").hidden = !model.tasks.includes("entities");
-    if (byId("labels").hidden) changed({ labels: [] });
-    for (const [kind, task] of [["classify", "classifications"], ["structures", "structures"]]) {
-      byId(`${kind}-field`).hidden = !model.tasks.includes(task);
-      if (byId(`${kind}-field`).hidden) changed({ [kind]: "" });
-    }
-    if (model.supports_adapters) options.setAdapters(await api.adapters().catch(() => []));
+    for (const task of Object.keys(can)) can[task] = model.tasks.includes(task);
+    byId("relations").hidden = !can.relations;
+    byId("labels").hidden = !can.entities;
+    byId("classify-field").hidden = !can.classifications;
+    byId("structures-field").hidden = !can.structures;
+    if (model.supports_adapters) options.setAdapters(await api.adapters(state.options.model).catch(() => []));
   } catch (error) {
     if (error.status === 401) askForKey();
     else if (error instanceof api.ApiError) onError(error);
@@ -217,6 +223,12 @@ async function describeServer() {
 
 for (const preset of PRESETS)
   byId("presets").append(el("button", { type: "button", class: "choice", text: preset.title, on: { click: () => load(preset) } }));
+byId("models").addEventListener("change", async ({ target }) => {
+  extractor.stop();
+  Object.assign(state.options, { model: target.value, adapter_id: "" });
+  await describeServer();
+  load({});
+});
 for (const kind of ["classify", "structures"])
   byId(kind).addEventListener("input", () => changed({ [kind]: byId(kind).value }));
 text.addEventListener("input", () => changed({ text: text.value }));
@@ -244,7 +256,11 @@ acceptFiles(async (file) => {
     notices(el("div", { class: "notice error", role: "alert" }, el("p", { text: error.message })));
   }
 });
-addEventListener("hashchange", async () => (await readFragment()) && load({}));
+addEventListener("hashchange", async () => {
+  if (!(await readFragment())) return;
+  await describeServer();
+  load({});
+});
 
 byId("key-button").hidden = !api.apiKey();
 if (!(await readFragment())) assign(PRESETS[0]);

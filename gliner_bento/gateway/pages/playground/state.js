@@ -15,6 +15,7 @@ export const state = {
   structures: "", // structures as they are typed: "name: field, field; name: ..."
   scores: { entity: 0.5, relation: 0.5 }, // lowest shown
   options: {
+    model: "", // the default
     adapter_id: "",
     long_text: "window",
     window_words: "",
@@ -26,6 +27,9 @@ export const state = {
     live: true, // run as you type
   },
 };
+
+/** What the model can do: what it cannot is kept, and not asked for. */
+export const can = { entities: true, relations: true, classifications: true, structures: true };
 
 /** Take over what another state has, where it is of the right type. */
 export function assign(other) {
@@ -51,8 +55,9 @@ export function lowestScores(kind) {
   return (name) => own.get(name) ?? state.scores[kind];
 }
 
-/** The classifications, or the structures, of the state, by name; those without labels, or fields, are left out. */
+/** The classifications ("classify"), or the structures, of the state, by name; those without labels, or fields, are left out. */
 export function typed(kind) {
+  if (!can[kind === "classify" ? "classifications" : kind]) return {};
   const asked = state[kind].split(";").map((one) => one.split(":"));
   const split = asked.map(([name, labels = ""]) => [name.trim(), [...new Set(words(labels))]]);
   return Object.fromEntries(split.filter(([name, labels]) => name && labels.length));
@@ -64,14 +69,17 @@ const words = (list) => list.split(",").map((one) => one.trim()).filter(Boolean)
 export function requestBody({ asked }) {
   const score = (shown) => (asked && !hasThresholds() ? Math.min(ASKED_SCORE, shown) : shown);
   const { options, scores } = state;
+  const labels = can.entities ? state.labels : [];
+  const relations = can.relations ? state.relations : [];
   const body = { text: state.text };
-  if (state.labels.length) body.labels = names(state.labels);
-  if (state.relations.length) body.relations = names(state.relations);
+  if (options.model) body.model = options.model;
+  if (labels.length) body.labels = names(labels);
+  if (relations.length) body.relations = names(relations);
   const [classes, structures] = [typed("classify"), typed("structures")];
   if (Object.keys(classes).length) body.classifications = classes;
   if (Object.keys(structures).length) body.structures = structures;
-  if (state.labels.length || body.structures) body.threshold = score(scores.entity);
-  if (state.relations.length) body.relation_threshold = score(scores.relation);
+  if (labels.length || body.structures) body.threshold = score(scores.entity);
+  if (relations.length) body.relation_threshold = score(scores.relation);
   if (options.nested) body.flat_ner = false;
   if (options.multi_label) body.multi_label = true;
   if (options.adapter_id) body.adapter_id = options.adapter_id;

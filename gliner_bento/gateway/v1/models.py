@@ -1,0 +1,183 @@
+"""`/v1/models`: lists the served models; adds, loads, unloads and deletes them while the server runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, get_args
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gliner_bento.errors import NotReady
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.models import ServedModel
+from gliner_bento.model_types import AddModelRequest, ListedModel, ListedModels, ModelAction
+
+PATH = "/v1/models"
+
+
+async def list_models(gateway: Gateway, _: Request) -> Response:
+    """The served models as OpenAI's API lists them."""
+    await gateway.models.refresh()
+    return json_response(ListedModels([await _listed(gateway, served) for served in gateway.models]))
+
+
+async def _listed(gateway: Gateway, served: ServedModel) -> ListedModel:
+    row = served.row
+    try:
+        model = await served.info()
+    except NotReady:
+        if not row.name:
+            raise
+        name, revision = row.name, None
+    else:
+        name, revision = model.model, model.fingerprint
+    return ListedModel(
+        name,
+        name,
+        revision,
+        state=row.state,
+        reason=row.reason,
+        default=served is gateway.models.default,
+        pinned=row.pinned,
+        bytes=row.bytes,
+    )
+
+
+async def _add(gateway: Gateway, request: Request) -> Response:
+    body = AddModelRequest.model_validate_json(await request.body())
+    return json_response(await _listed(gateway, await gateway.models.add(body)), status=201)
+
+
+async def _delete(gateway: Gateway, request: Request) -> Response:
+    await gateway.models.remove(request.path_params["model"])
+    return Response(status_code=204)
+
+
+async def _change(action: ModelAction, gateway: Gateway, request: Request) -> Response:
+    return json_response(await _listed(gateway, await gateway.models.change(request.path_params["model"], action)))
+
+
+def _added(operation: dict[str, Any]) -> dict[str, Any]:
+    operation["responses"]["201"] = operation["responses"].pop("200") | {"description": "The model is served"}
+    return operation
+
+
+def _deleted(operation: dict[str, Any]) -> dict[str, Any]:
+    del operation["responses"]["200"]
+    operation["responses"]["204"] = {"description": "The model was deleted"}
+    return operation
+
+
+_MEMBER = f"{PATH}/{{model}}"
+_NAME = path_parameter("model", "Its name, as GET /v1/models lists it.")
+_EXAMPLE = {
+    "id": "pii",
+    "model_name": "pii",
+    "revision": "5f0c8e1b7d3a9246",
+    "object": "model",
+    "created": 0,
+    "owned_by": "gliner-bento",
+    "model_type": "token-classification",
+    "state": "ready",
+    "reason": None,
+    "default": False,
+    "pinned": True,
+    "bytes": 745000000,
+}
+_EXAMPLES: dict[type[Any], Any] = {
+    ListedModel: _EXAMPLE,
+    AddModelRequest: {"name": "pii", "source": "gliner-pii", "settings": {"dtype": "bfloat16"}, "pinned": True},
+}
+_ERRORS = (404, 409, *READ_ERRORS, 501, 504)
+
+
+def _admin(
+    method: str,
+    path: str,
+    handle: Callable[[Gateway, Request], Awaitable[Response]],
+    summary: str,
+    description: str,
+    name: str,
+    **more: Any,
+) -> Endpoint:
+    """An endpoint that changes the table of models."""
+    operation = Operation(
+        name=name,
+        tag="models",
+        summary=summary,
+        description=description,
+        examples=_EXAMPLES,
+        **{"errors": _ERRORS, "parameters": [_NAME], **more},
+    )
+    return Endpoint(method=method, path=path, scope="admin", answer=handle, operation=operation, needs_model=False)
+
+
+_ACTIONS: dict[ModelAction, tuple[str, str]] = {
+    "load": (
+        "Load a model",
+        "For one that was unloaded or has failed; others are evicted for it as the settings allow. Answers once it is "
+        "ready: 504 after request_timeout_s, while loading continues. 507 if the memory does not suffice.",
+    ),
+    "unload": (
+        "Unload a model",
+        "Its requests get 503 from now on, and the running ones are finished first. It stays in the table.",
+    ),
+    "pin": ("Pin a model", "It is never evicted, and never unloaded because it is idle."),
+    "unpin": ("Unpin a model", "It may be evicted, or unloaded because it is idle, as the settings say."),
+}
+assert set(_ACTIONS) == {*get_args(ModelAction)}
+
+ENDPOINTS = [
+    Endpoint(
+        method="GET",
+        path=PATH,
+        scope="extract",
+        answer=list_models,
+        operation=Operation(
+            name="list_models",
+            tag="server",
+            summary="The served models as OpenAI's API lists them",
+            description="Their names, of which a request names one in `model`, and the state of each.",
+            answer=ListedModels,
+        ),
+    ),
+    _admin(
+        "POST",
+        PATH,
+        _add,
+        "Serve a further model",
+        "From a folder below `model_root`, or from the hub where the server allows it; until it is deleted or the "
+        "server ends. Answers as `load` does; a model that cannot be loaded is not added.",
+        "add_model",
+        request=AddModelRequest,
+        answer=ListedModel,
+        errors=(400, 409, 413, 415, 422, 500, 501, 503, 504, 507),
+        parameters=[],
+        extra=_added,
+    ),
+    _admin(
+        "DELETE",
+        _MEMBER,
+        _delete,
+        "Delete a model from the table",
+        "Its requests get 404 from now on, and the running ones are finished first. Its files are kept.",
+        "delete_model",
+        extra=_deleted,
+    ),
+    *(
+        _admin(
+            "POST",
+            f"{_MEMBER}/{action}",
+            partial(_change, action),
+            summary,
+            description,
+            f"{action}_model",
+            answer=ListedModel,
+            errors=(*_ERRORS, 507) if action == "load" else _ERRORS,
+        )
+        for action, (summary, description) in _ACTIONS.items()
+    ),
+]

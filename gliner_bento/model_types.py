@@ -1,0 +1,85 @@
+"""The types of served models in requests and answers: rows of the table of models, and what changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from gliner_bento.tasks.fields import Name, Strict
+
+MODEL_NAME = r"^[A-Za-z0-9_.-]{1,64}$"
+
+ModelState = Literal["loading", "ready", "evicted", "unloading", "unloaded", "failed"]
+ModelAction = Literal["load", "unload", "pin", "unpin"]
+
+STATE_HELP = (
+    "ready: it serves. evicted: the server has unloaded it to free memory, or because it was idle; its next request "
+    "loads it. unloaded: by request. loading, unloading: under way. failed: it could not be loaded, see reason."
+)
+
+
+class AddModelRequest(Strict):
+    """A model to serve from now on, until it is deleted or the server ends."""
+
+    name: Annotated[str, StringConstraints(pattern=MODEL_NAME)] = Field(
+        description="Its name in requests.", examples=["pii"]
+    )
+    source: Name = Field(
+        description="A folder below the server's `model_root`, or `hub:owner/name` where the server allows it.",
+        examples=["gliner-pii"],
+    )
+    settings: dict[str, str | int | float | bool | None] = Field(
+        default_factory=dict,
+        description="Settings of its own, such as dtype, device, enable_lora or max_text_chars; default: the server's.",
+        examples=[{"dtype": "bfloat16"}],
+    )
+    pinned: bool = Field(default=False, description="Never evict it.")
+    load: bool = Field(default=True, description="Load it now; false: it is unloaded until it is asked to load.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """A row of the table of models, as the process that holds the models reports it.
+
+    name: None: that of the checkpoint. reason: why it is not ready. bytes: memory of its weights, as measured or
+    estimated. limits: its own values of `Limits`, by field.
+    """
+
+    name: str | None
+    state: ModelState
+    reason: str | None = None
+    pinned: bool = False
+    required: bool = False
+    bytes: int | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model in the list of OpenAI's API, with the fields that NeMo and Xinference add. id: its name in requests."""
+
+    id: str
+    model_name: str
+    revision: Annotated[
+        str | None, Field(description="The fingerprint of the weights; null until its replica has answered.")
+    ]
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "gliner-bento"
+    model_type: str = "token-classification"
+    state: Annotated[ModelState, Field(description=STATE_HELP)] = "ready"
+    reason: Annotated[str | None, Field(description="Why it does not serve.")] = None
+    default: Annotated[bool, Field(description="It answers requests that name no model.")] = False
+    pinned: Annotated[bool, Field(description="It is never evicted.")] = False
+    bytes: Annotated[int | None, Field(description="Memory of its weights; null: not known.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModels:
+    """The answer of `GET /v1/models`."""
+
+    data: list[ListedModel]
+    object: Literal["list"] = "list"
