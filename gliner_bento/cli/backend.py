@@ -59,6 +59,21 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     add_server(parser, f"of a server{more}; default: load the model here", action="append", default=[])
 
 
+def add_schema_flags(parser: argparse.ArgumentParser) -> None:
+    """Add flags for what only some models do, beside entities and relations."""
+    parser.add_argument(
+        "--classify",
+        action="append",
+        metavar="NAME=LABELS",
+        help="choose one of the labels for the text; NAME=@FILE: labels, groups or options, as in the API; repeatable",
+    )
+    parser.add_argument(
+        "--structures",
+        metavar="FILE|JSON",
+        help="records to extract, as in the API: {name: fields}, as JSON, or in a file, YAML or JSON",
+    )
+
+
 def request_options(options: argparse.Namespace) -> dict[str, Any]:
     """The fields of a request, without labels. Raises `SettingsError`."""
     fields = {
@@ -68,8 +83,30 @@ def request_options(options: argparse.Namespace) -> dict[str, Any]:
         "relation_window": options.relation_window,
         "adapter_id": options.adapter_id,
         "flat_ner": False if options.nested else None,
+        "classifications": _classifications(getattr(options, "classify", None) or []),
+        "structures": _structures(getattr(options, "structures", None)),
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _classifications(given: Sequence[str]) -> dict[str, Any] | None:
+    """By name. Raises `SettingsError`."""
+    named = [one.partition("=") for one in given]
+    for name, _, labels in named:
+        if not name.strip() or not labels:
+            raise SettingsError(f"--classify: {name!r}: must be NAME=LABELS")
+    return {name.strip(): names(labels, "--classify") for name, _, labels in named} or None
+
+
+def _structures(given: str | None) -> dict[str, Any] | None:
+    """By name. Raises `SettingsError`."""
+    if given is None:
+        return None
+    is_json = given.lstrip().startswith("{")
+    content = _parsed(given, "--structures", "") if is_json else _read(Path(given), "--structures")
+    if not isinstance(content, dict) or not content:
+        raise SettingsError('--structures: must be {name: fields}, such as {"person": ["name", "age"]}')
+    return content
 
 
 def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
@@ -78,16 +115,26 @@ def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
         return None
     if not value.startswith("@"):
         return [name for name in map(str.strip, value.split(",")) if name]
-    path = Path(value[1:])
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{flag}: {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{flag}: {path}: invalid YAML: {' '.join(str(error).split())}") from None
+    content = _read(path := Path(value[1:]), flag)
     if not isinstance(content, list | dict) or not content:
         raise SettingsError(f"{flag}: {path}: must be a list of names, or names with descriptions")
     return content
+
+
+def _read(path: Path, flag: str) -> Any:
+    """The content of a file, YAML or JSON. Raises `SettingsError`."""
+    try:
+        return _parsed(path.read_bytes(), flag, f"{path}: ")
+    except OSError as error:
+        raise SettingsError(f"{flag}: {path}: {error.strerror}") from None
+
+
+def _parsed(content: str | bytes, flag: str, where: str) -> Any:
+    """YAML or JSON. Raises `SettingsError`."""
+    try:
+        return yaml.safe_load(content)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{flag}: {where}invalid YAML: {' '.join(str(error).split())}") from None
 
 
 @asynccontextmanager

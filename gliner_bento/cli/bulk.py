@@ -1,4 +1,4 @@
-"""`gliner-bento bulk`: entities and relations of all records of many files, to one file."""
+"""`gliner-bento bulk`: what `extract` finds in a text, of all records of many files, to one file."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_json(parser, "print the summary as JSON")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     backend.add_flags(parser, several=True)
+    backend.add_schema_flags(parser)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:

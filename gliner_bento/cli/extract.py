@@ -1,4 +1,4 @@
-"""`gliner-bento extract`: entities, relations and classifications of one text."""
+"""`gliner-bento extract`: entities, relations, classifications and structures of one text."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   gliner-bento extract "Ada Lovelace lived in London." --labels person,city
   gliner-bento extract letter.txt --labels @labels.yaml --table
   gliner-bento extract "What a day!" --classify "tone=good,bad" --model ./gliclass
+  gliner-bento extract order.txt --structures '{"order": ["product", "price"]}' --model ./gliner2
   cat letter.txt | gliner-bento extract --labels person --json --url http://localhost:3000
 
 exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which; 2 the file
@@ -44,40 +45,25 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT|FILE|-",
         help="what looks like a path is a file; default: -, standard input",
     )
-    parser.add_argument(
-        "--classify",
-        action="append",
-        metavar="NAME=LABELS",
-        help="choose one of the labels for the text; NAME=@FILE: labels, groups or options, as in the API; repeatable",
-    )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--table", action="store_true", help="show tables instead of the text")
     shape.add_argument("--json", action="store_true", help="print the answer of /v1/extract")
     backend.add_flags(parser, several=False)
+    backend.add_schema_flags(parser)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Print the extraction."""
-    labels, classes = backend.names(options.labels, "--labels"), _classifications(options.classify or [])
-    if not labels and not classes:
-        raise SettingsError("extract: --labels is required, names, separated by commas; or --classify")
+    labels, fields = backend.names(options.labels, "--labels"), backend.request_options(options)
+    if not labels and not fields.keys() & {"classifications", "structures"}:
+        raise SettingsError("extract: --labels is required, names, separated by commas; or --classify, or --structures")
     try:
         text = _read(options.text)
     except _Unreadable as error:
         write_line(f"extract: {error}")
         return UNREADABLE
-    fields = {"labels": labels, "classifications": classes, **backend.request_options(options)}
-    _print(options, text, asyncio.run(_extract(options, flags, text, fields)))
+    _print(options, text, asyncio.run(_extract(options, flags, text, {"labels": labels, **fields})))
     return 0
-
-
-def _classifications(given: list[str]) -> dict[str, Any] | None:
-    """By name. Raises `SettingsError`."""
-    named = [one.partition("=") for one in given]
-    for name, _, labels in named:
-        if not name.strip() or not labels:
-            raise SettingsError(f"--classify: {name!r}: must be NAME=LABELS")
-    return {name.strip(): backend.names(labels, "--classify") for name, _, labels in named} or None
 
 
 async def _extract(

@@ -29,8 +29,8 @@ def console() -> Console:
 
 
 def in_text(text: str, result: Extraction) -> Text:
-    """The text with its entities in colour, each followed by its label; then a line for each relation, and for each
-    classification."""
+    """The text with its entities in colour, each followed by its label; then a line for each relation,
+    classification and instance of a structure."""
     shown = Text(text.translate(_VISIBLE))
     for entity in result.entities:
         shown.stylize(f"bold {_color(entity.label)}", entity.start, entity.end)
@@ -45,18 +45,18 @@ def in_text(text: str, result: Extraction) -> Text:
         joined.append_text(piece)
         for entity in labels.get(end, ()):
             joined.append(f" [{entity.label}]".translate(_VISIBLE), f"dim {_color(entity.label)}")
-    for line in (*_relations(result), *_classifications(result)):
+    for line in (*_relations(result), *_classifications(result), *_structures(result)):
         joined.append("\n").append_text(line)
     return joined
 
 
 def tables(result: Extraction) -> Iterator[Table]:
-    """The entities, and the relations and classifications if there are any."""
+    """The entities, and the relations, classifications and structures if there are any."""
     table = Table("start", "end", "text", "label", "score", box=None, pad_edge=False)
     for one in result.entities:
         label = Text(_shown(one.label), _color(one.label))
         table.add_row(str(one.start), str(one.end), Text(_shown(one.text)), label, f"{one.score:.2f}")
-    if result.entities or not result.classifications:
+    if result.entities or not (result.classifications or result.structures):
         yield table
     if result.classifications:
         table = Table("classification", "label", "score", box=None, pad_edge=False)
@@ -70,6 +70,25 @@ def tables(result: Extraction) -> Iterator[Table]:
             words = (relation.head.text, relation.relation, relation.tail.text)
             table.add_row(*(Text(_shown(word)) for word in words), f"{relation.score:.2f}")
         yield table
+    for name, instances in result.structures.items():
+        fields = list(next(iter(instances), {}))
+        table = Table(*map(_shown, (name, *fields)), box=None, pad_edge=False)
+        for number, instance in enumerate(instances, 1):
+            cells = (", ".join(_shown(value.text) for value in instance[field]) for field in fields)
+            table.add_row(str(number), *map(Text, cells))
+        yield table
+
+
+def _structures(result: Extraction) -> Iterator[Text]:
+    """A line for each instance."""
+    for name, instances in result.structures.items():
+        for instance in instances:
+            line = Text(f"{_shown(name)}:")
+            for field, values in instance.items():
+                for value in values:
+                    line.append(f" {_shown(field)} ", "dim").append(_shown(value.text), f"bold {_color(field)}")
+                    line.append(f" {value.score:.2f}", "dim")
+            yield line
 
 
 def _relations(result: Extraction) -> Iterator[Text]:

@@ -71,7 +71,7 @@ def class_of(config: Mapping[str, Any]) -> str:
     """The class that gliner loads a configuration with, by gliner's rule (`GLiNER._get_gliner_class`); of GLiNER2
     models, ours."""
     if config.get("model_type") == "extractor":
-        return "GLiNER2Span"
+        return "GLiNER2Boundary" if config.get("architecture") == "boundary" else "GLiNER2Span"
     level = "Token" if config.get("span_mode") == "token_level" else "Span"
     if config.get("relations_layer") is not None:
         return f"UniEncoder{level}RelexGLiNER"

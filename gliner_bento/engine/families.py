@@ -6,7 +6,7 @@ A new family is a row here, and a module for each part that no other family has.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -14,10 +14,11 @@ from gliner import model as gliner_models
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.checkpoint.find import ModelError
-from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
+from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Boundary, GLiNER2Span
 from gliner_bento.engine.encoders.bi import BiEncoder
 from gliner_bento.engine.encoders.output import Encoder, EncoderOutput
 from gliner_bento.engine.encoders.uni import UniEncoder, schema_encoder
+from gliner_bento.engine.heads.boundary_head import BoundaryHead
 from gliner_bento.engine.heads.decode import decode_padded_spans, decode_padded_tags
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.heads.relations import RelationHead
@@ -72,9 +73,8 @@ class Family:
     @property
     def tasks(self) -> Sequence[str]:
         """See `ModelInfo`."""
-        if self.prompts.schema:
-            return ("entities", "relations", "classifications", "structures")
-        return ("entities", "relations") if self.relations else ("entities",)
+        relations = ("relations",) if self.relations else ()
+        return ("entities", *relations, *(("classifications", "structures") if self.prompts.schema else ()))
 
     def max_width(self, config: Any) -> int | None:
         """Words of the longest span, by the model's configuration; None: token models have no limit."""
@@ -91,6 +91,8 @@ class Family:
         return PaddedCollator(processor.transformer_tokenizer.pad_token_id, labels_pad_id, self.max_width(model.config))
 
 
+_BOUNDARY = Family(SchemaPrompts, schema_encoder, BoundaryHead, relations=True)
+
 FAMILIES: Mapping[type, Family] = {
     gliner_models.UniEncoderSpanGLiNER: Family(InlineLabels, UniEncoder, SpanHead, label_projection=True, onnx=True),
     gliner_models.UniEncoderTokenGLiNER: Family(InlineLabels, UniEncoder, TokenHead, onnx=True),
@@ -105,6 +107,7 @@ FAMILIES: Mapping[type, Family] = {
         relations=True,
         own_modules=Family(SchemaPrompts, schema_encoder, SchemaHead.own_modules, relations=True),
     ),
+    GLiNER2Boundary: replace(_BOUNDARY, own_modules=_BOUNDARY),
     gliner_models.UniEncoderSpanRelexGLiNER: Family(
         InlineLabels, UniEncoder, SpanHead, label_projection=True, relations=True
     ),
@@ -123,4 +126,6 @@ def family_of(model: Any, name: str) -> Family:
     family = FAMILIES.get(type(model))
     if family is None:
         raise ModelError(f"{name!r} is a {type(model).__name__}, which is not served")
+    if isinstance(model, GLiNER2Boundary) and not model.model.enable_relations:
+        return replace(family, relations=False)
     return family

@@ -7,7 +7,6 @@ tokens and decoding are the engine's. A pass over given entities has relations b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +21,7 @@ from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.heads.relations import RelationCollector
 from gliner_bento.engine.heads.span_head import SpanHead
 from gliner_bento.engine.heads.typed_relations import relation_thresholds_of
-from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.factory import LayerFactory, without
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.rows import TextSlots
 from gliner_bento.engine.limits import too_many_candidates
@@ -91,13 +90,6 @@ class GlinerForward:
         span, label = ((scores > thresholds_of(text.item)) & inside[:, None]).nonzero()
         first, last = output.span_idx[0].cpu().numpy()[span].T
         return SpanTable(first, last, label, scores[span, label].astype(np.float64))
-
-
-def without(module: torch.nn.Module, *names: str) -> torch.nn.Module:
-    """A copy of the module without these children, with the same weights. gliner's models skip missing children."""
-    less = copy(module)
-    less._modules = {name: child for name, child in module._modules.items() if name not in names}
-    return less
 
 
 def with_relations(output: Any, text: Prepared, resolved: Resolved) -> Predictions:

@@ -38,8 +38,8 @@ class GatewayFields(BaseSettings):
     default_relation_threshold: Probability = Field(0.5, description="Default threshold for relations.")
     max_labels: CountOrUnlimited = Field(
         1000,
-        description="Maximum number of entity labels, and of relation labels, of an item; more are refused (422); -1: "
-        "no limit.",
+        description="Maximum number of entity labels, and of relation labels, of an item; with classifications or "
+        "structures, of the names of all tasks together; more are refused (422); -1: no limit.",
     )
     max_text_chars: Count = Field(
         2_000_000, description="Maximum length of a text, in characters; longer texts are refused (413)."

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, GetCoreSchemaHandler
 from typing_extensions import Self
 
-from gliner_bento.errors import ErrorDetail
+from gliner_bento.errors import ErrorDetail, InvalidField
 from gliner_bento.tasks.base import (
     BASE_ADAPTER_ID,
     NO_USAGE,
@@ -393,19 +393,27 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
     """Makes the items of texts with these options. Raises InvalidField."""
     threshold, relation_threshold = options.threshold, options.relation_threshold
     named = label_options(options.labels or {}, options.relations or {}, max_labels=limits.max_labels)
+    classifications = classification_options(
+        options.classifications or {}, default_threshold=limits.default_threshold, max_labels=limits.max_labels
+    )
+    structures = structure_options(
+        options.structures or {},
+        default_threshold=limits.default_threshold if threshold is None else threshold,
+        max_labels=limits.max_labels,
+    )
+    sizes = {
+        "classifications": sum(len(one.labels) for one in classifications.values()),
+        "structures": sum(map(len, structures.values())),
+    }
+    if (more := sum(sizes.values())) and 0 < limits.max_labels < more + len(named["labels"]) + len(named["relations"]):
+        param = max(sizes, key=sizes.__getitem__)
+        text = f"{param}: with labels and relations more than {limits.max_labels} names (max_labels)"
+        raise InvalidField(text, param=param)
     return partial(
         ExtractionItem,
         **named,
-        classifications=classification_options(
-            options.classifications or {},
-            default_threshold=limits.default_threshold,
-            max_labels=limits.max_labels,
-        ),
-        structures=structure_options(
-            options.structures or {},
-            default_threshold=limits.default_threshold if threshold is None else threshold,
-            max_labels=limits.max_labels,
-        ),
+        classifications=classifications,
+        structures=structures,
         **recognition_options(options.recognizers, options.phone_regions, named["labels"], limits),
         threshold=limits.default_threshold if threshold is None else threshold,
         relation_threshold=limits.default_relation_threshold if relation_threshold is None else relation_threshold,

@@ -17,6 +17,8 @@ from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
 
 FieldType = Literal["list", "string"]
 
+MAX_FIELDS = 100
+"""Of all structures of a text: a boundary model's time for each instance grows with them."""
 _SHOWN_CHARS = 100
 
 
@@ -109,8 +111,11 @@ def structure_options(given: Structures, *, default_threshold: float, max_labels
     decided: dict[str, Structure] = {
         name: dict(_decided(name, fields, default_threshold)) for name, fields in given.items()
     }
+    fields = sum(map(len, decided.values()))
+    if fields > MAX_FIELDS:
+        raise InvalidField(f"structures: {fields} fields of at most {MAX_FIELDS}", param="structures")
     for total, what in (
-        (sum(map(len, decided.values())), "fields"),
+        (fields, "fields"),
         (sum(len(one.choices) for fields in decided.values() for one in fields.values()), "choices"),
     ):
         if 0 < max_labels < total:

@@ -1,4 +1,4 @@
-"""GLiNER2 span models: results are those of gliner2's own calls with one text, and independent of batching."""
+"""GLiNER2 models: results are those of gliner2's own calls with one text, and independent of batching."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 import torch
 from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
 from comparison import TOLERANCE, extract_batch, extract_one, random_item
-from gliner2_checkpoints import COUNTING_LAYERS, extracted, reference_of, tiny_gliner2
+from gliner2_checkpoints import BOUNDARY, COUNTING_LAYERS, extracted, reference_of, tiny_gliner2
 from lora_training import linears, serving, train
 from safetensors.torch import load_file, save_file
 
@@ -40,6 +40,7 @@ from gliner_bento.tasks.structures import StructureField
 pytest.importorskip("gliner2")
 
 CASES = [(layer, backbone) for layer in COUNTING_LAYERS for backbone in ("deberta", "modernbert")]
+CASES += list(zip(BOUNDARY, ("deberta", "modernbert"), strict=True))
 OVERLAPS = (None, "allow", "nested", "flat", "longest")
 
 Scores = dict[tuple[Any, ...], float]
@@ -135,7 +136,7 @@ def gliner2s(answer: dict[str, Any], text: str) -> tuple[Scores, Scores]:
         for one in instances:
             head, tail = cut(one["head"]), cut(one["tail"])
             if max(head[0], tail[0]) < end:
-                score = min(one["head"]["confidence"], one["tail"]["confidence"])
+                score = one.get("confidence", min(one["head"]["confidence"], one["tail"]["confidence"]))
                 key = (relation.split(":")[0], *head, *tail)
                 relations[key] = max(score, relations.get(key, 0.0))
     return entities, relations
@@ -211,13 +212,18 @@ def test_the_self_test_compares_with_gliner2(layer: str, folder: Any, served: An
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
-@pytest.mark.parametrize("layer", COUNTING_LAYERS)
+@pytest.mark.parametrize("layer", [*COUNTING_LAYERS, *BOUNDARY])
 def test_classes_and_structures_are_gliner2s(layer: str, padded: bool, served: Any, reference: Any) -> None:
     engine, model = served(layer, padded=padded), reference(layer)
     instances = choices = 0
     for seed in range(40):
         item = drawn_schema(seed)
-        found, answer = extract_one(engine, item), extracted(model, item)
+        found = extract_one(engine, item)
+        try:
+            answer = extracted(model, item)
+        except ValueError:  # see `boundary_head`
+            assert layer in BOUNDARY
+            continue
         assert_equal(found, answer, item)
         topic, kind = found.classifications["topic"].labels, found.classifications["kind"].labels
         assert [one.label for one in topic] == [answer["topic"]["label"]]
@@ -225,7 +231,7 @@ def test_classes_and_structures_are_gliner2s(layer: str, padded: bool, served: A
         scores = {one["label"]: one["confidence"] for one in answer["kind"]}
         assert {one.label: one.score for one in kind} == pytest.approx(scores, abs=TOLERANCE)
         for name, fields in item.structures.items():
-            expected = [cut_instance(one, fields, item.text) for one in answer[name] or ()]
+            expected = [cut_instance(one, fields, item.text) for one in answer.get(name) or ()]
             expected = [one for one in expected if any(one.values())]
             assert len(found.structures[name]) == len(expected)
             for instance, other in zip(found.structures[name], expected, strict=True):
@@ -262,7 +268,7 @@ def cut_instance(instance: dict[str, Any], fields: Any, text: str) -> dict[str, 
         cut[field] = {}
         for one in given if isinstance(given, list) else [given]:
             start, last = one.get("start"), one.get("end")
-            if start is None:
+            if fields[field].choices:
                 cut[field][one["text"], None, None] = one["confidence"]
             elif start < end:
                 last = min(last, end)
@@ -331,7 +337,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
-@pytest.mark.parametrize(("layer", "backbone"), [*zip(COUNTING_LAYERS, ["deberta"] * 3, strict=True), CASES[1]])
+@pytest.mark.parametrize(("layer", "backbone"), [*CASES[::2], CASES[1], CASES[-1]])
 def test_a_batch_of_adapters_gives_the_results_of_merged_models(
     layer: str, backbone: str, padded: bool, folder: Any, reference: Any, tmp_path: Path
 ) -> None:
@@ -341,9 +347,10 @@ def test_a_batch_of_adapters_gives_the_results_of_merged_models(
         kind: train(model, tmp_path / kind, linears(engine, wanted), seed=seed, r=3 + seed)
         for seed, (kind, wanted) in enumerate(KINDS.items())
     }
+    structures = layer in COUNTING_LAYERS  # gliner2 fails for some of them; see `boundary_head`
     names = [None, "encoder", "heads", "everything", "everything", None, "heads", "encoder", "heads"]
     items = [
-        replace((drawn_schema if seed % 2 else drawn_item)(seed, overlap="allow"), adapter_id=name)
+        replace((drawn_schema if seed % 2 and structures else drawn_item)(seed, overlap="allow"), adapter_id=name)
         for seed, name in enumerate(names)
     ]
     with serving(engine, adapters):
@@ -477,7 +484,7 @@ def test_published_forms_load(folder: Any, served: Any, tmp_path: Path) -> None:
         ("config.json", {"auto_map": {"AutoModel": "model.Evil"}}, "auto_map"),
         ("encoder_config/config.json", {"auto_map": {"AutoModel": "model.Evil"}}, "auto_map"),
         ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["tokens.Evil", None]}}, "auto_map"),
-        ("config.json", {"architecture": "boundary"}, "architecture 'boundary'"),
+        ("config.json", {"architecture": "other"}, "architecture 'other'"),
         ("config.json", {"counting_layer": "other"}, "cannot load"),
     ],
 )

@@ -99,9 +99,9 @@ def check_config(folder: Path) -> dict[str, Any]:
     """The checkpoint's configuration. Raises ModelError for a kind of model that is not served, and if a configuration
     in the folder names code."""
     config = read_config(folder)
-    if is_gliner2(folder) and config.get("architecture") not in (None, "span"):
+    if is_gliner2(folder) and config.get("architecture") not in (None, "span", "boundary"):
         raise ModelError(
-            f"this GLiNER2 checkpoint has the architecture {config['architecture']!r}; only span models are served"
+            f"this GLiNER2 checkpoint has the architecture {config['architecture']!r}; span and boundary are served"
         )
     if config.get("model_type") == "gliner_streaming_span":
         raise ModelError("streaming GLiNER models keep a session between calls; they are not served")

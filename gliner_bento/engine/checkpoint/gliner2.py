@@ -35,7 +35,7 @@ class GLiNER2Span:
         self.config = SimpleNamespace(
             max_len=max_words,
             max_types=None,
-            max_width=extractor.max_width,
+            max_width=getattr(extractor, "max_width", None),
             subtoken_pooling=extractor.processor.token_pooling,
             words_splitter_type="gliner2",
         )
@@ -74,8 +74,9 @@ class GLiNER2Span:
         whole = {one["label"]: one["confidence"] for name in item.classifications for one in answer[name]}
         for relation, instances in answer.get("relation_extraction", {}).items():
             for ends in instances:
-                if max(end["start"] for end in ends.values()) < size:
-                    score = min(end["confidence"] for end in ends.values())
+                head, tail = ends["head"], ends["tail"]
+                if max(head["start"], tail["start"]) < size:
+                    score = ends.get("confidence", min(head["confidence"], tail["confidence"]))
                     whole[relation] = max(score, whole.get(relation, 0.0))
         return spans, whole
 
@@ -86,6 +87,10 @@ class GLiNER2Span:
     def eval(self) -> None:
         """As `nn.Module.eval`."""
         self.model.eval()
+
+
+class GLiNER2Boundary(GLiNER2Span):
+    """gliner2's `BoundaryExtractor` as `model`."""
 
 
 def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int = 0, max_span_width: int = 0) -> Any:
@@ -99,6 +104,7 @@ def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int =
     from gliner2.configuration import ExtractorConfig  # noqa: PLC0415  # see above
     from gliner2.inference.engine import SpanExtractor  # noqa: PLC0415
     from gliner2.models.base import load_extractor_tokenizer  # noqa: PLC0415
+    from gliner2.models.boundary.engine import BoundaryExtractor  # noqa: PLC0415
     from gliner2.models.loading import reconcile_encoder_embeddings  # noqa: PLC0415
     from transformers import AutoConfig  # noqa: PLC0415
 
@@ -106,15 +112,17 @@ def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int =
         config = ExtractorConfig.from_dict(read_json(folder / GLINER2_CONFIG))
         if max_span_width:
             config.max_width = max_span_width
-        extractor = SpanExtractor(
+        boundary = config.architecture == "boundary"
+        extractor = (BoundaryExtractor if boundary else SpanExtractor)(
             config,
             encoder_config=AutoConfig.from_pretrained(folder / _ENCODER_CONFIG),
             tokenizer=load_extractor_tokenizer(str(folder)),
         )
-        if not hasattr(extractor, "count_embed"):
+        if not boundary and not hasattr(extractor, "count_embed"):
             raise ValueError(f"counting_layer {config.counting_layer!r} is unknown")
         resized = dict(tensors)
         reconcile_encoder_embeddings(extractor, resized)
     except Exception as error:
         raise ModelError(f"gliner2 cannot load {name!r}: {reason(error)}") from error
-    return GLiNER2Span(extractor, max_words or config.max_len or GLINER2_MAX_WORDS), resized
+    served = GLiNER2Boundary if boundary else GLiNER2Span
+    return served(extractor, max_words or config.max_len or GLINER2_MAX_WORDS), resized

@@ -22,40 +22,37 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.count_queries import CountQueries, FieldGroup
 from gliner_bento.engine.heads.decode import decode_spans, thresholds_of
-from gliner_bento.engine.heads.overlap import Resolved, chars_of, kept_spans, resolve
+from gliner_bento.engine.heads.overlap import Resolved, kept_spans, resolve
 from gliner_bento.engine.heads.predictions import (
     NO_SPANS,
     FieldSpans,
-    PredictedRelation,
     Predictions,
     Span,
     SpanTable,
     WordSpan,
 )
+from gliner_bento.engine.heads.schema_tasks import (
+    Related,
+    SchemaTask,
+    classes_of,
+    clipped,
+    fields_of,
+    tasks_of,
+    with_ends,
+)
 from gliner_bento.engine.heads.span_scores import MarkerV0, WordEnds
-from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
+from gliner_bento.engine.heads.typed_relations import relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
-from gliner_bento.engine.limits import kept_of, too_many
+from gliner_bento.engine.limits import too_many
 from gliner_bento.engine.text.schema_prompts import choice_row, choice_words
 from gliner_bento.errors import LimitExceeded, ScoresNotFinite
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 MAX_SCORED_WORDS = 4_000_000
 """Words times queries of one pass."""
-
-
-class SchemaTask(NamedTuple):
-    """A task of a text. param: the option that it is of, and its number there. marker: the row of its [P]. fields: the
-    first row of its fields, and how many there are."""
-
-    param: str
-    number: int
-    marker: int
-    first: int
-    fields: int
 
 
 class TextTask(NamedTuple):
@@ -211,25 +208,8 @@ class SchemaHead:
         spans = self._spans(scores.spans, encoded, texts, tasks)
         predictions = [Predictions.or_error(_predicted, *of_text) for of_text in zip(texts, tasks, spans, strict=True)]
         predictions = [replace(one, error=too_large.get(n, one.error)) for n, one in enumerate(predictions)]
-        classes = self._classes(encoded, texts, every)
+        classes = classes_of(encoded, texts, every, self._modules.classes)
         return [replace(one, classes=of_text) for one, of_text in zip(predictions, classes, strict=True)]
-
-    def _classes(
-        self, encoded: EncoderOutput, texts: Sequence[Prepared], tasks: Sequence[Sequence[SchemaTask]]
-    ) -> list[list[NDArray[np.float64]]]:
-        """The scores of each text's classes."""
-        asked = [[one for one in of_text if one.param == "classifications"] for of_text in tasks]
-        if not any(asked):
-            return [[] for _ in texts]
-        fields = torch.cat([_fields(one, encoded) for of_text in asked for one in of_text])
-        rows = TextRows(tuple(sum(one.fields for one in of_text) for of_text in asked), encoded.rows.words.slots)
-        logits = self._modules.classes(fields, rows)[:, 0].float().cpu().numpy().astype(np.float64)
-        sizes = [one.fields for of_text in asked for one in of_text]
-        parts = iter(np.split(logits, np.cumsum(sizes)[:-1]))
-        return [
-            [_class_scores(next(parts), one.multi_label) for one in text.item.classifications.values()]
-            for text in texts
-        ]
 
     def _spans(
         self, words: Any, encoded: EncoderOutput, texts: Sequence[Prepared], tasks: Sequence[Sequence[TextTask]]
@@ -238,7 +218,7 @@ class SchemaHead:
         groups = [one.group for of_text in tasks for one in of_text]
         if not groups:
             return [NO_SPANS for _ in texts]
-        fields = torch.cat([_fields(one.task, encoded) for of_text in tasks for one in of_text])
+        fields = torch.cat([fields_of(one.task, encoded) for of_text in tasks for one in of_text])
         counts = tuple(sum(one.group.queries for one in of_text) for of_text in tasks)
         rows = TextRows(counts, encoded.rows.words.slots)
         queries = self._modules.queries(fields, groups, rows)
@@ -266,11 +246,6 @@ def _too_many_queries(text: Prepared, tasks: Sequence[TextTask]) -> LimitExceede
     )
 
 
-def _fields(task: SchemaTask, encoded: EncoderOutput) -> torch.Tensor:
-    markers = encoded.labels if task.param == "labels" else encoded.relations
-    return markers[task.first : task.first + task.fields]
-
-
 def _instances(logits: torch.Tensor, encoded: EncoderOutput) -> list[int]:
     """The number of instances of each marker's task. Waits for the device. Raises `ScoresNotFinite`."""
     counts = logits.argmax(-1)
@@ -280,23 +255,6 @@ def _instances(logits: torch.Tensor, encoded: EncoderOutput) -> list[int]:
     if not bool(report[0].isfinite()):
         raise ScoresNotFinite
     return report[1:].long().tolist()
-
-
-def tasks_of(item: Item, first_label: int, first_marker: int) -> Iterator[SchemaTask]:
-    """The tasks of an item, in the order of its prompt: rows of its labels, and of its other markers."""
-    row = first_marker
-    fields = [
-        *(("structures", number, len(one)) for number, one in enumerate(item.structures.values())),
-        *([("labels", 0, 0)] if item.labels else ()),
-        *(("relations", number, 2) for number in range(len(item.relations))),
-        *(("classifications", number, len(one.labels)) for number, one in enumerate(item.classifications.values())),
-    ]
-    for param, number, size in fields:
-        if param == "labels":
-            yield SchemaTask(param, number, row, first_label, len(item.labels))
-        else:
-            yield SchemaTask(param, number, row, row + 1, size)
-        row += 1 + size
 
 
 def _with_instances(tasks: Iterable[SchemaTask], instances: Sequence[int]) -> Iterator[TextTask]:
@@ -327,11 +285,6 @@ def _thresholds(item: Item, tasks: Sequence[TextTask]) -> NDArray[np.float32]:
     return least
 
 
-def _class_scores(logits: NDArray[np.float64], multi_label: bool) -> NDArray[np.float64]:
-    scores: NDArray[np.float64] = 1 / (1 + np.exp(-logits)) if multi_label else np.exp(logits - logits.max())
-    return scores if multi_label else scores / scores.sum()
-
-
 def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> Predictions:
     """above: the spans above the thresholds; their labels are queries. Raises LimitExceeded."""
     item, own = text.item, text.payload.own
@@ -341,23 +294,11 @@ def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> P
         if one.task.param == "labels":
             of_labels = inside.take((inside.label >= one.queries) & (inside.label < one.queries + one.group.queries))
             entities = resolve(text, replace(of_labels, label=of_labels.label - one.queries), within_labels=True)
-    entities = Resolved(_clipped(entities.entities, own), _clipped(entities.suppressed, own), entities.cut)
+    entities = Resolved(clipped(entities.entities, own), clipped(entities.suppressed, own), entities.cut)
     others = [one for one in tasks if one.task.param != "labels"]
     values = _values(item, inside, own) if others else {}
     predictions = with_ends(text, entities, list(_related(others, values)))
     return replace(predictions, structures=_structures(text, others, values, above)) if item.structures else predictions
-
-
-def _clipped(spans: SpanTable, own: slice) -> SpanTable:
-    """Without the words that are not the text's. Of equal spans, the best counts."""
-    last = np.minimum(spans.last, own.stop - 1)
-    if (last == spans.last).all():
-        return spans
-    order = np.argsort(-spans.score, kind="stable")
-    keys = np.stack([spans.first, last, spans.label])[:, order]
-    _, best = np.unique(keys, axis=1, return_index=True)
-    kept = np.sort(order[best])
-    return replace(spans, last=last).take(kept[spans.first[kept] < own.stop])
 
 
 def _values(item: Item, inside: SpanTable, own: slice) -> dict[int, list[Span]]:
@@ -404,15 +345,6 @@ def _structures(
     return structures
 
 
-class Related(NamedTuple):
-    """A relation between two spans of words."""
-
-    relation: int
-    head: WordSpan
-    tail: WordSpan
-    score: float
-
-
 def _related(tasks: Sequence[TextTask], values: Mapping[int, Sequence[Span]]) -> Iterator[Related]:
     """The relations of all instances; the score is the lower one of both ends."""
     for one in tasks:
@@ -424,36 +356,3 @@ def _related(tasks: Sequence[TextTask], values: Mapping[int, Sequence[Span]]) ->
                 if head.first <= head.last and tail.first <= tail.last:
                     ends = (head.first, head.last), (tail.first, tail.last)
                     yield Related(one.task.number, *ends, min(head.score, tail.score))
-
-
-def with_ends(text: Prepared, entities: Resolved, related: Sequence[Related]) -> Predictions:
-    """The predictions with the relations that the item allows and its limits keep. Raises LimitExceeded."""
-    table = entities.entities
-    index_of = table.index_of_words()
-    best: dict[tuple[int, WordSpan, WordSpan], float] = {}
-    allowed = AllowedEnds.of(text.item)
-    for one in related:
-        if allowed is None or _is_allowed(one, allowed, index_of, table):
-            key = one.relation, one.head, one.tail
-            best[key] = max(one.score, best.get(key, 0.0))
-    spans = {span: None for _, *ends in best for span in ends if span not in index_of}
-    ends = SpanTable.of([Span(*span, 0, 0.0) for span in spans])
-    index_of |= {span: len(table) + number for number, span in enumerate(spans)}
-    relations = [PredictedRelation(key[0], index_of[key[1]], index_of[key[2]], score) for key, score in best.items()]
-    cut = list(entities.cut)
-    if relations and not text.is_pass:
-        chars = np.concatenate([chars_of(text, table), chars_of(text, ends)])
-        lengths = np.array([chars[one.head] + chars[one.tail] for one in relations])
-        fitting = kept_of(text.item, "max_relations", np.array([one.score for one in relations]), lengths)
-        if fitting is not None:
-            relations = [relations[number] for number in fitting.tolist()]
-            cut.append("max_relations")
-    return Predictions(table, entities.suppressed, cut, relations, ends)
-
-
-def _is_allowed(one: Related, allowed: AllowedEnds, index_of: dict[WordSpan, int], entities: SpanTable) -> bool:
-    """Whether both ends are entities with a label that they may have."""
-    head, tail = index_of.get(one.head), index_of.get(one.tail)
-    if head is None or tail is None:
-        return False
-    return bool(allowed.permit(one.relation, entities.label[head], entities.label[tail]))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
@@ -237,6 +238,13 @@ class LayerFactory:
         updates = SlotUpdates(weight.shape[1], weight.shape[0], self.slots, weight, padded=self.padded)
         self.sinks.append(LinearSink(updates, placed, len(weight), weight.dtype))
         return updates
+
+
+def without(module: nn.Module, *names: str) -> nn.Module:
+    """A copy of the module without these children, with the same weights. gliner's models skip missing children."""
+    less = copy(module)
+    less._modules = {name: child for name, child in module._modules.items() if name not in names}
+    return less
 
 
 _NO_LAYER = nn.Linear(1, 1, device="meta")

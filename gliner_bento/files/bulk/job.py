@@ -19,7 +19,7 @@ from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
 from gliner_bento.errors import InvalidField, StartupError
 from gliner_bento.files.bulk.checkpoint import Checkpoint, load
-from gliner_bento.files.records.columns import Row, pyarrow, result_columns
+from gliner_bento.files.records.columns import SCHEMA_COLUMNS, Row, pyarrow, result_columns
 from gliner_bento.files.records.readers import Reading, location_of, read
 from gliner_bento.files.records.scan import column_check, scan
 from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_inputs, sources, text_column
@@ -60,12 +60,14 @@ class Job:
             raise StartupError(f"{self.output}: must end in {', '.join(FORMATS)}")
         if not self.output.parent.is_dir():
             raise StartupError(f"{self.output.parent}: no such folder")
-        if not self.labels and not self.labels_column:
-            raise StartupError("--labels or --labels-column is required")
-        if self.is_csv and self.options.get("relations"):
-            raise StartupError(f"{self.output}: CSV has a row for each entity, and no relations; choose .jsonl")
+        if not self.labels and not self.labels_column and not self.schema_columns:
+            raise StartupError("--labels or --labels-column is required, or --classify, or --structures")
+        for name in ("relations", *self.schema_columns) if self.is_csv else ():
+            if self.options.get(name):
+                raise StartupError(f"{self.output}: CSV has a row for each entity, and no {name}; choose .jsonl")
         try:
-            ExtractItem.model_validate({"text": "", "labels": self.labels or ["any"], **self.options})
+            labels = self.labels or (["any"] if self.labels_column else None)
+            ExtractItem.model_validate({"text": "", "labels": labels, **self.options})
         except ValidationError as error:
             fault = error.errors(include_input=False, include_url=False)[0]
             raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
@@ -94,6 +96,11 @@ class Job:
         return self.output.suffix == ".csv"
 
     @property
+    def schema_columns(self) -> list[str]:
+        """Columns of the result besides entities and relations."""
+        return [name for name in SCHEMA_COLUMNS if self.options.get(name)]
+
+    @property
     def more_columns(self) -> list[str]:
         """Names of the columns with labels and adapters, if any."""
         return [name for name in (self.labels_column, self.adapter_column) if name]
@@ -103,7 +110,7 @@ class Job:
         return Reading(
             encoding=self.encoding,
             invalid=invalid if self.skip_invalid else None,
-            check=column_check(self.text_column, self.more_columns),
+            check=column_check(self.text_column, self.more_columns, self.schema_columns),
         )
 
     def beside(self, suffix: str) -> Path:
@@ -172,8 +179,9 @@ async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
             raise StartupError(
                 f"the servers have different models: {first.model} {first.dtype}, {other.model} {other.dtype}"
             )
-    if job.options.get("relations") and not first.supports_relations:
-        raise StartupError(f"--relations: {first.model} extracts no relations")
+    for name in ("relations", *SCHEMA_COLUMNS):
+        if job.options.get(name) and name not in first.tasks:
+            raise StartupError(f"{name}: {first.model} has none")
     return first
 
 
@@ -192,6 +200,7 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
         job.reading(lambda location, _: invalid.append(location)),
         [job.text_column, *job.more_columns],
         typed=job.output.suffix == ".parquet",
+        more=job.schema_columns,
     )
     if not scanned.records:
         raise StartupError(next(iter(scanned.skipped.values()), f"{', '.join(job.inputs)}: no records"))
@@ -262,7 +271,7 @@ class _Run:
         self._errors += pending.invalid
         if result.result:
             kept = {"file": pending.source.name, "record": pending.number + 1} if self._job.is_csv else pending.row
-            self._rows.append({**kept, **result_columns(result.result)})
+            self._rows.append({**kept, **result_columns(result.result, self._job.schema_columns)})
             self._warnings.update(warning.code for warning in result.result.warnings)
         elif result.error:
             error = {"code": result.error.code, "message": result.error.message}

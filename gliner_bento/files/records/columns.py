@@ -6,17 +6,22 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+import msgspec
+
 from gliner_bento.errors import StartupError, install
 from gliner_bento.tasks.extraction import Extraction
 
 Row = dict[str, Any]
 
 RESULT_COLUMNS = ("entities", "relations")
+SCHEMA_COLUMNS = ("classifications", "structures")
+"""Added where they are asked for."""
 
 
-def result_columns(result: Extraction) -> Row:
-    """The values of `RESULT_COLUMNS`."""
+def result_columns(result: Extraction, more: Iterable[str] = ()) -> Row:
+    """The values of `RESULT_COLUMNS`, and of `more` of `SCHEMA_COLUMNS`."""
     return {
+        **{name: msgspec.to_builtins(getattr(result, name)) for name in more},
         "entities": [asdict(one) for one in result.entities],
         "relations": [asdict(one) for one in result.relations],
     }
@@ -32,14 +37,21 @@ def check_columns(columns: Iterable[str], needed: Iterable[str], added: Iterable
         raise ValueError(f"a column of the output is in the input: {', '.join(clashing)}")
 
 
-def arrow_types() -> dict[str, Any]:
-    """The types of `RESULT_COLUMNS`."""
+def arrow_types(more: Iterable[str] = ()) -> dict[str, Any]:
+    """The types of `RESULT_COLUMNS`, and of `more` of `SCHEMA_COLUMNS`."""
     pa = pyarrow()
     span = [("start", pa.int64()), ("end", pa.int64()), ("text", pa.string()), ("label", pa.string())]
     score = ("score", pa.float64())
     argument = pa.struct([("entity_idx", pa.int64()), *span])
     relation = pa.struct([("relation", pa.string()), score, ("head", argument), ("tail", argument)])
-    return {"entities": pa.list_(pa.struct([*span, score])), "relations": pa.list_(relation)}
+    labels = pa.struct([("labels", pa.list_(pa.struct([("label", pa.string()), score]))), ("merge", pa.string())])
+    value = pa.struct([("text", pa.string()), score, *span[:2]])
+    types = {
+        "classifications": pa.map_(pa.string(), labels),
+        "structures": pa.map_(pa.string(), pa.list_(pa.map_(pa.string(), pa.list_(value)))),
+    }
+    entities = {"entities": pa.list_(pa.struct([*span, score])), "relations": pa.list_(relation)}
+    return entities | {name: types[name] for name in more}
 
 
 def pyarrow() -> Any:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gliner_bento.errors import StartupError, one_line
-from gliner_bento.files.records.columns import Row, arrow_types, check_columns, pyarrow
+from gliner_bento.files.records.columns import RESULT_COLUMNS, Row, arrow_types, check_columns, pyarrow
 from gliner_bento.files.records.readers import Reading, Unreadable, read
 from gliner_bento.files.records.sources import Source
 
@@ -24,18 +24,25 @@ class Scan:
     schema: Any = None
 
 
-def scan(files: Iterable[Source], reading: Reading, columns: Sequence[str] = (), *, typed: bool = False) -> Scan:
+def scan(
+    files: Iterable[Source],
+    reading: Reading,
+    columns: Sequence[str] = (),
+    *,
+    typed: bool = False,
+    more: Sequence[str] = (),
+) -> Scan:
     """Count and check all records; a file that cannot be read is skipped. Raises `StartupError` if no type fits.
 
     columns: if given, Parquet files must have them, the first as strings, and their rows are not read.
-    typed: determine the schema of the output; each column has a type that fits all records.
+    typed: determine the schema of the output; each column has a type that fits all records. more: see `arrow_types`.
     """
     scanned, pa = Scan(), pyarrow() if typed else None
     schemas = [pa.schema([])] if pa else []
     for source in files:
         records, wider = 0, schemas
         try:
-            for rows, schema in _blocks(source, reading, columns, pa):
+            for rows, schema in _blocks(source, reading, columns, more, pa):
                 records += rows
                 wider = [pa.unify_schemas([*wider, schema], promote_options="permissive")] if pa else []
         except Unreadable as error:
@@ -45,14 +52,16 @@ def scan(files: Iterable[Source], reading: Reading, columns: Sequence[str] = (),
             raise StartupError(f"{fault}; Parquet needs one type per column, .jsonl output does not") from None
         else:
             scanned.records, schemas = scanned.records + records, wider
-    scanned.schema = pa.schema([*schemas[0], *arrow_types().items()]) if pa else None
+    scanned.schema = pa.schema([*schemas[0], *arrow_types(more).items()]) if pa else None
     return scanned
 
 
-def _blocks(source: Source, reading: Reading, columns: Sequence[str], pa: Any) -> Iterator[tuple[int, Any]]:
+def _blocks(
+    source: Source, reading: Reading, columns: Sequence[str], more: Sequence[str], pa: Any
+) -> Iterator[tuple[int, Any]]:
     """Number of records of each block and, with Arrow (`pa`), their schema. Raises ValueError if there is none."""
     if source.kind == "parquet" and columns:
-        yield _parquet_block(source, columns)
+        yield _parquet_block(source, columns, more)
         return
     rows = (row for _, row in read(source, 0, reading))
     while block := list(islice(rows, _ROWS)):
@@ -67,11 +76,11 @@ def _type_of(column: str, rows: Sequence[Row], pa: Any) -> Any:
         raise ValueError(f"column {column!r}: {one_line(error)}") from None
 
 
-def _parquet_block(source: Source, columns: Sequence[str]) -> tuple[int, Any]:
+def _parquet_block(source: Source, columns: Sequence[str], more: Sequence[str]) -> tuple[int, Any]:
     try:
         with pyarrow().parquet.ParquetFile(source.path) as file:
             rows, schema = file.metadata.num_rows, file.schema_arrow
-        check_columns(schema.names, columns)
+        check_columns(schema.names, columns, [*RESULT_COLUMNS, *more])
         kind = schema.field(columns[0]).type
         if str(kind) not in ("string", "large_string", "string_view", "null"):
             raise ValueError(f"column {columns[0]!r} must be strings, not {kind}")
@@ -80,13 +89,15 @@ def _parquet_block(source: Source, columns: Sequence[str]) -> tuple[int, Any]:
     return rows, schema.remove_metadata()
 
 
-def column_check(text_column: str, more_columns: Sequence[str]) -> Callable[[Source, Row], None]:
-    """A check that JSONL and CSV records have the columns, and a string or null as their text."""
+def column_check(
+    text_column: str, more_columns: Sequence[str], added: Sequence[str] = ()
+) -> Callable[[Source, Row], None]:
+    """A check that JSONL and CSV records have the columns and none of `added`, and a string or null as their text."""
 
     def check(source: Source, row: Row) -> None:
         if source.kind in ("text", "parquet"):
             return
-        check_columns(row, [text_column, *more_columns])
+        check_columns(row, [text_column, *more_columns], [*RESULT_COLUMNS, *added])
         if not isinstance(row[text_column], str | None):
             raise ValueError(f"column {text_column!r} must be a string or null")
 

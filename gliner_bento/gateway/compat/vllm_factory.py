@@ -1,7 +1,7 @@
 """The wire format of vllm-factory's GLiNER plugins (dd3f9f6): vLLM's `POST /pooling`.
 
 `data` with a `schema`, or with another field of the GLiNER2 plugin, is answered as that plugin answers: entities by
-label, and relations. Classifications and structures are refused: GLiNER models extract spans.
+label, relations, classes and instances of structures by name.
 
 Intended differences from that server: an unknown field of `data` is an error that names it (`candidate_labels`, which
 its documentation shows and its code ignores, is ignored); scores are not rounded; long texts are processed whole.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
@@ -27,6 +27,7 @@ from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, now_s
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import (
     LABELS,
     TEXT,
@@ -39,6 +40,7 @@ from gliner_bento.tasks.extraction import (
 )
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 from gliner_bento.tasks.labels import Labels
+from gliner_bento.tasks.structures import FieldOptions, FieldValue
 
 
 def _described(types: Any) -> Any:
@@ -47,6 +49,41 @@ def _described(types: Any) -> Any:
 
 
 Types = Annotated[Labels, BeforeValidator(_described)]
+
+
+class PoolingClassification(Strict):
+    """A classification of the GLiNER2 plugin."""
+
+    task: Name
+    labels: Annotated[list[Name] | dict[Name, Name], Field(min_length=1)]
+    multi_label: bool = False
+    cls_threshold: Score | None = Field(default=None, description="Lowest score of a label, with multi_label.")
+
+
+class PoolingField(Strict):
+    """A field of a structure."""
+
+    name: Name
+    dtype: Literal["str", "list"] = "list"
+    threshold: Score | None = None
+    choices: Annotated[list[Name], Field(min_length=1)] | None = None
+    description: Name | None = None
+
+    @property
+    def options(self) -> FieldOptions:
+        """As `/v1` has them."""
+        return {
+            "type": "string" if self.dtype == "str" else "list",
+            "threshold": self.threshold,
+            "choices": self.choices,
+            "description": self.description,
+        }
+
+
+class PoolingStructure(Strict):
+    """A structure of the GLiNER2 plugin."""
+
+    fields: Annotated[list[PoolingField], Field(min_length=1)]
 
 
 class PoolingSchema(Strict):
@@ -58,8 +95,8 @@ class PoolingSchema(Strict):
     relations: Types | None = Field(
         default=None, description="As entities. Without entities: between those of the setting fastino_labels."
     )
-    classifications: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
-    structures: Any = Field(default=None, description="Refused unless empty: not supported by GLiNER models.")
+    classifications: list[PoolingClassification] | None = Field(default=None, description="For GLiNER2 models.")
+    structures: dict[Name, PoolingStructure] | None = Field(default=None, description="For GLiNER2 models.")
 
 
 class PoolingData(Strict):
@@ -102,7 +139,7 @@ class PoolingResponse:
     created_at: int
     data: Annotated[
         Sequence[Entity] | dict[str, Any],
-        Field(description="A list of entities; for a schema, entities by label, and relations by relation."),
+        Field(description="A list of entities; for a schema, what it asks for, by name."),
     ]
 
 
@@ -133,8 +170,10 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
     gateway, data = await gateway.of_any(asked.model), asked.data
     schema = _schema(data)
     options = ExtractionOptions(
-        labels=schema.entities or list(gateway.options.fastino_labels),
+        labels=schema.entities or (list(gateway.options.fastino_labels) if schema.relations else None),
         relations=cast(Any, schema.relations),
+        classifications=_classifications(schema) or None,
+        structures=_structures(schema) or None,
         threshold=data.threshold,
         relation_threshold=data.threshold,
         flat_ner=data.flat_ner or _is_gliner2(data),
@@ -155,23 +194,47 @@ def _is_gliner2(data: PoolingData) -> bool:
 def _schema(data: PoolingData) -> PoolingSchema:
     """What to extract. Raises InvalidField for nothing, and for what is not supported."""
     schema = data.wanted or PoolingSchema(entities=data.labels)
-    for name in ("classifications", "structures"):
-        if getattr(schema, name):
-            raise InvalidField(f"data.schema.{name}: not supported by this model", param=f"data.schema.{name}")
-    if not schema.entities and not schema.relations:
+    if not (schema.entities or schema.relations or schema.classifications or schema.structures):
         param = "data.schema.entities" if data.wanted else "data.labels"
         raise InvalidField(f"{param}: Field required", param=param)
     return schema
 
 
+def _classifications(schema: PoolingSchema) -> dict[str, ClassificationOptions]:
+    """By name. Raises InvalidField for one that is repeated."""
+    asked: dict[str, ClassificationOptions] = {}
+    for one in schema.classifications or ():
+        if one.task in asked or one.task in (schema.structures or {}):
+            param = "data.schema.classifications"
+            raise InvalidField(f"{param}: {one.task[:100]!r} is repeated", param=param)
+        asked[one.task] = {
+            "labels": one.labels,
+            "multi_label": one.multi_label,
+            "threshold": one.cls_threshold if one.multi_label else None,
+        }
+    return asked
+
+
+def _structures(schema: PoolingSchema) -> dict[str, dict[str, FieldOptions]]:
+    """By name. Raises InvalidField for a field that is repeated."""
+    for name, one in (schema.structures or {}).items():
+        if len({field.name for field in one.fields}) < len(one.fields):
+            param = f"data.schema.structures.{name[:100]}"
+            raise InvalidField(f"{param}: a field is repeated", param=param)
+    return {
+        name: {field.name: field.options for field in one.fields} for name, one in (schema.structures or {}).items()
+    }
+
+
 def _gliner2_answer(found: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
     """Every type of the schema is present, and empty if nothing was extracted."""
 
-    def value(one: Entity | RelationArgument, score: float) -> Any:
+    def value(one: Entity | RelationArgument | FieldValue, score: float) -> Any:
         if not data.include_confidence and not data.include_spans:
             return one.text
         confidence = {"confidence": score} if data.include_confidence else {}
-        return {"text": one.text, **confidence, **({"start": one.start, "end": one.end} if data.include_spans else {})}
+        spans = {"start": one.start, "end": one.end} if data.include_spans and one.start is not None else {}
+        return {"text": one.text, **confidence, **spans}
 
     def ends(one: Relation) -> Any:
         return {"head": value(one.head, one.score), "tail": value(one.tail, one.score)}
@@ -189,7 +252,30 @@ def _gliner2_answer(found: ExtractResponse, schema: PoolingSchema, data: Pooling
         for relation in found.relations:
             relations[relation.relation].append(relation)
         answer["relation_extraction"] = {name: LazySequence(ends, of_name) for name, of_name in relations.items()}
-    return answer | ({"adapter": data.adapter} if data.adapter else {})
+
+    def values(field: PoolingField, found: Sequence[FieldValue]) -> Any:
+        given = [value(one, one.score) for one in found]
+        return given if field.dtype == "list" else next(iter(given), None)
+
+    structures = {
+        name: [{field.name: values(field, one[field.name]) for field in asked.fields} for one in found.structures[name]]
+        for name, asked in (schema.structures or {}).items()
+    }
+    adapter = {"adapter": data.adapter} if data.adapter else {}
+    return answer | _classes(found, schema, data) | structures | adapter
+
+
+def _classes(found: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
+    """Of each classification a list, or the best label."""
+
+    def label(one: LabelScore) -> Any:
+        return {"label": one.label, "confidence": one.score} if data.include_confidence else one.label
+
+    classes = {}
+    for asked in schema.classifications or ():
+        labels = [label(one) for one in found.classifications[asked.task].labels]
+        classes[asked.task] = labels if asked.multi_label else next(iter(labels), None)
+    return classes
 
 
 _GLINER2_FIELDS = {"wanted", "include_confidence", "include_spans", "truncate_overflow_text", "adapter"}

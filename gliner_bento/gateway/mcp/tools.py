@@ -17,6 +17,7 @@ from gliner_bento.tasks.base import ExtractionWarning
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, Relation, extraction_of
 from gliner_bento.tasks.fields import Names, Score, Strict
+from gliner_bento.tasks.structures import Instance, Structures
 
 Labels = Annotated[Names, Field(min_length=1)]
 _LABELS = "Entity types, in any words: names, or {name: description}."
@@ -57,6 +58,16 @@ class ClassifyArguments(_Arguments):
     threshold: Score | None = Field(default=None, description="Lowest score of a label, 0 to 1.")
 
 
+class StructuresArguments(_Arguments):
+    """Arguments of `extract_structures`."""
+
+    structures: Structures = Field(
+        description="Kinds of records, by name, each with its fields: names, or {name: description}.",
+        examples=[{"purchase": ["product", "price"]}],
+    )
+    threshold: Score | None = Field(default=None, description="Lowest score of a value, 0 to 1.")
+
+
 class RedactArguments(ExtractEntitiesArguments):
     """Arguments of `redact`."""
 
@@ -85,6 +96,14 @@ class LabelsResult:
     """The result of `classify`."""
 
     labels: Annotated[Sequence[LabelScore], Field(description="Those that fit, best first.")]
+    warnings: Annotated[Sequence[ExtractionWarning], Field(description="Why the result may be poor.")]
+
+
+@dataclass(frozen=True, slots=True)
+class StructuresResult:
+    """The result of `extract_structures`."""
+
+    structures: Annotated[Mapping[str, Sequence[Instance]], Field(description="The instances of each, by name.")]
     warnings: Annotated[Sequence[ExtractionWarning], Field(description="Why the result may be poor.")]
 
 
@@ -167,6 +186,12 @@ async def _classify(gateway: Gateway, asked: ClassifyArguments) -> LabelsResult:
     return LabelsResult(answer.classifications["labels"].labels, answer.warnings)
 
 
+async def _structures(gateway: Gateway, asked: StructuresArguments) -> StructuresResult:
+    options = ExtractionOptions(structures=asked.structures, threshold=asked.threshold)
+    answer = await gateway.run(extraction_of([asked.text], options))
+    return StructuresResult(answer.structures, answer.warnings)
+
+
 async def _redact(gateway: Gateway, asked: RedactArguments) -> RedactedText:
     answer = await _extracted(gateway, asked, recognizers=True)
     spans = [Span(one.start, one.end, one.label) for one in answer.entities]  # in order, without overlaps
@@ -211,6 +236,15 @@ TOOLS = (
         ClassifyArguments,
         LabelsResult,
         _classify,
+    ),
+    Tool(
+        "extract_structures",
+        "Extract records",
+        "Find records in a text, such as the purchases with their products and prices, from kinds of records and "
+        "fields that you name. Returns the values of each record with their scores. Needs a model with structures.",
+        StructuresArguments,
+        StructuresResult,
+        _structures,
     ),
     Tool(
         "redact",

@@ -12,6 +12,13 @@ from gliner_bento import cli
     [
         (["a.jsonl", "-o", "out.xml", "--labels", "x"], "bulk: out.xml: must end in .jsonl, .jsonl.gz, .csv, .parquet"),
         (["a.jsonl", "-o", "out.csv", "--labels", "x", "--relations", "y"], "out.csv: CSV has a row for each entity"),
+        (
+            ["a.jsonl", "-o", "out.csv", "--structures", '{"x": ["y"]}'],
+            "out.csv: CSV has a row for each entity, and no s",
+        ),
+        (["a.jsonl", "-o", "out.jsonl", "--structures", '["y"]'], '--structures: ["y"]: No such file'),
+        (["a.jsonl", "-o", "out.jsonl", "--structures", '{"x": '], "--structures: invalid YAML"),
+        (["a.jsonl", "-o", "out.jsonl", "--structures", '{"x": []}'], "bulk: structures.x"),
         (["a.jsonl", "-o", "gone/out.jsonl", "--labels", "x"], "bulk: gone: no such folder"),
         (["a.jsonl", "-o", "out.jsonl"], "bulk: --labels or --labels-column is required"),
         (["a.jsonl", "-o", "out.jsonl", "--labels", "x", "--threshold", "2"], "bulk: threshold: Input should be less"),

@@ -10,6 +10,7 @@ from rich.console import Console
 from gliner_bento.cli import show
 from gliner_bento.tasks.classifications import ClassificationResult, LabelScore
 from gliner_bento.tasks.extraction import Entity, Extraction, Relation, RelationArgument
+from gliner_bento.tasks.structures import FieldValue
 
 
 def entity(text: str, word: str, label: str) -> Entity:
@@ -60,6 +61,19 @@ def test_relations_are_lines_below_the_text_and_a_table_of_their_own():
     entities, relations = (printed(table) for table in show.tables(result))
     assert entities.splitlines()[1].split() == ["4", "22", "University", "of", "Oslo", "school", "0.99"]
     assert relations.splitlines()[1].split() == ["University", "of", "Oslo", "located", "in", "Oslo", "0.90"]
+
+
+def test_structures_are_lines_or_a_table_each():
+    found = {
+        "buy": [
+            {"what": [FieldValue("a b\x1bike", 0.75, 0, 6)], "color": [FieldValue("red", 0.5)]},
+            {"what": [], "color": []},
+        ]
+    }
+    result = Extraction((), structures=found)
+    assert printed(show.in_text("a", result)) == "a\nbuy: what a b␛ike 0.75 color red 0.50\nbuy:\n"
+    rows = printed(*show.tables(result)).splitlines()
+    assert [row.split() for row in rows] == [["buy", "what", "color"], ["1", "a", "b␛ike", "red"], ["2"]]
 
 
 def test_classifications_are_lines_or_a_table():

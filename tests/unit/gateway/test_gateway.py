@@ -408,7 +408,8 @@ import time
 from dataclasses import replace
 
 from gliner_bento.errors import InvalidField
-from gliner_bento.types import Extraction, Item
+from gliner_bento.tasks.base import Item
+from gliner_bento.tasks.extraction import Extraction
 
 
 def preprocess(item: Item) -> Item:

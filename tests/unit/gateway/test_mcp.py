@@ -22,6 +22,7 @@ CALLS = {
     "extract_entities": {"text": TEXT, "labels": ["person"], "threshold": 0.3},
     "extract_relations": {"text": TEXT, "labels": {"person": "a human"}, "relations": ["met"]},
     "classify": {"text": "yes no yes", "labels": ["no", "yes"]},
+    "extract_structures": {"text": TEXT, "structures": {"meeting": ["person", "place"]}},
     "redact": {"text": TEXT, "labels": ["full name"]},
 }
 LISTING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -136,7 +137,7 @@ def test_a_redacted_text_is_not_much_longer_than_a_text_may_be(served, wide):
         ("extract_entities", {"text": 7, "labels": ["a"]}, "text: Input should be a valid string"),
         ("extract_entities", {"text": "x" * 101, "labels": ["a"]}, "text: 101 characters of at most 100"),
         ("extract_entities", {"text": "a", "labels": []}, "labels: "),
-        ("other", {}, "no such tool: other; there are extract_entities, extract_relations, classify, redact"),
+        ("other", {}, f"no such tool: other; there are {', '.join(CALLS)}"),
     ],
 )
 def test_a_wrong_call_gets_a_result_that_names_the_field(served, name, arguments, message):

@@ -84,8 +84,10 @@ def test_relations_alone_are_between_the_configured_types(client, replica, optio
     [
         ({"schema": {}}, "data.schema.entities"),
         ({"schema": {"entities": []}}, "data.schema.entities"),
-        ({"schema": {"entities": ["a"], "classifications": [{"task": "t"}]}}, "data.schema.classifications"),
-        ({"schema": {"entities": ["a"], "structures": {"s": {}}}}, "data.schema.structures"),
+        ({"schema": {"entities": ["a"], "classifications": [{"task": "t"}]}}, "data.schema.classifications.0.labels"),
+        ({"schema": {"entities": ["a"], "structures": {"s": {}}}}, "data.schema.structures.s.fields"),
+        ({"schema": {"structures": {"s": {"fields": [{"name": "a"}, {"name": "a"}]}}}}, "data.schema.structures.s"),
+        ({"schema": {"classifications": [{"task": "t", "labels": ["a"]}] * 2}}, "data.schema.classifications"),
         ({"schema": {"entities": {"a": {"threshold": 2}}}}, "data.schema.entities.a.threshold"),
         ({"schema": {"entities": ["a"]}, "include_spans": "yes"}, "data.include_spans"),
         ({"schema": {"entities": ["a"]}, "adapter": "no spaces"}, "data.adapter"),

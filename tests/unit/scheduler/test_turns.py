@@ -12,7 +12,7 @@ from stage import PATIENCE_S, Clock, Until
 from benchmark.fake_engine import FakeEngine
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.scheduler.turns import DeviceTurns, ModelTurns
-from gliner_bento.types import Item
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 CONFIG = SchedulerConfig(
     max_batch_size=4,

@@ -10,7 +10,9 @@ from pydantic import ValidationError
 
 from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.validation import from_model
-from gliner_bento.tasks.extraction import EXTRACTION, ExtractRequest
+from gliner_bento.settings import Settings
+from gliner_bento.tasks.base import Limits
+from gliner_bento.tasks.extraction import EXTRACTION, ExtractionOptions, ExtractRequest
 from gliner_bento.tasks.structures import FieldValue, Structure, StructureField, WindowInstances, structure_options
 
 
@@ -50,7 +52,7 @@ def test_options_are_decided() -> None:
         ({"car": {"a": {"choices": ["x", "X"]}}}, "structures.car.a.choices: a choice is repeated"),
         ({"car": {"a": {"type": "number"}}}, "structures.car.a.type: "),
         ({"car": {"a": {"dtype": "str"}}}, "structures.car.a.dtype: unknown field"),
-        ({"car": [str(n) for n in range(300)]}, "structures: 300 fields of at most 10 (max_labels)"),
+        ({"car": [str(n) for n in range(300)]}, "structures: 300 fields of at most 100"),
         ({"car": ["a"] * 6 + ["b"] * 6}, "structures.car: a field is repeated"),
         ({"a": list("abcdef"), "b": list("abcdef")}, "structures: 12 fields of at most 10 (max_labels)"),
         ({"a": {"b": {"choices": list("abcdefghijk")}}}, "structures: 11 choices of at most 10 (max_labels)"),
@@ -61,6 +63,16 @@ def test_each_fault_has_one_error(given: Any, message: str) -> None:
         decided(given)
     assert refused.value.message.startswith(message)
     assert message.startswith(str(refused.value.param))
+
+
+def test_the_names_of_all_tasks_are_limited_together() -> None:
+    options = ExtractionOptions(
+        labels=["a"], relations=["r"], classifications={"c": ["x", "y", "z"]}, structures={"s": ["f", "g"]}
+    )
+    with pytest.raises(InvalidField, match="classifications: with labels and relations more than 6 names") as refused:
+        EXTRACTION.decide(options, Settings(max_labels=6).view(Limits))
+    assert refused.value.param == "classifications"
+    EXTRACTION.decide(options, Settings(max_labels=7).view(Limits))
 
 
 def test_a_request_needs_something_to_find() -> None:

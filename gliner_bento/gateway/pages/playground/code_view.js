@@ -42,13 +42,16 @@ export function python({ text, ...options }) {
   const classes = options.classifications
     ? "    for name, result in answer.classifications.items():\n        print(name, [(one.label, round(one.score, 2)) for one in result.labels])\n"
     : "";
+  const records = options.structures
+    ? "    for name, instances in answer.structures.items():\n        print(name, [{field: [one.text for one in values] for field, values in found.items()} for found in instances])\n"
+    : "";
   const entities = options.labels
     ? "    for entity in answer.entities:\n        print(entity.text, entity.label, round(entity.score, 2))\n"
     : "";
   return (
     `from gliner_bento.client import Client\n\nwith Client(${literal(origin)}) as client:\n` +
     `    answer = client.extract(\n        ${literal(text)},\n${lines.join("")}    )\n` +
-    `${entities}${relations}${classes}`
+    `${entities}${relations}${classes}${records}`
   );
 }
 

@@ -9,7 +9,7 @@ import { acceptFiles, readFile } from "./files.js";
 import { Options } from "./options.js";
 import { PRESETS } from "./presets.js";
 import { Results } from "./results.js";
-import { ASKED_SCORE, assign, can, classifications, hasThresholds, readFragment, state, writeFragment } from "./state.js";
+import { ASKED_SCORE, assign, can, hasThresholds, readFragment, state, typed, writeFragment } from "./state.js";
 
 const TYPING_MS = 300;
 const TYPING_LONG_MS = 900; // for a text that takes long
@@ -42,7 +42,8 @@ const options = new Options(byId("options"), () => changed());
 const isMoved = () => ["entity", "relation"].some((kind) => state.scores[kind] !== asked[kind]);
 
 function canRun() {
-  return Boolean(state.text.trim() && ((can.entities && state.labels.length) || Object.keys(classifications()).length));
+  const others = ["classify", "structures"].some((kind) => Object.keys(typed(kind)).length);
+  return Boolean(state.text.trim() && ((can.entities && state.labels.length) || others));
 }
 
 /** The visitor has changed something: keep it, and run if that is wanted. */
@@ -71,7 +72,7 @@ function render() {
   text.value = state.text;
   state.text = text.value; // with the line breaks that the field keeps
   setLabels(state.labels.map(({ name }) => name));
-  byId("classify").value = state.classify;
+  for (const kind of ["classify", "structures"]) byId(kind).value = state[kind];
   labels.set(state.labels);
   relations.set(state.relations);
   options.render();
@@ -114,6 +115,7 @@ function onEnd(extraction, response) {
   byId("document").classList.remove("stale");
   results.show(extraction);
   showClasses(response.classifications);
+  showRecords(response.structures);
   idle(
     [
       `${number(Math.round(extraction.latency_ms))} ms`,
@@ -136,6 +138,19 @@ function showClasses(classes) {
     return el("p", { text: `${name}: ${shown}` });
   });
   byId("classes").replaceChildren(...lines);
+}
+
+/** A table for each structure, with a line for each instance. */
+function showRecords(structures) {
+  const tables = Object.entries(structures).map(([name, instances]) => {
+    const caption = el("caption", { text: instances.length ? name : `${name}: none` });
+    const fields = Object.keys(instances[0] ?? {});
+    const head = el("tr", {}, ...fields.map((field) => el("th", { scope: "col", text: field })));
+    const values = (found) => found.map(({ text, score }) => `${text} ${score.toFixed(2)}`).join(", ");
+    const rows = instances.map((one) => el("tr", {}, ...fields.map((field) => el("td", { text: values(one[field]) }))));
+    return el("table", {}, caption, el("thead", {}, head), el("tbody", {}, ...rows));
+  });
+  byId("records").replaceChildren(...tables);
 }
 
 function onError(error) {
@@ -198,6 +213,7 @@ async function describeServer() {
     byId("relations").hidden = !can.relations;
     byId("labels").hidden = !can.entities;
     byId("classify-field").hidden = !can.classifications;
+    byId("structures-field").hidden = !can.structures;
     if (model.supports_adapters) options.setAdapters(await api.adapters(state.options.model).catch(() => []));
   } catch (error) {
     if (error.status === 401) askForKey();
@@ -213,7 +229,8 @@ byId("models").addEventListener("change", async ({ target }) => {
   await describeServer();
   load({});
 });
-byId("classify").addEventListener("input", () => changed({ classify: byId("classify").value }));
+for (const kind of ["classify", "structures"])
+  byId(kind).addEventListener("input", () => changed({ [kind]: byId(kind).value }));
 text.addEventListener("input", () => changed({ text: text.value }));
 byId("run").addEventListener("click", () => {
   if (!extractor.isRunning) return void (canRun() && run());

@@ -12,6 +12,7 @@ export const state = {
   labels: [], // as `entry` of chips.js makes them
   relations: [],
   classify: "", // classifications as they are typed: "name: label, label; name: ..."
+  structures: "", // structures as they are typed: "name: field, field; name: ..."
   scores: { entity: 0.5, relation: 0.5 }, // lowest shown
   options: {
     model: "", // the default
@@ -28,11 +29,11 @@ export const state = {
 };
 
 /** What the model can do: what it cannot is kept, and not asked for. */
-export const can = { entities: true, relations: true, classifications: true };
+export const can = { entities: true, relations: true, classifications: true, structures: true };
 
 /** Take over what another state has, where it is of the right type. */
 export function assign(other) {
-  for (const name of ["text", "classify"]) if (typeof other?.[name] === "string") state[name] = other[name];
+  for (const name of ["text", "classify", "structures"]) if (typeof other?.[name] === "string") state[name] = other[name];
   if (Array.isArray(other?.labels)) state.labels = other.labels.map(named).filter(Boolean);
   if (Array.isArray(other?.relations)) state.relations = other.relations.map(named).filter(Boolean);
   for (const group of ["scores", "options"])
@@ -54,10 +55,10 @@ export function lowestScores(kind) {
   return (name) => own.get(name) ?? state.scores[kind];
 }
 
-/** The classifications of the state, by name; those without labels are left out. */
-export function classifications() {
-  if (!can.classifications) return {};
-  const asked = state.classify.split(";").map((one) => one.split(":"));
+/** The classifications ("classify"), or the structures, of the state, by name; those without labels, or fields, are left out. */
+export function typed(kind) {
+  if (!can[kind === "classify" ? "classifications" : kind]) return {};
+  const asked = state[kind].split(";").map((one) => one.split(":"));
   const split = asked.map(([name, labels = ""]) => [name.trim(), [...new Set(words(labels))]]);
   return Object.fromEntries(split.filter(([name, labels]) => name && labels.length));
 }
@@ -74,9 +75,10 @@ export function requestBody({ asked }) {
   if (options.model) body.model = options.model;
   if (labels.length) body.labels = names(labels);
   if (relations.length) body.relations = names(relations);
-  const classes = classifications();
+  const [classes, structures] = [typed("classify"), typed("structures")];
   if (Object.keys(classes).length) body.classifications = classes;
-  if (labels.length) body.threshold = score(scores.entity);
+  if (Object.keys(structures).length) body.structures = structures;
+  if (labels.length || body.structures) body.threshold = score(scores.entity);
   if (relations.length) body.relation_threshold = score(scores.relation);
   if (options.nested) body.flat_ner = false;
   if (options.multi_label) body.multi_label = true;

@@ -1,0 +1,355 @@
+"""The head of GLiNER2's boundary models (2.5): gliner2's own modules over the engine's encoder, text by text.
+
+gliner2 divides the distance between a relation's ends by the longest text of a batch, so its scores depend on the
+other texts. Here each text is a batch of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.encoders.output import EncoderOutput
+from gliner_bento.engine.heads.decode import thresholds_of
+from gliner_bento.engine.heads.overlap import Resolved, resolve
+from gliner_bento.engine.heads.predictions import NO_SPANS, FieldSpans, Predictions, Span, SpanTable, WordSpan
+from gliner_bento.engine.heads.schema_tasks import (
+    Related,
+    SchemaTask,
+    classes_of,
+    clipped,
+    fields_of,
+    tasks_of,
+    with_ends,
+)
+from gliner_bento.engine.heads.typed_relations import relation_thresholds_of
+from gliner_bento.engine.layers.factory import LayerFactory, without
+from gliner_bento.engine.layers.lora import on_slot
+from gliner_bento.engine.layers.projection import Projection
+from gliner_bento.engine.layers.rows import TextRows
+from gliner_bento.engine.limits import too_many
+from gliner_bento.engine.text.schema_prompts import choice_words
+from gliner_bento.tasks.extraction import ExtractionItem as Item
+from gliner_bento.tasks.structures import Structure
+
+_DTYPES = {"string": "str", "list": "list"}
+
+
+class BoundaryHead:
+    """A `Head` over gliner2's model, whose linear layers become adaptable, in place."""
+
+    def __init__(self, model: Any, layers: LayerFactory, relations: object) -> None:
+        self._classify = Projection(model.classifier, layers)
+        self._temperature: float = model.boundary_settings.classification_temperature
+        self._model: Any = without(model, "encoder", "classifier")
+        layers.adapt(self._model)
+        self._own_shapes = layers.own_shapes
+        self.name = f"gliner2's {type(model.boundary_head).__name__}, text by text"
+
+    def scores(self, encoded: EncoderOutput) -> tuple[()]:
+        """See `Head`."""
+        return ()
+
+    def predictions(self, scores: object, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
+        """See `Head`."""
+        encoded.check_finite()
+        rows = encoded.rows
+        firsts = zip(rows.labels.firsts, rows.relations.firsts, strict=True)
+        tasks = [list(tasks_of(text.item, *of_text)) for text, of_text in zip(texts, firsts, strict=False)]
+        predictions = []
+        for number, (text, words) in enumerate(zip(texts, rows.words.split(encoded.words), strict=False)):
+            asked = [one for one in tasks[number] if one.param != "classifications"]
+            with on_slot(rows.words.slot(number)), self._own_shapes():
+                predictions.append(Predictions.or_error(self._predicted, text, asked, words, encoded))
+        classes = classes_of(encoded, texts, tasks, self._class_logits)
+        return [replace(one, classes=of_text) for one, of_text in zip(predictions, classes, strict=True)]
+
+    def _class_logits(self, fields: torch.Tensor, rows: TextRows) -> torch.Tensor:
+        return self._classify(fields, rows.slot_rows) / self._temperature
+
+    def _predicted(
+        self, text: Prepared, tasks: Sequence[SchemaTask], words: torch.Tensor, encoded: EncoderOutput
+    ) -> Predictions:
+        """Raises LimitExceeded."""
+        if not tasks:
+            return Predictions()
+        item, own = text.item, text.payload.own
+        schema = _Schema.of(self._model, item, tasks)
+        queries = torch.cat([fields_of(one, encoded) for one in tasks])
+        core = {
+            "text_states": words[None],
+            "text_mask": words.new_ones((1, len(words)), dtype=torch.bool),
+            "query_states": queries[None],
+            "query_mask": words.new_ones((1, len(queries)), dtype=torch.bool),
+            "rel_specs": [schema.relations(queries)],
+        }
+        output = self._model.boundary_head(*list(core.values())[:4], return_candidates=True)
+        grouped = self._above(output, item, tasks, len(queries))
+        of_labels = _spans(schema.labels, grouped, self._abstaining(output))
+        resolved = resolve(replace(text, item=replace(item, overlap=schema.overlap)), of_labels, within_labels=True)
+        spans, suppressed = (clipped(some.take(some.first >= own.start), own) for some in resolved[:2])
+        entities = Resolved(spans, suppressed, resolved.cut)
+        source = _Source.of(text)
+        related = list(schema.related(core, output.candidates, source)) if item.relations else []
+        predictions = with_ends(text, entities, related)
+        if not item.structures:
+            return predictions
+        instances = schema.instances(core, output.candidates, grouped, source)
+        return replace(predictions, structures=_structures(item, instances, source))
+
+    def _above(self, output: Any, item: Item, tasks: Sequence[SchemaTask], queries: int) -> list[Any]:
+        """Of each query, the candidates (score, start, end) that reach its threshold. Those of relations are unused."""
+        from gliner2.models.boundary.model import _group_scored_candidates  # noqa: PLC0415  # takes seconds
+
+        settings = self._model.boundary_settings
+        thresholds = torch.from_numpy(_thresholds(item, tasks))[None]
+        grouped: list[Any] = _group_scored_candidates(
+            output.candidates,
+            threshold=thresholds,
+            probabilities=torch.sigmoid(output.candidates.pair_logits / settings.pair_temperature),
+            count_log_rates=output.count_log_rates,
+            adaptive_threshold=settings.adaptive_threshold,
+        )[0]
+        return grouped
+
+    def _abstaining(self, output: Any) -> Sequence[bool]:
+        """Whether each query has no entities."""
+        if output.null_logits is None:
+            return [False] * output.candidates.indices.shape[1]
+        above = torch.sigmoid(output.null_logits[0]).float() > self._model.boundary_settings.abstention_threshold
+        abstaining: list[bool] = above.tolist()
+        return abstaining
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A text as gliner2 reads it: with the full stop behind it. starts, ends: in characters, of its words.
+
+    own: the words of the text among all of a pass."""
+
+    text: str
+    starts: Sequence[int]
+    ends: Sequence[int]
+    own: slice
+
+    @classmethod
+    def of(cls, text: Prepared) -> _Source:
+        own, bounds = text.payload.own, text.payload.bounds
+        starts, ends = bounds[own.start :].T.tolist()
+        if own.stop == len(bounds):
+            return cls(text.item.text, starts, ends, own)
+        end = starts[-1]
+        read = text.item.text if not text.item.text[end:].strip() else text.item.text[:end]
+        return cls(f"{read}.", [*starts[:-1], len(read)], [*ends[:-1], len(read) + 1], own)
+
+    def words(self, start: int, end: int) -> WordSpan | None:
+        """First and last word of these characters; None behind the text's end."""
+        first, last = (int(np.searchsorted(self.starts, at, "right")) - 1 + self.own.start for at in (start, end - 1))
+        return None if first >= self.own.stop else (first, min(last, self.own.stop - 1))
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What gliner2's decoders take: first word, characters, text, number of words."""
+        return self.own.start, self.starts, self.ends, self.text, len(self.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """An item's tasks, as the decoders of gliner2's `model` take them. firsts: the first query of each task.
+
+    Tasks go by their numbers, not by their names: names need not differ."""
+
+    model: Any
+    item: Item
+    tasks: Sequence[SchemaTask]
+    firsts: Sequence[int]
+
+    @classmethod
+    def of(cls, model: Any, item: Item, tasks: Sequence[SchemaTask]) -> _Schema:
+        return cls(model, item, tasks, np.cumsum([0, *(one.fields for one in tasks)])[:-1].tolist())
+
+    def _of(self, param: str) -> Iterator[tuple[int, int]]:
+        """Of the tasks of an option: their numbers, and their first queries."""
+        for task, first in zip(self.tasks, self.firsts, strict=True):
+            if task.param == param:
+                yield task.number, first
+
+    @property
+    def overlap(self) -> Any:
+        """The policy for overlaps: the item's, or the model's."""
+        policy: str = self.model._resolved_overlap_policy(self.item.overlap)
+        return {"disallow": "flat"}.get(policy, policy)
+
+    @property
+    def labels(self) -> range:
+        """The queries of the labels."""
+        first = next((first for _, first in self._of("labels")), 0)
+        return range(first, first + len(self.item.labels))
+
+    def relations(self, queries: torch.Tensor) -> list[dict[str, Any]]:
+        """gliner2's specifications of the relations. queries: (Q, D)."""
+        from gliner2.models.boundary.relations import RelationTypeSpec  # noqa: PLC0415
+
+        directional = self.model.boundary_settings.directional_relation_states
+        specs = []
+        for number, head in self._of("relations"):
+            ends = queries[head : head + 2]
+            state = ends.flatten() if directional else ends.mean(dim=0)
+            specs.append({"spec": RelationTypeSpec(str(number), (head,), (head + 1,)), "query_state": state})
+        return specs
+
+    def related(self, core: Any, candidates: Any, source: _Source) -> Iterator[Related]:
+        """The relations above their thresholds."""
+        least = np.broadcast_to(relation_thresholds_of(self.item), len(self.item.relations)).tolist()
+        metadata = {"relation_metadata": {str(number): {"threshold": one} for number, one in enumerate(least)}}
+        edges = self.model._decode_relations(
+            0, core, candidates, metadata, self.item.threshold, *source.arguments, True, True
+        )
+        for number, of_relation in edges.items():
+            for edge in of_relation:
+                head, tail = (source.words(edge[end]["start"], edge[end]["end"]) for end in ("head", "tail"))
+                if head and tail:
+                    yield Related(int(number), head, tail, edge["confidence"])
+
+    def instances(
+        self, core: Any, candidates: Any, grouped: Sequence[Any], source: _Source
+    ) -> Mapping[str, list[dict[str, Any]]]:
+        """The values of gliner2's instances of each structure, by its number: with a record decoder as `extract_json`
+        asks for them, else one instance."""
+        structures = list(self.item.structures.values())
+        batch = SimpleNamespace(text_tokens=[choice_words(self.item.structures)], record_specs=[])
+        metadata = {
+            "field_metadata": {
+                f"{number}.{name}": {
+                    "dtype": _DTYPES[field.type],
+                    "choices": list(field.choices),
+                    "threshold": field.threshold,
+                }
+                for number, fields in enumerate(structures)
+                for name, field in fields.items()
+            }
+        }
+        if not self.model.enable_records:
+            specs = [{"task_type": ""}] * len(grouped)
+            for number, first in self._of("structures"):
+                for query, name in enumerate(structures[number], first):
+                    specs[query] = {"task_type": "json_structures", "task_name": str(number), "field_name": name}
+            of_one: dict[str, list[dict[str, Any]]] = self.model._decode_legacy_structures(
+                batch,
+                0,
+                core,
+                specs,
+                grouped,
+                metadata,
+                set(),
+                self.overlap,
+                *source.arguments,
+                self.item.threshold,
+                True,
+                True,
+            )
+            return of_one
+        records = {number: _record(number, first, structures[number]) for number, first in self._of("structures")}
+        batch.record_specs = [records]
+
+        def decoded(candidates: Any) -> dict[str, list[dict[str, Any]]]:
+            packed, copied = self._packed_records(core, candidates, records)
+            of_all: dict[str, list[dict[str, Any]]] = self.model._decode_records(
+                batch, 0, core, copied, *source.arguments, True, True, threshold=self.item.threshold,
+                metadata=metadata, overlap_policy=self.overlap, packed_record_output=packed,
+            )  # fmt: skip
+            return of_all
+
+        try:
+            return decoded(candidates)
+        except ValueError:  # gliner2 fails where a choice before the text names an instance; here it names none
+            inside = candidates.valid_mask.clone()
+            for record in records.values():
+                anchor = record.anchor_query_id
+                inside[:, anchor] &= candidates.indices[:, anchor, :, 0] >= source.own.start
+            return decoded(replace(candidates, valid_mask=inside))
+
+    def _packed_records(self, core: Any, candidates: Any, records: Mapping[int, Any]) -> tuple[Any, Any]:
+        """gliner2's record decoder over a shared pool of candidates; without one, it decodes each structure alone."""
+        settings = self.model.boundary_settings
+        if settings.candidate_pool != "shared":
+            return None, candidates
+        from gliner2.models.boundary.engine import _copy_record_decode_inputs_to_cpu  # noqa: PLC0415
+        from gliner2.processing.boundary_preprocessing import pack_record_routes  # noqa: PLC0415
+
+        routes = pack_record_routes([records])
+        dense = self.model.record_decoder.forward_groups_dense(core["query_states"], candidates, routes)
+        packed: tuple[Any, Any] = _copy_record_decode_inputs_to_cpu(
+            dense, candidates, self.item.threshold, settings.record_temperature
+        )
+        return packed
+
+
+def _record(number: int, first: int, fields: Structure) -> Any:
+    """gliner2's specification of a structure: its first field names an instance, if possible one without choices."""
+    from gliner2.processing.records import FieldCardinality, RecordFieldSpec, RecordSpec  # noqa: PLC0415
+
+    many = {"string": FieldCardinality.REQUIRED_ONE, "list": FieldCardinality.ZERO_OR_MORE}
+    anchor = next((role for role, field in enumerate(fields.values()) if not field.choices), 0)
+    specs = tuple(
+        RecordFieldSpec(first + role, name, role, many[field.type], is_anchor=role == anchor, exclusive=True)
+        for role, (name, field) in enumerate(fields.items())
+    )
+    return RecordSpec(number, str(number), "json_structures", "natural", specs, first + anchor)
+
+
+def _thresholds(item: Item, tasks: Sequence[SchemaTask]) -> NDArray[np.float32]:
+    """Of each query, what its candidates must reach."""
+    structures = list(item.structures.values())
+    parts: list[Any] = []
+    for one in tasks:
+        if one.param == "labels":
+            parts.append(np.broadcast_to(thresholds_of(item), one.fields))
+        elif one.param == "relations":
+            parts.append([item.threshold] * one.fields)
+        else:
+            parts.append([field.threshold for field in structures[one.number].values()])
+    return np.concatenate(parts).astype(np.float32)
+
+
+def _spans(queries: range, grouped: Sequence[Any], abstaining: Sequence[bool]) -> SpanTable:
+    """The candidates of the labels."""
+    spans = [
+        Span(start, end - 1, label, score)
+        for label, query in enumerate(queries)
+        if not abstaining[query]
+        for score, start, end in grouped[query]
+    ]
+    return SpanTable.of(spans) if spans else NO_SPANS
+
+
+def _structures(item: Item, instances: Mapping[str, Sequence[Any]], source: _Source) -> list[list[FieldSpans]]:
+    """The instances that have a value. Raises LimitExceeded."""
+    structures: list[list[FieldSpans]] = []
+    for number, fields in enumerate(item.structures.values()):
+        values = [
+            [list(_values(one.get(name), field.choices, source)) for name, field in fields.items()]
+            for one in instances.get(str(number), ())
+        ]
+        structures.append([one for one in values if any(one)])
+    if sum(len(spans) for one in structures for instance in one for spans in instance) > item.max_entities:
+        raise too_many(item, "max_entities")
+    return structures
+
+
+def _values(given: Any, choices: Sequence[str], source: _Source) -> Iterator[Span]:
+    """The values of a field of gliner2's instance, each once."""
+    seen = set()
+    for one in given if isinstance(given, list) else [given] if given else []:
+        if choices:
+            yield Span(0, 0, choices.index(one["text"]), one["confidence"])
+        elif (words := source.words(one["start"], one["end"])) and words not in seen:
+            seen.add(words)
+            yield Span(*words, -1, one["confidence"])

@@ -1,0 +1,133 @@
+"""What GLiNER2's heads share: the tasks of a text, the scores of its classes, and predictions within the text's end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.encoders.output import EncoderOutput
+from gliner_bento.engine.heads.overlap import Resolved, chars_of
+from gliner_bento.engine.heads.predictions import PredictedRelation, Predictions, Span, SpanTable, WordSpan
+from gliner_bento.engine.heads.typed_relations import AllowedEnds
+from gliner_bento.engine.layers.rows import TextRows
+from gliner_bento.engine.limits import kept_of
+from gliner_bento.tasks.extraction import ExtractionItem as Item
+
+
+class SchemaTask(NamedTuple):
+    """A task of a text. param: the option that it is of, and its number there. marker: the row of its [P]. fields: the
+    first row of its fields, and how many there are."""
+
+    param: str
+    number: int
+    marker: int
+    first: int
+    fields: int
+
+
+def tasks_of(item: Item, first_label: int, first_marker: int) -> Iterator[SchemaTask]:
+    """The tasks of an item, in the order of its prompt: rows of its labels, and of its other markers."""
+    row = first_marker
+    fields = [
+        *(("structures", number, len(one)) for number, one in enumerate(item.structures.values())),
+        *([("labels", 0, 0)] if item.labels else ()),
+        *(("relations", number, 2) for number in range(len(item.relations))),
+        *(("classifications", number, len(one.labels)) for number, one in enumerate(item.classifications.values())),
+    ]
+    for param, number, size in fields:
+        if param == "labels":
+            yield SchemaTask(param, number, row, first_label, len(item.labels))
+        else:
+            yield SchemaTask(param, number, row, row + 1, size)
+        row += 1 + size
+
+
+def fields_of(task: SchemaTask, encoded: EncoderOutput) -> torch.Tensor:
+    """The embeddings of a task's fields."""
+    markers = encoded.labels if task.param == "labels" else encoded.relations
+    return markers[task.first : task.first + task.fields]
+
+
+def classes_of(
+    encoded: EncoderOutput,
+    texts: Sequence[Prepared],
+    tasks: Sequence[Sequence[SchemaTask]],
+    classify: Callable[[torch.Tensor, TextRows], torch.Tensor],
+) -> list[list[NDArray[np.float64]]]:
+    """The scores of each text's classes. classify: (fields, classes of each text) -> logits (classes, 1)."""
+    asked = [[one for one in of_text if one.param == "classifications"] for of_text in tasks]
+    if not any(asked):
+        return [[] for _ in texts]
+    fields = torch.cat([fields_of(one, encoded) for of_text in asked for one in of_text])
+    rows = TextRows(tuple(sum(one.fields for one in of_text) for of_text in asked), encoded.rows.words.slots)
+    logits = classify(fields, rows)[:, 0].float().cpu().numpy().astype(np.float64)
+    sizes = [one.fields for of_text in asked for one in of_text]
+    parts = iter(np.split(logits, np.cumsum(sizes)[:-1]))
+    return [
+        [_class_scores(next(parts), one.multi_label) for one in text.item.classifications.values()] for text in texts
+    ]
+
+
+def _class_scores(logits: NDArray[np.float64], multi_label: bool) -> NDArray[np.float64]:
+    scores: NDArray[np.float64] = 1 / (1 + np.exp(-logits)) if multi_label else np.exp(logits - logits.max())
+    return scores if multi_label else scores / scores.sum()
+
+
+def clipped(spans: SpanTable, own: slice) -> SpanTable:
+    """Without the words that are not the text's. Of equal spans, the best counts."""
+    last = np.minimum(spans.last, own.stop - 1)
+    if (last == spans.last).all():
+        return spans
+    order = np.argsort(-spans.score, kind="stable")
+    keys = np.stack([spans.first, last, spans.label])[:, order]
+    _, best = np.unique(keys, axis=1, return_index=True)
+    kept = np.sort(order[best])
+    return replace(spans, last=last).take(kept[spans.first[kept] < own.stop])
+
+
+class Related(NamedTuple):
+    """A relation between two spans of words."""
+
+    relation: int
+    head: WordSpan
+    tail: WordSpan
+    score: float
+
+
+def with_ends(text: Prepared, entities: Resolved, related: Sequence[Related]) -> Predictions:
+    """The predictions with the relations that the item allows and its limits keep. Raises LimitExceeded."""
+    table = entities.entities
+    index_of = table.index_of_words()
+    best: dict[tuple[int, WordSpan, WordSpan], float] = {}
+    allowed = AllowedEnds.of(text.item)
+    for one in related:
+        if allowed is None or _is_allowed(one, allowed, index_of, table):
+            key = one.relation, one.head, one.tail
+            best[key] = max(one.score, best.get(key, 0.0))
+    spans = {span: None for _, *ends in best for span in ends if span not in index_of}
+    ends = SpanTable.of([Span(*span, 0, 0.0) for span in spans])
+    index_of |= {span: len(table) + number for number, span in enumerate(spans)}
+    relations = [PredictedRelation(key[0], index_of[key[1]], index_of[key[2]], score) for key, score in best.items()]
+    cut = list(entities.cut)
+    if relations and not text.is_pass:
+        chars = np.concatenate([chars_of(text, table), chars_of(text, ends)])
+        lengths = np.array([chars[one.head] + chars[one.tail] for one in relations])
+        fitting = kept_of(text.item, "max_relations", np.array([one.score for one in relations]), lengths)
+        if fitting is not None:
+            relations = [relations[number] for number in fitting.tolist()]
+            cut.append("max_relations")
+    return Predictions(table, entities.suppressed, cut, relations, ends)
+
+
+def _is_allowed(one: Related, allowed: AllowedEnds, index_of: dict[WordSpan, int], entities: SpanTable) -> bool:
+    """Whether both ends are entities with a label that they may have."""
+    head, tail = index_of.get(one.head), index_of.get(one.tail)
+    if head is None or tail is None:
+        return False
+    return bool(allowed.permit(one.relation, entities.label[head], entities.label[tail]))
