@@ -39,7 +39,7 @@ Result = Any
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work that pauses after each step, so that other work can have its turn; returns a T. Closing it ends the work."""
+"""Work that pauses after each step, so that other work can run; returns a T. Closing it ends the work."""
 
 
 def run_all(steps: Steps[T]) -> T:
@@ -53,11 +53,11 @@ def run_all(steps: Steps[T]) -> T:
 
 
 class AdapterLease(Protocol):
-    """An item's claim to its adapter, until it is released."""
+    """Keeps an item's adapter in memory until it is released."""
 
     @property
     def key(self) -> Hashable:
-        """Which adapter; equal for items that use the same one."""
+        """Identifies the adapter; equal for items that use the same one."""
 
     @property
     def ready(self) -> Future[Any]:

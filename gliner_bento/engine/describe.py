@@ -1,4 +1,4 @@
-"""What a checkpoint is and needs, from its configuration and the headers of its weights. Imports no gliner."""
+"""Describes a checkpoint by its configuration and the headers of its weights. Imports no gliner."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.invariance import is_batch_invariant, thread_counts
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.kernels import EAGER, compiled
-from gliner_bento.engine.memory import Allocator, CudaAllocator, MemoryModel, calibrate, release_freed_memory
+from gliner_bento.engine.memory import CudaAllocator, MemoryModel, calibrate, release_freed_memory
 from gliner_bento.engine.onnx_forward import OnnxForward
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.results import PassResult, result_of
@@ -74,7 +74,7 @@ _PROBE = ExtractionItem(
 class GLiNEREngine:
     """An `Engine` over one gliner model. Usually made by `load`; the constructor takes a loaded model.
 
-    gliner_forward: run gliner's own forward pass, whatever the options say about ours.
+    gliner_forward: run gliner's own forward pass; options of the engine's own are ignored.
     padded: pad batches to bucketed shapes; None: on a GPU.
     """
 
@@ -284,7 +284,7 @@ class GLiNEREngine:
         """Labels that a bi-encoder has encoded since the start, cached ones counted once. 0 for other models."""
         return self._forward.encoded_labels
 
-    def measure_memory(self, allocator: Allocator, options: EngineOptions) -> None:
+    def measure_memory(self, allocator: CudaAllocator, options: EngineOptions) -> None:
         """Run batches of all lengths to set `batch_tokens`."""
         limits = self._limits
         try:
@@ -392,7 +392,7 @@ class GLiNEREngine:
             torch.cuda.synchronize(self._device)
 
     def start_lane(self) -> None:
-        """On a GPU, give the calling thread a stream of its own; on a CPU, let the gateway have the cores first."""
+        """On a GPU, give the calling thread its own stream; on a CPU, a lower priority than the gateway's."""
         if self._device.type == "cuda":
             self._synchronize()
             torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]

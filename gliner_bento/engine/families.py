@@ -37,7 +37,7 @@ class Head(Protocol):
     name: str
 
     def scores(self, encoded: EncoderOutput) -> Any:
-        """What `predictions` needs, on the device. Padded batches: without waiting for the device."""
+        """The input of `predictions`, on the device. Padded batches: without waiting for the device."""
 
     def predictions(self, scores: Any, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
         """The predictions of each text. Raises `ScoresNotFinite`."""
@@ -56,9 +56,9 @@ class Family:
     prompts: where labels go. encoder, head: see above.
     label_projection: labels pass gliner's `prompt_rep_layer` before they are scored.
     relations: the model predicts relations.
-    onnx: its ONNX files are served. gliner's export of the others is incomplete: threshold and relations are fixed to
-        those of the export's example; a generative decoder cannot be exported.
-    own_modules: what is served after a failed self-test; None: `GlinerForward`.
+    onnx: its ONNX files are served. For other families, gliner's export is incomplete: it fixes threshold and relations
+        to those of the export's example, and cannot export a generative decoder.
+    own_modules: the family that is served after a failed self-test; None: `GlinerForward` is.
     """
 
     prompts: type[Prompts]
@@ -115,7 +115,7 @@ FAMILIES: Mapping[type, Family] = {
 
 
 EncoderModel = gliner_models.BaseEncoderGLiNER
-"""What all of gliner's checkpoint classes derive from: its methods leave out the labels that a decoder generates."""
+"""The base class of gliner's checkpoint classes: its methods leave out the labels that a decoder generates."""
 
 
 def family_of(model: Any, name: str) -> Family:

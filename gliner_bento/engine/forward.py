@@ -73,7 +73,7 @@ class Forward:
         return replace(batch, inputs=PaddedInputs.of(inputs, thresholds, pin=self._device.type == "cuda"))
 
     def scores(self, inputs: Inputs | PaddedInputs) -> Scores:
-        """What `predictions` needs. Padded batches: without waiting for the device, and captured if possible."""
+        """The scores of a batch. Padded batches: without waiting for the device, and captured if possible."""
         if isinstance(inputs, Inputs):
             return self._run(inputs)
         if self._graphs is not None and inputs.depends_on_bucket_alone:

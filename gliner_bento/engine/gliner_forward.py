@@ -16,16 +16,12 @@ import torch
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.families import Family
-from gliner_bento.engine.heads.decode import (
-    lowest_threshold,
-    probabilities,
-    thresholds_of,
-)
-from gliner_bento.engine.heads.overlap import resolve
-from gliner_bento.engine.heads.predictions import Predictions, SpanTable, WordSpan
-from gliner_bento.engine.heads.relations import Related, RelationCollector, with_relations
+from gliner_bento.engine.heads.decode import lowest_threshold, probabilities, thresholds_of
+from gliner_bento.engine.heads.overlap import Resolved, resolve
+from gliner_bento.engine.heads.predictions import Predictions, SpanTable
+from gliner_bento.engine.heads.relations import RelationCollector
 from gliner_bento.engine.heads.span_head import SpanHead
-from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
+from gliner_bento.engine.heads.typed_relations import relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.rows import TextSlots
@@ -84,7 +80,7 @@ class GlinerForward:
         if proposals > MAX_PROPOSALS:
             raise too_many_candidates(proposals, MAX_PROPOSALS)
         thresholds = {"threshold": lowest, "adjacency_threshold": text.item.threshold}
-        return with_relations(resolved, related(self._relations(**tensors, **thresholds), text, resolved.entities))
+        return with_relations(self._relations(**tensors, **thresholds), text, resolved)
 
     def _spans(self, output: Any, text: Prepared) -> SpanTable:
         """The spans above their label's threshold."""
@@ -104,20 +100,15 @@ def without(module: torch.nn.Module, *names: str) -> torch.nn.Module:
     return less
 
 
-def related(output: Any, text: Prepared, entities: SpanTable) -> Related:
-    """Relations between `entities` in gliner's output for one text, in gliner's order; see `RelationHead`."""
-    index_of: dict[WordSpan, int] = {}
-    for index, span in enumerate(zip(entities.first.tolist(), entities.last.tolist(), strict=True)):
-        index_of.setdefault(span, index)
+def with_relations(output: Any, text: Prepared, resolved: Resolved) -> Predictions:
+    """The text's entities, and the relations between them in gliner's output for one text."""
+    index_of = resolved.entities.index_of_words()
     ends = np.array([index_of.get((first, last), -1) for first, last in output.entity_spans[0].tolist()], np.int64)
     scores = probabilities(output.rel_logits[0]).cpu().numpy()
     above = scores.astype(np.float64) > relation_thresholds_of(text.item)
     pair, relation = (above & output.rel_mask[0].bool().cpu().numpy()[:, None]).nonzero()
     head, tail = ends[output.rel_idx[0].cpu().numpy()[pair]].T
     between = (head >= 0) & (tail >= 0) & (head != tail)
-    if allowed := AllowedEnds.of(text.item):
-        labels = entities.label
-        between &= allowed.heads[relation, labels[head]] & allowed.tails[relation, labels[tail]]
-    collector = RelationCollector(text, entities, scores.shape[1])
-    collector.add(np.stack([relation, head, tail], axis=-1)[between], scores[pair, relation][between])
-    return collector.related()
+    collector = RelationCollector(text, resolved)
+    collector.add(relation[between], np.stack([head, tail])[:, between], scores[pair, relation][between])
+    return collector.predictions()

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -31,18 +31,8 @@ Graph = Callable[[torch.Tensor], T]
 """A captured forward pass, from a bucket's tensor in host memory. Its next run overwrites the result."""
 
 
-class Capture(Protocol):
-    """Captures forward passes."""
-
-    def __call__(self, run: Run[T], data: torch.Tensor) -> Graph[T]:
-        """The graph of `run`. data: an example, in host memory. Raises what `run` raises."""
-
-    def has_memory(self) -> bool:
-        """Whether another graph may be captured."""
-
-
 class CudaCapture:
-    """Graphs on one CUDA device, in one pool of memory for each lane."""
+    """Captures forward passes on one CUDA device, in one pool of memory for each lane."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -51,21 +41,21 @@ class CudaCapture:
         self._lane = threading.local()
 
     def __call__(self, run: Run[T], data: torch.Tensor) -> Graph[T]:
-        """See `Capture`."""
+        """The graph of `run`. data: an example, in host memory. Raises what `run` raises."""
         if not hasattr(self._lane, "pool"):
             self._lane.pool = torch.cuda.graph_pool_handle()
             self._lane.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         before = torch.cuda.memory_reserved(self._device)
         static = data.to(self._device)
         torch.cuda.synchronize(self._device)
-        # Not on the lane's stream: torch records events there when host memory is freed, in whatever thread.
+        # Not on the lane's stream: torch records events there when any thread frees host memory.
         with torch.cuda.stream(self._lane.stream):
             graph = _CudaGraph(run, static, self._lane.pool)
         self._held_bytes += max(0, torch.cuda.memory_reserved(self._device) - before)
         return graph
 
     def has_memory(self) -> bool:
-        """See `Capture`."""
+        """Whether another graph may be captured."""
         return self._held_bytes < self._most_bytes
 
 
@@ -94,7 +84,7 @@ class Graphs(Generic[T]):
     most: graphs of one lane; the least recently used one is evicted. captured: graphs of all lanes.
     """
 
-    def __init__(self, capture: Capture, agree: Callable[[T, T], bool], most: int = MAX_GRAPHS) -> None:
+    def __init__(self, capture: CudaCapture, agree: Callable[[T, T], bool], most: int = MAX_GRAPHS) -> None:
         self._capture = capture
         self._agree = agree
         self._most = most
@@ -103,7 +93,7 @@ class Graphs(Generic[T]):
         self.captured = 0
 
     def find(self, bucket: Bucket, run: Run[T], data: torch.Tensor, launch: Callable[[], T]) -> Graph[T] | None:
-        """The graph of a bucket, captured now for its second batch; None: run without. data: see `Capture`.
+        """The graph of a bucket, captured now for its second batch; None: run without. data: see `CudaCapture`.
 
         launch: `run` of `data`, without a graph. When the memory is used up, no graph is evicted or captured."""
         if not hasattr(self._lane, "graphs"):

@@ -1,13 +1,13 @@
-"""The self-check of batch invariance at start: the same bits in one batch and one by one, with any number of threads.
+"""The self-check of batch invariance at start: results have the same bits in one batch and text by text, with each
+number of threads.
 
-It shows whether a promise is kept on this machine, that `layers.heights` and the shapes of the forward pass make: which
-kernels run depends on the processor and on the versions of the libraries. Knows engines, not how one computes.
+`layers.heights` and the shapes of the forward pass are made for this. Whether it holds depends on the kernels of the
+processor and of the libraries' versions. Knows engines, not how one computes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,39 +18,36 @@ from gliner_bento.types import Item, ModelInfo
 
 _WORDS = "Ada Lovelace of London met Zoë near the Café-au-Lait in Paris ; nobody saw 42 people , not even Microsoft ."
 _LABELS = ("human being", "town", "business")
-# Words of the texts: shapes below, at and above the limits of blocks, and two of one length.
+# The texts' numbers of words: below, at and above the sizes of blocks; two are equal.
 _LENGTHS = (1, 5, 5, 14, 30, 61)
-# Relations only between few spans: all thresholds are 0.
+# The longest text with relations: with thresholds of 0, all spans are related.
 _RELATED_WORDS = 5
 
 
 def thread_counts(lanes: int, torch_threads: int) -> tuple[int, ...]:
-    """The numbers of threads that a batch may run with: those of one lane, and of the idle lanes that it uses."""
-    return tuple(torch_threads * (1 + shared) for shared in range(lanes))
+    """The numbers of threads that a batch may run with: those of its lane, and of any number of idle lanes."""
+    return tuple(torch_threads * (1 + idle) for idle in range(lanes))
 
 
 def is_batch_invariant(engine: Engine, threads: Sequence[int]) -> bool:
-    """Whether short texts have the same results in one batch and one by one, with each of these numbers of threads.
+    """Whether short texts have the same results in one batch and text by text, with each of these numbers of threads.
 
-    False if they have none, because the scores are not numbers.
+    False for an error, such as scores that are not numbers.
     """
-    with suppress(GLiNERBentoError):
-        return _results_are_equal(engine, threads)
-    return False
-
-
-def _results_are_equal(engine: Engine, threads: Sequence[int]) -> bool:
     items = list(_items(engine.info))
-    expected: Sequence[Any] | None = None
-    for count in threads:
-        alone = [result for item in items for result in _results(engine, [item], count)]
-        if (expected or alone) != alone or _results(engine, items[::-1], count) != alone[::-1]:
-            return False
-        expected = alone
-    return True
+    try:
+        expected = _text_by_text(engine, items, threads[0])
+        same_alone = all(_text_by_text(engine, items, count) == expected for count in threads[1:])
+        return same_alone and all(_results(engine, items[::-1], count) == expected[::-1] for count in threads)
+    except GLiNERBentoError:
+        return False
 
 
-def _results(engine: Engine, items: Sequence[Item], threads: int) -> Sequence[Any]:
+def _text_by_text(engine: Engine, items: Sequence[Item], threads: int) -> list[Any]:
+    return [result for item in items for result in _results(engine, [item], threads)]
+
+
+def _results(engine: Engine, items: Sequence[Item], threads: int) -> list[Any]:
     """The results of one batch. Items run as passes, whose results have the suppressed entities too."""
     prepared = [replace(engine.prepare(item), is_pass=True) for item in items]
     passes = engine.decode(engine.forward(engine.collate(prepared), threads))

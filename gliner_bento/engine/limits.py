@@ -21,7 +21,7 @@ _THRESHOLD_OF = {"max_entities": "threshold", "max_relations": "relation_thresho
 
 
 def too_many_candidates(number: int, limit: int = MAX_CANDIDATES) -> LimitExceeded:
-    """The error for a threshold that is too low, whatever `on_limit`."""
+    """The error for a threshold that is too low. Independent of `on_limit`."""
     return LimitExceeded(f"threshold: {number} spans are above it, the limit is {limit}; raise it", param="threshold")
 
 
@@ -55,6 +55,6 @@ def kept_of(item: Item, limit: str, scores: NDArray[np.float64], chars: NDArray[
 
 
 def warning_of(limit: str) -> ExtractionWarning:
-    """What the answer says about results that were dropped."""
+    """The warning in an answer from which results were dropped."""
     what = limit.removeprefix("max_")
     return ExtractionWarning(limit, f"there are more {what} than may be returned; the best by score are returned")

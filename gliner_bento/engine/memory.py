@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from traceback import clear_frames
-from typing import Protocol
 
 import torch
 
@@ -48,31 +47,15 @@ def release_memory() -> None:
     release_freed_memory()
 
 
-class Allocator(Protocol):
-    """The memory of one device."""
-
-    def free_bytes(self) -> int:
-        """Bytes that new tensors may take."""
-
-    def reset_peak(self) -> None:
-        """Start a measurement."""
-
-    def peak_bytes(self) -> int:
-        """Peak of allocated bytes since `reset_peak`, less those allocated at that time."""
-
-    def empty_cache(self) -> None:
-        """Release cached memory that no tensor uses."""
-
-
 class CudaAllocator:
-    """torch's caching allocator on one CUDA device, as an `Allocator`."""
+    """The memory of one CUDA device, by torch's caching allocator."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._allocated_bytes = 0
 
     def free_bytes(self) -> int:
-        """Free bytes of the driver, and of torch's cache."""
+        """Bytes that new tensors may take: free ones of the driver, and of torch's cache."""
         free, _ = torch.cuda.mem_get_info(self._device)
         return free + torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
 
@@ -83,12 +66,12 @@ class CudaAllocator:
         self._allocated_bytes = torch.cuda.memory_allocated(self._device)
 
     def peak_bytes(self) -> int:
-        """Peak of tensors, without fragmentation."""
+        """Peak of allocated bytes since `reset_peak`, less those allocated at that time; without fragmentation."""
         torch.cuda.synchronize(self._device)
         return torch.cuda.max_memory_allocated(self._device) - self._allocated_bytes
 
     def empty_cache(self) -> None:
-        """For all streams."""
+        """Release cached memory that no tensor uses, of all streams."""
         torch.cuda.empty_cache()
 
 
@@ -99,7 +82,7 @@ class MemoryModel:
     least_tokens: the lowest budget.
     """
 
-    def __init__(self, allocator: Allocator, *, budget_tokens: int, least_tokens: int) -> None:
+    def __init__(self, allocator: CudaAllocator, *, budget_tokens: int, least_tokens: int) -> None:
         self._allocator = allocator
         self._full_tokens = max(budget_tokens, least_tokens)
         self._least_tokens = least_tokens
@@ -150,7 +133,7 @@ class MemoryModel:
 
 
 def calibrate(
-    allocator: Allocator,
+    allocator: CudaAllocator,
     run: Run,
     *,
     longest_tokens: int,

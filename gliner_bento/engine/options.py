@@ -14,7 +14,7 @@ Quantization = Literal["none", "int8"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointOptions:
-    """Where a checkpoint's files come from. `revision`, `token`, `cache_dir`: huggingface_hub's; None: its default."""
+    """The sources of a checkpoint's files. `revision`, `token`, `cache_dir`: huggingface_hub's; None: its default."""
 
     revision: str | None
     token: SecretStr | None

@@ -79,10 +79,10 @@ class EntityTable(Sequence[Entity]):
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What one pass of a chunked request predicted, in characters of the whole text.
+    """The predictions of one pass of a chunked request, in characters of the whole text.
 
     suppressed: entities above the threshold that overlap resolution dropped within the pass.
-    classes, structures: of the pass's. cut: relations were dropped (`max_relations`). ends: the ends of relations
+    classes, structures: of the pass's item. cut: relations were dropped (`max_relations`). ends: the ends of relations
     that are no entities; their indexes follow the entities'.
     """
 
@@ -145,7 +145,8 @@ def with_arguments(
 
     def argument(index: int) -> RelationArgument:
         if index < len(entities):
-            return _argument(index, entities[index])
+            one = entities[index]
+            return RelationArgument(index, one.start, one.end, one.text, one.label)
         start, end = ends[index - len(entities)]
         return RelationArgument(None, start, end, text[start:end], None)
 
@@ -181,7 +182,3 @@ def _bounds(prepared: Prepared, spans: SpanTable) -> Sequence[tuple[int, int]]:
         return ()
     words = prepared.payload.bounds
     return list(zip(words[spans.first, 0].tolist(), words[spans.last, 1].tolist(), strict=True))
-
-
-def _argument(index: int, entity: Entity) -> RelationArgument:
-    return RelationArgument(index, entity.start, entity.end, entity.text, entity.label)

@@ -88,7 +88,7 @@ class Difference:
 
 
 def self_test(engine: Engine, model: Any) -> str | None:
-    """What differs between the engine and gliner's `model`, with the same weights; None: it passed.
+    """The largest difference between the engine and gliner's `model` with the same weights; None if the test passed.
 
     An exception, of either, counts as a difference.
     """
@@ -181,7 +181,8 @@ def _compared(item: Item, ours: Scores, reference: Scores, words: frozenset[Char
 def _schema_differences(
     model: GLiNER2Span, item: Item, result: PassResult, words: frozenset[CharSpan]
 ) -> Iterator[Difference]:
-    """Of each relation the best score: where two spans have nearly the same, either may be an end."""
+    """Compares the best score of each relation, not its ends: of two spans with nearly equal scores, either may be an
+    end."""
     of_spans, of_text = model.scores(item)
     reference = Scores({key: score for key, score in of_spans.items()}, frozenset(span for span, _ in of_spans))
     yield from _compared(item, engine_scores(replace(result, relations=())), reference, words)

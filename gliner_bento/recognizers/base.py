@@ -1,4 +1,4 @@
-"""What a recognizer is: a rule with a pattern, a check and words that stand near; and what it finds."""
+"""A recognizer: a rule with a pattern, a check, and words that may be near a match."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import Any
 
 CONTEXT_SCORE = 0.35
-"""A word near a match raises its score by so much, as in Presidio."""
+"""What a word near a match adds to its score, as in Presidio."""
 
 MAX_MATCH_CHARS = 2048
 PIECE_CHARS = 8192
-"""Python matches a pattern without a pause for other threads: so many characters at a time."""
+"""Characters that one call of `re` searches: other threads cannot run meanwhile."""
 
 BEFORE, AFTER = r"(?<![^\W_])(?<!\d[.\-])", r"(?![^\W_])(?![.\-]\d)"
 """Where a number may begin and end: not within a word, nor within a longer number."""
@@ -26,9 +26,9 @@ Check = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Characters [start, end) of a text are an `entity`, by Presidio's name.
+    """`text[start:end]` is an entity of the type `entity`, by Presidio's name.
 
-    base: the score without `word`, the word near it. valid: None: there is nothing to check.
+    base: the score without `word`, the word near it. valid: whether its check digits are right; None: it has none.
     """
 
     start: int
@@ -78,7 +78,7 @@ class Rule:
         return re.compile(self.pattern, self.flags)
 
     def matches(self, text: str, starts: Sequence[int]) -> Iterator[Match]:
-        """Those in a folded text, in order, with the score that they have without words. starts: of its numbers."""
+        """The matches in a folded text, in order, with the rule's score. starts: where its numbers begin."""
         end = 0
         for start in starts if self.numeric else ():
             if start >= end and (found := self.regex.match(text, start)) and (match := self.of(found)):

@@ -11,13 +11,13 @@ from gliner_bento.recognizers.folding import folded
 
 RULES = (*numbers.RULES, *network.RULES, *phones.RULES, *words.RULES)
 RECOGNIZERS = tuple(dict.fromkeys(rule.entity for rule in RULES))
-"""Names of what they find."""
+"""The entity types that recognizers find, by Presidio's names."""
 
 FORMS = {rule.name: rule.entity for rule in RULES if rule.name}
-"""Patterns with a name of their own, and what they find."""
+"""The entity type of each rule that has a name of its own."""
 
 ALWAYS_FORMED = frozenset(("CREDIT_CARD", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS", "US_SSN"))
-"""What has no other form than those that recognizers know: where a model finds one without it, the model is wrong."""
+"""Entity types that always have a form that a recognizer knows: if a model finds one without it, the model is wrong."""
 
 DEFAULT_REGIONS = ("US", "GB", "DE", "FR", "IL", "IN", "CA", "BR")
 """Presidio's, for phone numbers."""
@@ -40,16 +40,16 @@ def candidates(
 ) -> list[Match]:
     """All matches in a text, of any score. Takes linear time. regions: of phone numbers. context: see `Words`."""
     wanted = set(entities)
-    read, places = folded(text)
+    read, index_of = folded(text)
     rules = [rule for rule in RULES if rule.entity in wanted or rule.name in wanted]
     return [
-        replace(match, start=places[match.start], end=places[match.end - 1] + 1)
+        replace(match, start=index_of[match.start], end=index_of[match.end - 1] + 1)
         for match in _matches(read, rules, regions, context)
     ]
 
 
 def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: Iterable[str]) -> Iterator[Match]:
-    """Of a folded text, with the scores that the words near them give them."""
+    """All matches in a folded text. A word near a match raises its score."""
     starts = starts_of(text)
     around = words.Words(rules, text, starts, context)
     for rule in rules:
@@ -73,9 +73,9 @@ def _supported(match: Match, word: str) -> Match:
 
 
 def resolved(matches: Iterable[Match], chars: int) -> list[Match]:
-    """In order, without overlaps: the highest score counts, then a word near the match, then its length.
+    """The matches in order of position, without overlaps.
 
-    chars: of the text.
+    The match with the highest score is kept, then one with a word near it, then the longest. chars: of the text.
     """
     taken, kept = bytearray(chars), []
     for match in sorted(matches, key=lambda one: (-one.score, not one.word, one.start - one.end)):

@@ -1,5 +1,5 @@
-"""The text that recognizers read: any space, dash or digit of Unicode is an ASCII one, and invisible characters are
-left out."""
+"""The text that recognizers read: Unicode's spaces, dashes and digits are replaced with ASCII ones, and invisible
+characters are left out."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 
 def folded(text: str) -> tuple[str, Sequence[int]]:
-    """The text that the recognizers read, and where each of its characters is in `text`."""
+    """The text that the recognizers read, and for each of its characters the index in `text`."""
     if text.isascii():
         return text, range(len(text))
     table = {ord(char): _fold(char) for char in set(text) if not char.isascii()}
     if "" not in table.values():
         return text.translate(table), range(len(text))
-    return text.translate(table), [place for place, char in enumerate(text) if table.get(ord(char), char)]
+    return text.translate(table), [index for index, char in enumerate(text) if table.get(ord(char), char)]
 
 
 def _fold(char: str) -> str:

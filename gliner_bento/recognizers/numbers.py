@@ -43,10 +43,10 @@ def _iban(match: re.Match[str]) -> tuple[int, int] | None:
     """The IBAN at the beginning of a match, which may run into the next words."""
     text = match[0]
     wanted = _iban_chars(text[:2].upper())
-    places = [place for place, char in enumerate(text) if char not in " -"]
-    if not wanted or len(places) < wanted:
+    indexes = [index for index, char in enumerate(text) if char not in " -"]
+    if not wanted or len(indexes) < wanted:
         return None
-    end = places[wanted - 1] + 1
+    end = indexes[wanted - 1] + 1
     if text[end : end + 1].isalnum() or not _is_iban(text[:end]):
         return None
     return match.start(), match.start() + end

@@ -43,7 +43,7 @@ _DIALED = re.compile(r"[+(]*[\d ./()\-]*(?: ?(?i:x|ext\.?|extension|#) ?\d{1,6})
 
 
 def may_be_one(text: str) -> bool:
-    """Whether a text could be a phone number anywhere: 7 to 15 digits, and nothing else."""
+    """Whether a text could be a phone number of any region: 7 to 15 digits with separators."""
     number = text.strip(" ()")
     digits = sum(map(str.isdigit, re.split("(?i)[xe#]", number, maxsplit=1)[0]))
     return 7 <= digits <= 15 and bool(_DIALED.fullmatch(number)) and not _NO_PHONE.fullmatch(number)
@@ -67,11 +67,11 @@ class Phones:
         self._left = _MAX_CHECKED
 
     def matches(self, text: str, starts: Sequence[int]) -> Iterator[Match]:
-        """Those in a folded text, in order."""
+        """The phone numbers in a folded text, in order. starts: where its numbers begin."""
         scores: dict[int, float] = {}
 
         def span(found: re.Match[str]) -> tuple[int, int] | None:
-            """Of two numbers with a slash between them, the first."""
+            """[start, end) of what was found; of two numbers with a slash between them, of the first."""
             first = found[0].partition(" / ")[0]
             for number in dict.fromkeys((found[0], first)):
                 scores[found.start()] = score = self._score(number)
@@ -84,7 +84,7 @@ class Phones:
             yield replace(found, score=score, base=score, rule=_RULE, valid=True if score == _VALID else None)
 
     def _score(self, number: str) -> float:
-        """0: no phone number."""
+        """The score of a number; 0 if it is no phone number."""
         digits = re.sub(r"\D", "", re.split("(?i)[xe#]", number, maxsplit=1)[0])
         if not 7 <= len(digits) <= 15 or _NO_PHONE.fullmatch(number.strip("()")):
             return 0.0

@@ -1,4 +1,4 @@
-"""Words near a number: where they are in a text, and codes that only the word before them tells apart."""
+"""Finds the words near a number, and codes that are recognized by the word before them alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from gliner_bento.recognizers.base import AFTER, CONTEXT_SCORE, PIECE_CHARS, Match, Rule
 
 _NEAR_CHARS = 60
-"""A word is near a number that begins at most so many characters behind it."""
+"""The maximum distance of a number from a word that is near it: characters between the word's end and the number."""
 
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
 _DATE = (
@@ -68,10 +68,10 @@ RULES = tuple(
         ),
     )
 )
-"""Codes that have no check: `score` is 0."""
+"""Rules of codes without a check digit: their `score` is 0."""
 
 SCORE = 0.6
-"""Of a code behind its word."""
+"""The score of a code right behind its word."""
 
 
 class Words:
@@ -81,18 +81,18 @@ class Words:
     """
 
     def __init__(self, rules: Iterable[Rule], text: str, starts: Sequence[int], context: Iterable[str] = ()) -> None:
-        self._rules: dict[str, set[int]] = {}
-        self._of_rule: dict[int, list[tuple[int, int, str]]] = {}
+        self._rules: dict[str, set[int]] = {}  # ids of the rules that have a word
+        self._of_rule: dict[int, list[tuple[int, int, str]]] = {}  # by id of a rule: end, start and word, in order
         for rule in rules:
             for word in filter(None, rule.words.split(",")):
                 self._rules.setdefault(word, set()).add(id(rule))
         outside = " ".join(context).lower()
-        self._outside = {word: of for word, of in self._rules.items() if word in outside}
+        self._outside = {word: rule_ids for word, rule_ids in self._rules.items() if word in outside}
         if self._rules:
-            self._look(text, starts)
+            self._find(text, starts)
 
-    def _look(self, text: str, starts: Sequence[int]) -> None:
-        """Before each number."""
+    def _find(self, text: str, starts: Sequence[int]) -> None:
+        """Find the words that are near before a number."""
         regex = _regex_of(frozenset(self._rules))
         end = 0
         for before in _windows(starts):
@@ -105,14 +105,14 @@ class Words:
 
     def outside(self, rule: Rule) -> str:
         """A word of the rule in the context from outside."""
-        return next((word for word, of in self._outside.items() if id(rule) in of), "")
+        return next((word for word, rule_ids in self._outside.items() if id(rule) in rule_ids), "")
 
     def near(self, rule: Rule, start: int) -> str:
         """The word of the rule that is nearest before a match which begins at `start`, or one from outside."""
-        places = self._of_rule.get(id(rule), ())
-        place = bisect_right(places, (start, start, "")) - 1
-        if place >= 0 and places[place][0] >= start - _NEAR_CHARS:
-            return places[place][2]
+        words = self._of_rule.get(id(rule), ())
+        last = bisect_right(words, (start, start, "")) - 1  # that ends at most at `start`
+        if last >= 0 and words[last][0] >= start - _NEAR_CHARS:
+            return words[last][2]
         return self.outside(rule)
 
     def behind(self, rule: Rule, text: str) -> Iterator[Match]:
@@ -129,13 +129,13 @@ _GAP_REGEX = re.compile(f"{_GAP}*", re.IGNORECASE)
 
 @lru_cache(maxsize=64)
 def _regex_of(words: frozenset[str]) -> re.Pattern[str]:
-    """The longest of these words wherever one stands."""
+    """A regular expression for the longest of these words at a position."""
     listed = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
     return re.compile(rf"(?<![^\W_])(?:{listed})(?![^\W_])", re.IGNORECASE)
 
 
 def _windows(starts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """What is near before numbers."""
+    """[start, end) of the parts of a text that are near before numbers, at most about `PIECE_CHARS` long."""
     begin = end = 0
     for start in starts:
         if start - _NEAR_CHARS > end or end - begin > PIECE_CHARS:

@@ -1,4 +1,4 @@
-"""Which kind of model a folder holds: a checkpoint that is served, or one of another kind that is mistaken for it."""
+"""The kind of model that a folder holds: a checkpoint that is served, or a model of another kind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 CONFIG = "gliner_config.json"
 GLINER2_CONFIG = "config.json"
 GLICLASS_TOKENS = 1024
-"""Of labels and text in GLiClass, by default."""
+"""GLiClass's default of the maximum tokens of labels and text together."""
 _GLINER2, _GLICLASS = "extractor", "GLiClass"
 """`model_type` of config.json."""
 
@@ -38,7 +38,7 @@ def is_gliclass(folder: Path) -> bool:
 
 
 def _model_type(folder: Path) -> str | None:
-    """What config.json says; None without one."""
+    """`model_type` of config.json; None without one."""
     try:
         return str(json.loads((folder / GLINER2_CONFIG).read_text("utf-8"))["model_type"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

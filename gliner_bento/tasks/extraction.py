@@ -234,7 +234,6 @@ class ExtractionItem(Item):
 
     @property
     def abilities(self) -> Mapping[str, str]:
-        """See `Item`."""
         return {param: task for param, task in _ABILITIES.items() if getattr(self, param)}
 
     @property
@@ -244,7 +243,6 @@ class ExtractionItem(Item):
 
     @property
     def has_merger(self) -> bool:
-        """See `Item`."""
         return bool(self.recognizers)
 
 
@@ -325,7 +323,6 @@ class Extraction(Result):
         return cls((), classifications=results_of(item.classifications), structures=structures, **fields)
 
     def rest(self, streamed: int) -> Self:
-        """See `Result`."""
         return replace(self, entities=self.entities[streamed:])
 
     def is_of(self, text: str) -> bool:
@@ -385,6 +382,13 @@ class ExtractBatchResponse:
     request_id: str
 
 
+# The options that an item has as the request has them: the engine knows their defaults.
+_UNCHANGED = (
+    *("flat_ner", "multi_label", "overlap", "on_limit", "long_text", "window_words", "window_overlap_words"),
+    *("relation_window", "relation_window_sentences", "relation_window_overlap_sentences"),
+)
+
+
 def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], ExtractionItem]:
     """Makes the items of texts with these options. Raises InvalidField."""
     threshold, relation_threshold = options.threshold, options.relation_threshold
@@ -405,17 +409,8 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
         **recognition_options(options.recognizers, options.phone_regions, named["labels"], limits),
         threshold=limits.default_threshold if threshold is None else threshold,
         relation_threshold=limits.default_relation_threshold if relation_threshold is None else relation_threshold,
-        flat_ner=options.flat_ner,
-        multi_label=options.multi_label,
-        overlap=options.overlap,
+        **{name: getattr(options, name) for name in _UNCHANGED},
         adapter_id=None if options.adapter_id == BASE_ADAPTER_ID else options.adapter_id,
-        long_text=options.long_text,
-        window_words=options.window_words,
-        window_overlap_words=options.window_overlap_words,
-        relation_window=options.relation_window,
-        relation_window_sentences=options.relation_window_sentences,
-        relation_window_overlap_sentences=options.relation_window_overlap_sentences,
-        on_limit=options.on_limit,
         max_entities=limits.max_entities,
         max_relations=limits.max_relations,
     )

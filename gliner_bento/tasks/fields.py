@@ -46,10 +46,10 @@ def _fail_fast(schema: Any) -> Any:
 
 
 Elements = Annotated[Anything, _FailFast()]
-"""Of a list, or of an object with names of the caller's choice."""
+"""Marks the type of a list, or of an object whose names the caller chooses."""
 
 Fields = Annotated[Anything, BeforeValidator(check_fields)]
-"""Of an object that forbids unknown ones."""
+"""Marks the type of an object that forbids unknown fields."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
 Names = Elements[list[Name] | dict[Name, Name]]

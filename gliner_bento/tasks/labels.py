@@ -14,8 +14,8 @@ from gliner_bento.tasks.fields import Anything, Elements, Fields, Name, Score, S
 
 _MAX_SUGGESTED_CHARS = 100
 _ENDS_PER_LABEL = 10
-"""All relations together name at most so many times `max_labels` labels as heads, and as many as tails. Without that
-limit: so many times the request's labels."""
+"""All relations together may name at most `_ENDS_PER_LABEL` x `max_labels` labels as heads, and as many as tails.
+Without that limit, the number of the request's labels counts in place of `max_labels`."""
 
 _Names = Elements[list[Name]]
 
@@ -85,9 +85,9 @@ def _ends(relations: Relations, end: str, labels: Sequence[str], limit: int) -> 
     for relation, options in _with_options(relations):
         if (allowed := options.get(end)) is None:
             continue
-        for place, label in enumerate(allowed):
+        for index, label in enumerate(allowed):
             if label not in number_of:
-                raise _unknown(label, labels, f"relations.{relation[:_MAX_SUGGESTED_CHARS]}.{end}.{place}")
+                raise _unknown(label, labels, f"relations.{relation[:_MAX_SUGGESTED_CHARS]}.{end}.{index}")
         ends[relation] = sorted({number_of[label] for label in allowed})
     if (total := sum(map(len, ends.values()))) > limit:
         raise InvalidField(f"relations: {total} labels as {end} of at most {limit}", param="relations")

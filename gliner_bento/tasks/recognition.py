@@ -34,10 +34,10 @@ def recognition_options(
     asked: bool | Sequence[str] | None, regions: Sequence[str] | None, labels: Mapping[str, str], limits: Limits
 ) -> dict[str, Any]:
     """The fields of the item. labels: names with their descriptions. Raises InvalidField."""
-    for place, name in enumerate([] if isinstance(asked, bool) else asked or []):
-        check_known(name, find.RECOGNIZERS, f"recognizers.{place}", "recognizer")
-    for place, region in enumerate(regions or ()):
-        check_known(region, phones.regions(), f"phone_regions.{place}", "region")
+    for index, name in enumerate([] if isinstance(asked, bool) else asked or []):
+        check_known(name, find.RECOGNIZERS, f"recognizers.{index}", "recognizer")
+    for index, region in enumerate(regions or ()):
+        check_known(region, phones.regions(), f"phone_regions.{index}", "region")
     return {
         "recognizers": answer_labels(asked, labels, limits.recognizers),
         "phone_regions": list(limits.phone_regions if regions is None else regions),
@@ -60,8 +60,8 @@ def enabled(configured: Sequence[str]) -> Sequence[str]:
 def answer_labels(
     asked: bool | Sequence[str] | None, labels: Mapping[str, str], configured: Sequence[str]
 ) -> dict[str, str]:
-    """The label that the answer has for what each recognizer finds: the caller's, if one means it; of recognizers that
-    are asked for by name, else that name."""
+    """The label of the answer for each recognizer: the first of the request's labels that means its entity type. A
+    recognizer that the request names has its own name, if there is no such label."""
     if not asked:
         return {}
     names = enabled(configured) if asked is True else asked
@@ -76,16 +76,16 @@ def answer_labels(
 
 
 class Merger:
-    """What recognizers find in a text and the model's entities, in order of position, as one list.
+    """Merges the matches of recognizers in a text and the model's entities into one list, in order of position.
 
-    - A match wins over the entities that overlap with it: its label and its borders count. What is left of such an
-      entity stays, if no recognizer knows its label; with `nested`, an entity around a match stays whole.
-    - An entity of a label that always has a form (`ALWAYS_FORMED`) stays only where a candidate has it, a phone number
-      only with digits for one that are nothing else.
+    - A match replaces the entities that overlap with it. The longest part of such an entity that no match covers is
+      kept if no recognizer knows the entity's label. With `nested`, an entity that contains all its matches is kept
+      whole.
+    - An entity whose label always has a form (`ALWAYS_FORMED`) is kept only if it overlaps with a candidate of that
+      label. A phone number is kept only if it has the form of one, and overlaps with no candidate without a label.
 
-    candidates: of the labels, and others. labels: of the answer, by entity type or pattern. made: of the fields of an
-    entity, and its source.
-    threshold: of a label.
+    candidates: matches of any score, also of types without a label. labels: of the answer, by entity type or pattern.
+    make: makes an entity of the answer, from an entity's fields and its source. threshold: of a label.
     """
 
     def __init__(
@@ -93,32 +93,34 @@ class Merger:
         text: str,
         candidates: Sequence[Match],
         labels: Mapping[str, str],
-        made: Callable[..., Any],
+        make: Callable[..., Any],
         threshold: Callable[[str], float],
         *,
         nested: bool = False,
     ) -> None:
-        self._text, self._labels, self._made, self._nested = text, labels, made, nested
+        self._text, self._labels, self._make, self._nested = text, labels, make, nested
         self._known = set(labels.values())
         self.matches = resolved(
             [one for one in candidates if (label := self.label_of(one)) and one.score >= threshold(label)], len(text)
         )
+        # For each character, whether a candidate covers it: of a label that always has a form; of no label.
         self._formed = {label: bytearray(len(text)) for label in _always_formed(labels)}
-        self._others = bytearray(len(text))
+        self._unlabeled = bytearray(len(text))
         for one in candidates:
             label = self.label_of(one)
-            marked = self._formed.get(label) if label else self._others if one.score >= _SURE else None
-            if marked is not None:
-                marked[one.start : one.end] = b"\1" * (one.end - one.start)
+            covered = self._formed.get(label) if label else self._unlabeled if one.score >= _SURE else None
+            if covered is not None:
+                covered[one.start : one.end] = b"\1" * (one.end - one.start)
         self._ends = [match.end for match in self.matches]
         self._warnings: list[ExtractionWarning] = []
         self._merged: list[Any] = []
-        self._place_of_match: list[int] = []
-        self._places: list[tuple[bool, int]] = []
-        """Of each entity: its place in the answer; of one that is not in it, the number of the match that is, or -1."""
+        self._index_of_match: list[int] = []  # in the answer
+        # For each of the model's entities: True and its index in the answer, or, if it is dropped, False and the number
+        # of the first match that overlaps with it; -1: there is none.
+        self._kept: list[tuple[bool, int]] = []
 
     def keep_best(self, number: int) -> None:
-        """Keep so many matches, those with the highest scores, and say so."""
+        """Keep the `number` matches with the highest scores, and add a warning to the result."""
         best = sorted(self.matches, key=lambda one: -one.score)[:number]
         self.matches = sorted(best, key=lambda one: one.start)
         self._ends = [match.end for match in self.matches]
@@ -126,27 +128,26 @@ class Merger:
         self._warnings = [ExtractionWarning("max_entities", text)]
 
     def add(self, entities: Iterable[Any]) -> list[Any]:
-        """The next entities, and the matches before them."""
-        begin = len(self._merged)
+        """Merge the next entities; returns what follows in the answer, up to the last of them that is kept."""
+        merged_before = len(self._merged)
         for entity in entities:
-            first = bisect_right(self._ends, entity.start)
-            last = first
-            while last < len(self.matches) and self.matches[last].start < entity.end:
-                last += 1
-            left = self._left_of(entity, self.matches[first:last])
-            if left is None:
-                self._places.append((False, first if first < last else -1))
+            first = end = bisect_right(self._ends, entity.start)  # range of the matches that overlap with the entity
+            while end < len(self.matches) and self.matches[end].start < entity.end:
+                end += 1
+            kept = self._kept_part(entity, self.matches[first:end])
+            if kept is None:
+                self._kept.append((False, first if first < end else -1))
                 continue
-            self._put_matches(left[0])
-            self._places.append((True, len(self._merged)))
-            self._put(*left, entity.label, entity.score, "model")
-        return self._merged[begin:]
+            self._append_matches(until=kept[0])
+            self._kept.append((True, len(self._merged)))
+            self._append(*kept, entity.label, entity.score, "model")
+        return self._merged[merged_before:]
 
     def whole(self, result: Any) -> Any:
         """A result with the matches. Of a stream, the rest: without what `add` has returned."""
-        begin = len(self._merged)
+        merged_before = len(self._merged)
         self.add(result.entities)
-        self._put_matches(len(self._text))
+        self._append_matches(until=len(self._text))
         relations = [
             replace(one, head=head, tail=tail)
             for one in result.relations
@@ -155,10 +156,10 @@ class Merger:
             and head.entity_idx != tail.entity_idx
         ]
         warnings = (*result.warnings, *self._warnings)
-        return replace(result, entities=self._merged[begin:], relations=relations, warnings=warnings)
+        return replace(result, entities=self._merged[merged_before:], relations=relations, warnings=warnings)
 
-    def _left_of(self, entity: Any, matches: Sequence[Match]) -> tuple[int, int] | None:
-        """Where an entity stays that these matches overlap with."""
+    def _kept_part(self, entity: Any, matches: Sequence[Match]) -> tuple[int, int] | None:
+        """[start, end) of what is kept of an entity; None: nothing. matches: that overlap with it."""
         if not matches:
             return (entity.start, entity.end) if self._has_form(entity) else None
         if self._nested:
@@ -166,15 +167,16 @@ class Merger:
             return (entity.start, entity.end) if inside and not self._is_known(entity) else None
         if self._is_known(entity):
             return None
-        borders = [entity.start, *(place for one in matches for place in (one.start, one.end)), entity.end]
-        pieces = [self._stripped(*piece) for piece in zip(borders[::2], borders[1::2], strict=True)]
-        start, end = max(pieces, key=lambda piece: piece[1] - piece[0])
+        starts = [entity.start, *(match.end for match in matches)]
+        ends = [*(match.start for match in matches), entity.end]
+        uncovered = [self._stripped(*part) for part in zip(starts, ends, strict=True)]
+        start, end = max(uncovered, key=lambda part: part[1] - part[0])
         return (start, end) if any(map(str.isalnum, self._text[start:end])) else None
 
     def _has_form(self, entity: Any) -> bool:
-        """Whether it looks like what its label says, if there are few ways to look so."""
+        """Whether an entity has the form that its label always has; True for other labels."""
         if entity.label == self._labels.get(phones.ENTITY):
-            is_other = self._others.find(1, entity.start, entity.end) >= 0
+            is_other = self._unlabeled.find(1, entity.start, entity.end) >= 0
             return not is_other and phones.may_be_one(folded(entity.text)[0])
         formed = self._formed.get(entity.label)
         return formed is None or formed.find(1, entity.start, entity.end) >= 0
@@ -183,58 +185,59 @@ class Merger:
         return entity.label in self._known
 
     def _stripped(self, start: int, end: int) -> tuple[int, int]:
-        """A piece without the spaces and punctuation around it."""
+        """[start, end) without spaces and punctuation at both ends."""
         while start < end and not self._text[start].isalnum():
             start += 1
         while start < end and not self._text[end - 1].isalnum():
             end -= 1
         return start, end
 
-    def _put_matches(self, until: int) -> None:
-        """Those that begin at most there."""
-        for match in self.matches[len(self._place_of_match) :]:
+    def _append_matches(self, until: int) -> None:
+        """Append the next matches that begin at most at the character `until`."""
+        for match in self.matches[len(self._index_of_match) :]:
             if match.start > until:
                 return
-            self._place_of_match.append(len(self._merged))
-            self._put(match.start, match.end, self.label_of(match), match.score, "pattern")
+            self._index_of_match.append(len(self._merged))
+            self._append(match.start, match.end, self.label_of(match), match.score, "pattern")
 
     def label_of(self, match: Match) -> str:
-        """The label that the answer has for a match; empty: it has none."""
+        """The label of the answer for a match; empty if it has none."""
         return self._labels.get(match.rule.name) or self._labels.get(match.entity, "")
 
-    def _put(self, start: int, end: int, label: str, score: float, source: Source) -> None:
-        self._merged.append(self._made(start, end, self._text[start:end], label, score, source))
+    def _append(self, start: int, end: int, label: str, score: float, source: Source) -> None:
+        self._merged.append(self._make(start, end, self._text[start:end], label, score, source))
 
     def _argument(self, argument: Any) -> Any:
-        """One end of a relation: the entity, or what it was replaced with; None: neither."""
-        stays, number = self._places[argument.entity_idx]
+        """An end of a relation in the answer: the entity, or the match that replaced it; None if there is neither."""
+        is_kept, number = self._kept[argument.entity_idx]
         if number < 0:
             return None
-        place = number if stays else self._place_of_match[number]
-        one = self._merged[place]
-        return replace(argument, entity_idx=place, start=one.start, end=one.end, text=one.text, label=one.label)
+        index = number if is_kept else self._index_of_match[number]
+        one = self._merged[index]
+        return replace(argument, entity_idx=index, start=one.start, end=one.end, text=one.text, label=one.label)
 
 
 def _always_formed(labels: Mapping[str, str]) -> set[str]:
-    """The labels of the answer that stand for nothing without a form."""
+    """The labels of the answer all of whose entity types always have a form."""
     return set(labels.values()) - {
         label for name, label in labels.items() if find.FORMS.get(name, name) not in find.ALWAYS_FORMED
     }
 
 
 def with_others(names: Iterable[str]) -> set[str]:
-    """Recognizers, and those that know what else a phone number may be."""
+    """The recognizers to run: these, and with phone numbers all, because they find what looks like one and is not."""
     return {*names, *(find.RECOGNIZERS if phones.ENTITY in names else ())}
 
 
-def merger_of(item: Any, made: Callable[..., Any]) -> Merger:
-    """Of an item with recognizers. Reads the text, which takes a while. Raises LimitExceeded."""
+def merger_of(item: Any, make: Callable[..., Any]) -> Merger:
+    """The merger of an item with recognizers. Runs them, which takes a while. make: see `Merger`. Raises
+    LimitExceeded."""
     candidates = find.candidates(item.text, with_others(item.recognizers), regions=item.phone_regions)
 
     def threshold(label: str) -> float:
         return float(item.label_thresholds.get(label, item.threshold))
 
-    merger = Merger(item.text, candidates, item.recognizers, made, threshold, nested=not item.flat_ner)
+    merger = Merger(item.text, candidates, item.recognizers, make, threshold, nested=not item.flat_ner)
     if len(merger.matches) > item.max_entities:
         if item.on_limit == "error":
             message = f"recognizers: more than {item.max_entities} matches (max_entities); set on_limit to truncate"

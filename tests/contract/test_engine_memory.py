@@ -20,7 +20,7 @@ ITEM = Item(TEXTS[1], named(["person", "city"]), threshold=0.3)
 
 
 class Device:
-    """An `Allocator` on which every batch allocates `batch_bytes`."""
+    """A `CudaAllocator` on which every batch allocates `batch_bytes`."""
 
     def __init__(self, size_bytes: int, batch_bytes: int) -> None:
         self._size_bytes = size_bytes

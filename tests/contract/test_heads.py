@@ -51,8 +51,9 @@ def test_scores_the_spans_that_gliner_represents(
     model = reference("span", seed=1, span_mode=mode, max_width=WIDTH).model.eval()
     # gliner's hidden layer is four times as wide as the words.
     monkeypatch.setitem(span_scores._MAX_ELEMENTS, "packed", words_at_once * WIDTH * 4 * HIDDEN)
-    marked = span_scorer(model, LayerFactory(model))(words, TextRows(WORD_COUNTS))
-    scores = marked.scores(labels, TextRows(LABEL_COUNTS))
+    scorer = span_scorer(model, LayerFactory(model))
+    encoded = scorer(words, TextRows(WORD_COUNTS))
+    scores = scorer.scores(encoded, labels, TextRows(LABEL_COUNTS))
     rows = zip(words.split(WORD_COUNTS), labels.split(LABEL_COUNTS), strict=True)
     for number, (row, of_row) in enumerate(rows):
         assert scores[number].shape == (1, len(row), WIDTH, len(of_row))
@@ -61,7 +62,7 @@ def test_scores_the_spans_that_gliner_represents(
         first, last = torch.tensor(boundaries).T
         every[first, last - first] = torch.tensor(boundaries)
         represented = model.span_rep_layer(row[None], every.flatten(0, 1)[None])[0][first, last - first]
-        torch.testing.assert_close(marked.represent([number], [boundaries]), represented, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(scorer.represent(encoded, [number], [boundaries]), represented, atol=1e-4, rtol=1e-4)
         expected = represented @ of_row.T
         torch.testing.assert_close(scores[number][0][first, last - first], expected, atol=1e-3, rtol=1e-4)
 

@@ -20,7 +20,7 @@ from hub import cached_folder
 from onnx.external_data_helper import set_external_data
 
 from gliner_bento.engine.checkpoint.device import DType
-from gliner_bento.engine.checkpoint.find import ModelError, is_beside
+from gliner_bento.engine.checkpoint.find import ModelError, stays_inside
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, inspect_onnx, load_onnx
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.families import family_of
@@ -202,7 +202,7 @@ def test_refuses_a_checkpoint_without_an_onnx_file(checkpoint: Any) -> None:
 
 @pytest.mark.parametrize("file", ["../model.onnx", "/etc/model.onnx", "a/../../model.onnx", "C:\\model.onnx", ""])
 def test_refuses_files_outside_the_folder(file: str, exported: Any) -> None:
-    assert not is_beside(file)
+    assert not stays_inside(file)
     with pytest.raises(ModelError, match="inside"):
         load(exported("span", seed=1), file)
 

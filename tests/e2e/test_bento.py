@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import ssl
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import patient
 import pytest
+import yaml
 from quick import ENVIRONMENT
 
-from benchmark.server import running_server
+from benchmark.server import started
 from gliner_bento.settings import PROJECT_ROOT
+from gliner_bento.storage.api_keys import hash_of
 
 REQUEST = {
     "text": "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond.",
@@ -59,13 +66,42 @@ def test_an_image_takes_the_cpu_build_of_torch_unless_a_build_argument_names_ano
     assert declared < dockerfile.index("uv --directory $INSTALL_ROOT pip install")
 
 
-def test_a_built_bento_answers_from_an_empty_folder(tag, tmp_path):
-    empty = tmp_path / "empty"
-    empty.mkdir()
+@pytest.fixture(scope="module")
+def served(tag, tmp_path_factory) -> Iterator[httpx.Client]:
+    """A client, with a key, of the bento as it is served from an empty folder, with TLS by BentoML's settings."""
+    folder, empty = tmp_path_factory.mktemp("served"), tmp_path_factory.mktemp("empty")
+    key, certificate, configuration = (folder / name for name in ("key.pem", "cert.pem", "configuration.yaml"))
+    command = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    tls = {"enabled": True, "certfile": str(certificate), "keyfile": str(key)}
+    configuration.write_text(yaml.safe_dump({"services": {"GLiNERService": {"ssl": tls}}}))
+    keys = json.dumps([{"name": "a", "sha256": hash_of("key")}])
+    env = ENVIRONMENT | {"GLINER_CONFIG": str(configuration), "GLINER_API_KEYS": keys}
     command = [sys.executable, "-m", "bentoml", "serve", tag, "--port", "{port}", "--host", "127.0.0.1"]
-    with running_server(command, cwd=empty, log=tmp_path / "log", env=ENVIRONMENT) as url:
-        answer = patient.post(f"{url}/v1/extract", json=REQUEST).json()
-        assert {e["text"] for e in answer["entities"]} >= {"Bill Gates", "Microsoft"}
-        assert {(r["head"]["text"], r["relation"]) for r in answer["relations"]} >= {("Bill Gates", "founded")}
-        statuses = {patient.post(f"{url}/v1/extract", json=REQUEST).status_code for _ in range(150)}
-        assert statuses == {200}
+    with started(command, cwd=empty, log=folder / "log", env=env, ready="ready on https://127.0.0.1:") as server:
+        url, trusted = server.url.replace("http:", "https:"), ssl.create_default_context(cafile=str(certificate))
+        with httpx.Client(
+            base_url=url, verify=trusted, timeout=patient.TIMEOUT_S, headers={"X-API-Key": "key"}
+        ) as http:
+            yield http
+
+
+needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl to make a certificate")
+
+
+@needs_openssl
+def test_a_built_bento_answers_from_an_empty_folder(served):
+    answer = served.post("/v1/extract", json=REQUEST).json()
+    assert {e["text"] for e in answer["entities"]} >= {"Bill Gates", "Microsoft"}
+    assert {(r["head"]["text"], r["relation"]) for r in answer["relations"]} >= {("Bill Gates", "founded")}
+    statuses = {served.post("/v1/extract", json=REQUEST).status_code for _ in range(150)}
+    assert statuses == {200}
+
+
+@needs_openssl
+def test_bentomls_settings_for_tls_work(served):
+    assert served.get("/livez").status_code == 200
+    assert served.get("/v1/model", headers={"X-API-Key": ""}).json()["error"]["code"] == "unauthorized"
+    with pytest.raises(httpx.ConnectError, match="certificate"):
+        patient.get(f"{served.base_url}/livez")

@@ -59,5 +59,5 @@ def test_a_stream_that_cannot_finish_before_the_end_gets_a_last_line(tmp_path: P
         assert json.loads(last)["error"]["code"] == "not_ready"
         process = psutil.Process(server.pid)
         while process.status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() - began_s < 60, "the stream takes longer"
+            assert time.monotonic() - began_s < 240
             time.sleep(0.05)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-import ssl
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,7 +16,7 @@ import yaml
 from chromium import chromium, executable
 from quick import ENVIRONMENT
 
-from benchmark.server import running_server, started
+from benchmark.server import running_server
 from gliner_bento.client import Client
 from gliner_bento.client.client import KEY_VARIABLE
 from gliner_bento.errors import Forbidden, Unauthorized
@@ -117,25 +114,3 @@ def test_connections_have_their_limits_under_bentoml(locked, sent, status):
         answer = b"".join(iter(lambda: client.recv(2**16), b""))
     assert answer.split()[1] == status
     assert b'{"error":{"code":' in answer
-
-
-@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl to make a certificate")
-def test_bentomls_settings_for_tls_work(tmp_path):
-    key, certificate, configuration = (tmp_path / name for name in ("key.pem", "cert.pem", "configuration.yaml"))
-    command = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    tls = {"enabled": True, "certfile": str(certificate), "keyfile": str(key)}
-    configuration.write_text(yaml.safe_dump({"services": {"GLiNERService": {"ssl": tls}}}))
-    command = [sys.executable, "-m", "bentoml", "serve", ".", "--port", "{port}"]
-    env = ENVIRONMENT | {"GLINER_CONFIG": str(configuration), "GLINER_API_KEYS": "[]"}
-    ready = "ready on https://127.0.0.1:"
-    with started(command, cwd=PROJECT_ROOT, log=tmp_path / "log", env=env, ready=ready) as server:
-        url = server.url.replace("http:", "https:")
-        with httpx.Client(
-            base_url=url, verify=ssl.create_default_context(cafile=str(certificate)), timeout=60
-        ) as client:
-            assert client.get("/livez").status_code == 200
-            assert client.get("/v1/model").json()["error"]["code"] == "unauthorized"
-        with pytest.raises(httpx.ConnectError, match="certificate"):
-            patient.get(f"{url}/livez")

@@ -34,7 +34,7 @@ def server(adapters, tmp_path_factory) -> Iterator[str]:
     settings = {"enable_polylora": True, "polylora_max_rank": 16, "max_device_adapters": 2, "warmup_iterations": 0}
     settings |= {"adapter_root": folder / "root", "disk_cache_dir": folder / "cache"}
     settings |= {"max_disk_adapters": MAX_DISK_ADAPTERS, "max_adapter_bytes": MAX_ADAPTER_BYTES}
-    with server_of("bento", folder / "log", **settings) as server:
+    with server_of(folder / "log", **settings) as server:
         yield server.url
 
 

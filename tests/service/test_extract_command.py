@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -35,13 +34,16 @@ def test_a_text_and_a_file_are_extracted_without_a_server(capsys, tmp_path):
     assert answer["model"] == "demo"
 
 
-def test_one_line_says_on_a_terminal_that_a_model_loads():
-    program = [sys.executable, "-m", "gliner_bento.cli", "extract", TEXT, "--labels", "person"]
+def test_one_line_says_on_a_terminal_that_a_model_loads(monkeypatch, capsys):
     terminal, theirs = os.openpty()
-    with os.fdopen(terminal, "rb", 0) as shown, subprocess.Popen(program, stdout=subprocess.PIPE, stderr=theirs) as run:
-        os.close(theirs)
+    with os.fdopen(terminal, "rb", 0) as shown, os.fdopen(theirs, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        assert cli.main(["extract", TEXT, "--labels", "person"]) == 0
+        stderr.write("the end\n")
+        stderr.flush()
         assert shown.readline() == f"gliner-bento: loading {PROJECT_ROOT}/models/demo ...\r\n".encode()
-        assert run.stdout.read().decode().startswith("Bill Gates [person]")
+        assert shown.readline() == b"the end\r\n"
+    assert capsys.readouterr().out.startswith("Bill Gates [person]")
 
 
 def test_one_text_is_answered_without_a_self_test(monkeypatch):

@@ -25,7 +25,7 @@ ENDLESS = " ".join([DOCUMENT] * 120)  # more than any machine reads while a test
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server_of("bento", tmp_path_factory.mktemp("server") / "log") as server:
+    with server_of(tmp_path_factory.mktemp("server") / "log") as server:
         yield server
 
 

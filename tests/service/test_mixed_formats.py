@@ -161,6 +161,7 @@ def test_every_format_has_a_row():
     assert {name.partition(",")[0] for name in ROWS} - {"our own"} == set(FORMATS) - WITHOUT_EXTRACTION
 
 
+@pytest.mark.bento_only
 def test_mixed_formats_have_the_entities_of_extract(service):
     sent = [(name, text) for text in TEXTS for name in ROWS]
     expected = {}

@@ -60,6 +60,7 @@ def test_whole_windows_are_gliners(service):
     assert whole["entities"] == service.extract(text=PAIRS, **ASKED).json()["entities"]
 
 
+@pytest.mark.bento_only
 def test_a_long_text_of_many_facts(service):
     text = "\n\n".join([PAIRS] * 12)
     answer = service.extract(text=text, **ASKED).json()
@@ -69,6 +70,7 @@ def test_a_long_text_of_many_facts(service):
     assert len(right) >= 0.95 * len(answer["relations"])
 
 
+@pytest.mark.bento_only
 def test_relations_do_not_cross_the_rows_of_a_table(service):
     answer = service.extract(text=TABLE, relation_threshold=0.1, **ASKED).json()
     rows = {text: row for row, line in enumerate(TABLE.splitlines()) for text in line.split(", ")}
@@ -86,6 +88,7 @@ def test_a_text_that_is_not_divided_takes_one_pass(service):
     assert (answer["relations"], answer["usage"]) == (whole["relations"], whole["usage"])
 
 
+@pytest.mark.bento_only
 def test_relations_are_the_same_bits_alone_and_under_load(service):
     texts = [" ".join(random.Random(seed).sample(PAIRS.split(". "), 5)) + "." for seed in range(12)]
     alone = [service.extract(text=text, **ASKED).json() for text in texts]

@@ -1,7 +1,7 @@
-"""What a checkpoint's folder holds, checked before anything of it is loaded. Knows no hub, and imports no torch.
+"""The files of a checkpoint's folder: its configuration and its weights, checked before they are loaded.
 
-No configuration may name code (`auto_map`), because gliner passes configurations to transformers with
-`trust_remote_code=True`.
+A configuration that names code (`auto_map`) is refused, because gliner passes configurations to transformers with
+`trust_remote_code=True`. Does not download, and imports no torch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from gliner_bento.errors import StartupError, one_line
 from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, config_name, is_gliclass
 
-# In order of preference. An index names the files of weights in several files.
+# Names of weights, in order of preference. If the weights are in several files, an index (.index.json) lists these.
 SAFETENSORS = "model.safetensors"
 PICKLED = "pytorch_model.bin"
 FORMATS = (SAFETENSORS, f"{SAFETENSORS}.index.json", PICKLED, f"{PICKLED}.index.json")
 
 GLINER2_MAX_WORDS = 512
-"""Of a pass of a GLiNER2 model whose configuration has no `max_len`: the package has no limit."""
+"""Maximum words of a pass if a GLiNER2 model's configuration has no `max_len`; the package gliner2 has no limit."""
 
 
 class ModelError(StartupError):
@@ -30,8 +30,9 @@ class ModelError(StartupError):
 
 
 class Backbone(NamedTuple):
-    """Where a checkpoint keeps what it needs of a backbone: the key of its configuration, the folder of its tokenizer.
-    Without these, both come from the hub id or folder that the configuration names."""
+    """Where a checkpoint stores a backbone's configuration (a key of gliner_config.json) and tokenizer (a folder).
+
+    What is missing comes from the hub id or folder that gliner_config.json names."""
 
     config_key: str
     tokenizer_folder: str
@@ -42,17 +43,17 @@ BACKBONES = {
     "labels_encoder": Backbone("labels_encoder_config", "labels_tokenizer"),
     "labels_decoder": Backbone("labels_decoder_config", "decoder_tokenizer"),
 }
-"""By the key of gliner_config.json that names it."""
+"""By the key of gliner_config.json that has the backbone's hub id or folder."""
 
 
-def is_beside(location: str) -> bool:
-    """Whether a relative `location` stays in its folder, on any operating system."""
+def stays_inside(location: str) -> bool:
+    """Whether `location` is a relative path that does not leave its folder, on any operating system."""
     paths = PurePosixPath(location), PureWindowsPath(location)
     return bool(location) and not any(path.anchor or ".." in path.parts for path in paths)
 
 
 def is_file(path: Path) -> bool:
-    """Whether it exists. Raises ModelError where that may not be known."""
+    """Whether `path` is an existing file. Raises ModelError if the system does not let us look."""
     try:
         return S_ISREG(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -62,8 +63,7 @@ def is_file(path: Path) -> bool:
 
 
 def config_of(folder: Path) -> Path | None:
-    """The file with a checkpoint's configuration, if the folder has one. Raises ModelError where that may not be
-    known."""
+    """The file of a checkpoint's configuration; None if the folder has none. Raises ModelError as `is_file`."""
     try:
         name = config_name(folder)
     except OSError as error:
@@ -72,7 +72,7 @@ def config_of(folder: Path) -> Path | None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a folder that has one."""
+    """The checkpoint's configuration. Raises ModelError if there is none."""
     return read_json(config_of(folder) or folder / CONFIG)
 
 
@@ -96,7 +96,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def check_config(folder: Path) -> dict[str, Any]:
-    """The checkpoint's configuration. Raises ModelError if it names code, or a kind of model that is not served."""
+    """The checkpoint's configuration. Raises ModelError for a kind of model that is not served, and if a configuration
+    in the folder names code."""
     config = read_config(folder)
     if is_gliner2(folder) and config.get("architecture") not in (None, "span"):
         raise ModelError(
@@ -116,13 +117,12 @@ def check_config(folder: Path) -> dict[str, Any]:
 
 
 def refuse_code(configs: list[dict[str, Any]]) -> None:
-    """Raises ModelError if a configuration refers to code."""
+    """Raises ModelError if a configuration has `auto_map`, at any depth."""
     if _names_code(configs):
         raise ModelError("the checkpoint's configuration names code to run (auto_map); it is not loaded")
 
 
 def _names_code(value: Any) -> bool:
-    """Whether the configuration refers to code, at any depth."""
     if isinstance(value, dict):
         return "auto_map" in value or any(map(_names_code, value.values()))
     return isinstance(value, list) and any(map(_names_code, value))
@@ -130,14 +130,14 @@ def _names_code(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WeightFiles:
-    """name: of the file, or of the index."""
+    """The files of a checkpoint's weights. name: of the only file, or of the index."""
 
     name: str
     files: tuple[Path, ...]
 
     @property
     def pickled(self) -> bool:
-        """Whether the files are torch.save's, not safetensors."""
+        """Whether torch.save wrote the files; else they are safetensors."""
         return self.name.startswith(PICKLED)
 
 
@@ -151,7 +151,7 @@ def find_weights(folder: Path, model: str) -> WeightFiles:
 
 
 def no_weights(model: str, files: Iterable[str]) -> ModelError:
-    """What to do with a checkpoint that has only `files`."""
+    """The error for a checkpoint whose `files` include no weights; names the ONNX file to use, if there is one."""
     graphs = sorted(file for file in files if file.endswith(".onnx"))
     if not graphs:
         return ModelError(f"{model!r} has no weights: none of {', '.join(FORMATS)}, and no ONNX file")
@@ -163,12 +163,12 @@ def no_weights(model: str, files: Iterable[str]) -> ModelError:
 
 
 def _indexed(index: Path) -> tuple[Path, ...]:
-    """The files that an index names."""
+    """The files that an index lists. Raises ModelError if one is missing, or not in the index's folder."""
     mapped = read_json(index).get("weight_map")
     if not isinstance(mapped, dict) or not mapped or not all(isinstance(name, str) for name in mapped.values()):
         raise ModelError(f"{index} has no weight_map")
     names = sorted(set(mapped.values()))
-    if not all(map(is_beside, names)):
+    if not all(map(stays_inside, names)):
         raise ModelError(f"{index} names a file that is not in its folder; it is not loaded")
     if missing := [name for name in names if not is_file(index.parent / name)]:
         raise ModelError(f"{index.parent} lacks {listed(missing)}, which {index.name} names; download it again")
@@ -176,7 +176,7 @@ def _indexed(index: Path) -> tuple[Path, ...]:
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
-    """A few names, and how many more there are."""
+    """The first `most` names, in order, and how many more there are."""
     ordered = sorted(names)
     more = len(ordered) - most
     return ", ".join(ordered[:most]) + (f" and {more} more" if more > 0 else "")

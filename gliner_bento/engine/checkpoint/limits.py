@@ -20,7 +20,7 @@ _POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
 
 
 def limits_of(model: Any, *, separate_labels: bool) -> ModelLimits:
-    """The limits of gliner's model. separate_labels: it has an encoder of its own for labels."""
+    """The limits of gliner's model. separate_labels: it has a separate encoder for labels."""
     words: int = model.config.max_len
     processor = model.data_processor
     encoders = [(_encoder(model, "bert_layer", "model_name"), processor.transformer_tokenizer)]

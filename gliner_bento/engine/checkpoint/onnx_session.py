@@ -16,7 +16,7 @@ from gliner.runtime.onnx import ONNXRuntimeModel
 from transformers import AutoConfig
 
 from gliner_bento.engine.checkpoint.device import DType
-from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError, is_beside
+from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError, stays_inside
 from gliner_bento.engine.checkpoint.load import from_pretrained
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
 from gliner_bento.errors import install, one_line
@@ -100,7 +100,7 @@ def inspect_onnx(path: Path) -> OnnxFacts:
     for message in _messages(file):
         if isinstance(message, onnx.TensorProto):
             types.add(message.data_type)
-            if any(entry.key == "location" and not is_beside(entry.value) for entry in message.external_data):
+            if any(entry.key == "location" and not stays_inside(entry.value) for entry in message.external_data):
                 raise ModelError(f"{path.name!r} names a file that is not in its folder; it is not loaded")
         elif isinstance(message, onnx.NodeProto):
             operators.add(message.op_type)

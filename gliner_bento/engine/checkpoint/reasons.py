@@ -17,7 +17,7 @@ _INDEX = re.compile(r"class_token_index=(\d+) is out of range for the tokenizer 
 
 
 def reason(error: Exception) -> str:
-    """What is wrong, and what to do about it."""
+    """The operator's message: the problem, and what to do about it."""
     text = one_line(error)
     if isinstance(error, KeyError):  # transformers' table of configurations
         return f"model_type {text} is unknown to transformers {transformers.__version__}"

@@ -1,7 +1,6 @@
-"""From what an operator calls a model to the folder of its files: a folder, an unpacked archive, or the download of a
-hub id.
+"""Finds the folder of a checkpoint, which is given as a folder, an archive, or a hub id to be downloaded.
 
-Also finds the backbones whose configuration or tokenizer the folder lacks. Loads nothing, and imports no torch.
+Also downloads configurations and tokenizers of backbones that the folder lacks. Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from gliner_bento.engine.checkpoint.find import (
     check_config,
     config_of,
     find_weights,
-    is_beside,
     is_file,
     is_gliner2,
     no_weights,
     read_json,
     refuse_code,
+    stays_inside,
 )
 from gliner_bento.engine.checkpoint.hub import Hub, is_hub_id
 from gliner_bento.engine.options import CheckpointOptions
@@ -66,7 +65,7 @@ def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | Non
 
     onnx_file: the ONNX file to use in place of weights, relative to the folder.
     """
-    if onnx_file is not None and not is_beside(onnx_file):
+    if onnx_file is not None and not stays_inside(onnx_file):
         raise ModelError(f"onnx_model_file {onnx_file!r} is not inside the checkpoint's folder")
     hub = Hub(options)
     folder = given = Path(model).expanduser()
@@ -91,7 +90,7 @@ def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | Non
 
 
 def _instead(folder: Path) -> str:
-    """What to do without the ONNX file."""
+    """The end of the message for a missing ONNX file: what to do instead."""
     others = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx"))
     if others:
         return f"; it has {', '.join(others)}: set onnx_model_file"
@@ -120,7 +119,7 @@ def _refused(hub: Hub, repo_id: str, revision: str | None, model: str) -> str:
 
 
 def how_to_place(model: str) -> str:
-    """What an operator does without the hub."""
+    """What an operator does if the server cannot reach the hub."""
     return f"where the hub can be reached, run `gliner-bento models fetch {model} -o FOLDER`, then serve FOLDER"
 
 

@@ -9,7 +9,6 @@ sentence or else between words, so that each fits with the longest of the item's
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,6 +17,7 @@ from typing import NamedTuple, cast
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.checkpoint.gliclass import GLiClass
 from gliner_bento.engine.results import PassResult
+from gliner_bento.engine.text.chunked import PassQueue
 from gliner_bento.engine.text.passes import cost_of, windows_of
 from gliner_bento.engine.text.sentences import sentence_ends
 from gliner_bento.engine.text.subwords import check_unicode, unpadded
@@ -30,7 +30,6 @@ from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionItem
 _WORD = re.compile(r"\S+")
 # Characters of a token, at most, where a text is tokenized as a whole to see whether it fits.
 _MAX_TOKEN_CHARS = 16
-_PASSES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,7 +219,7 @@ class ClassPreparer:
         )
 
 
-class ClassificationRequest:
+class ClassificationRequest(PassQueue):
     """A `ChunkedRequest`: every classification of every window."""
 
     def __init__(
@@ -231,28 +230,16 @@ class ClassificationRequest:
         lease: AdapterLease | None,
         truncated_at: int | None,
     ) -> None:
-        self._preparer, self._item, self._pieces, self._lease = preparer, item, pieces, lease
+        super().__init__([piece] for piece in pieces)
+        self._preparer, self._item, self._lease = preparer, item, lease
         self._truncated_at = truncated_at
-        self._lock = threading.Lock()
-        self._to_make: Iterator[Prepared] = iter(())
-        self._open: dict[int, int] = {}  # the window of a pass, by the pass's id
         self._scores = WindowScores()
         self._usage = Usage()
-        self.exhausted = False
 
-    def next_passes(self) -> Sequence[Prepared]:
-        """See `ChunkedRequest`."""
-        with self._lock:
-            if not (passes := list(islice(self._to_make, _PASSES_AT_ONCE))) and not self.exhausted:
-                piece = next(self._pieces, None)
-                self.exhausted = piece is None
-                if piece is not None:
-                    words = self._usage.words + piece.words - piece.repeated
-                    self._usage = replace(self._usage, words=words, windows=self._usage.windows + 1)
-                    self._to_make = self._preparer.passes(self._item, piece, self._lease)
-                    passes = list(islice(self._to_make, _PASSES_AT_ONCE))
-            self._open |= dict.fromkeys(map(id, passes), self._usage.windows)
-            return passes
+    def _begin(self, piece: Piece) -> Iterator[Prepared]:
+        words = self._usage.words + piece.words - piece.repeated
+        self._usage = replace(self._usage, words=words, windows=self._usage.windows + 1)
+        return self._passes(self._usage.windows, self._preparer.passes(self._item, piece, self._lease))
 
     def add(self, prepared: Prepared, result: PassResult) -> Sequence[Entity]:
         """See `ChunkedRequest`."""
@@ -261,12 +248,6 @@ class ClassificationRequest:
             tokens, passes = self._usage.tokens + result.tokens, self._usage.passes + 1
             self._usage = replace(self._usage, tokens=tokens, passes=passes)
             return ()
-
-    @property
-    def done(self) -> bool:
-        """See `ChunkedRequest`."""
-        with self._lock:
-            return self.exhausted and not self._open
 
     def result(self) -> Extraction:
         """See `ChunkedRequest`."""

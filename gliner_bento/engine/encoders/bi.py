@@ -8,7 +8,7 @@ import torch
 
 from gliner_bento.engine.encoders.inputs import Inputs
 from gliner_bento.engine.encoders.label_encoder import LabelEncoder
-from gliner_bento.engine.encoders.output import EncoderOutput
+from gliner_bento.engine.encoders.output import Encoder, EncoderOutput
 from gliner_bento.engine.encoders.text_encoder import WordPooling, text_encoder
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
@@ -16,8 +16,8 @@ from gliner_bento.engine.layers.rows import BatchRows
 from gliner_bento.engine.options import EngineOptions
 
 
-class BiEncoder:
-    """An `Encoder`."""
+class BiEncoder(Encoder):
+    """Encodes texts, and labels that are not cached."""
 
     def __init__(self, model: Any, layers: LayerFactory, options: EngineOptions) -> None:
         pack = options.enable_sequence_packing
@@ -30,7 +30,6 @@ class BiEncoder:
             layers.adapt(self._fuse)
 
     def __call__(self, inputs: Inputs) -> EncoderOutput:
-        """See `Encoder`."""
         rows = inputs.rows
         words = self._pool(self._encode(inputs.token_ids, rows.tokens, inputs.layout), inputs)
         labels = self._labels(inputs.label_ids, rows.labels).to(words.dtype)

@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 from gliner_bento.adapters.adapter import LowRank
+from gliner_bento.adapters.device import Sink
 from gliner_bento.engine.encoders.post_norm import PostNormLayer, has_known_activation
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.kernels import skewed
@@ -86,7 +87,7 @@ class PackedDeberta:
 
 
 def scale_of(attention: Any) -> float:
-    """What a score is divided by."""
+    """The divisor of scores."""
     terms = 1 + ("c2p" in attention.pos_att_type) + ("p2c" in attention.pos_att_type)
     return float((attention.attention_head_size * terms) ** 0.5)
 
@@ -127,7 +128,7 @@ class DisentangledAttention:
         return attention(q, k, v, bias, scale=1.0)
 
 
-class PositionTable:
+class PositionTable(Sink):
     """K or Q of one layer: projected position embeddings, ordered by rising or by falling distance.
 
     projection: of the positions. positions: (buckets, D), embeddings. reach: see `DisentangledAttention`.
@@ -185,7 +186,6 @@ class PositionTable:
         return LoraUpdate(a, low_rank.b.T * self._scale, None if low_rank.bias is None else low_rank.bias * self._scale)
 
     def write(self, slot: int, prepared: LoraUpdate | None) -> None:
-        """See `Sink`."""
         self._updates[slot] = None if prepared is None else prepared.to(self._positions.device)
 
     def _added(self, length: int, slot: int) -> torch.Tensor:
@@ -213,7 +213,7 @@ class PositionTable:
     def _bucket_of_distance(self, length: int) -> torch.Tensor:
         """Shape (2 * length - 1,), in this table's order."""
         reach = max(length, self._reach)
-        rising = self._buckets.on_device(reach, self._positions.device)[reach - length : reach + length - 1]
+        rising = self._buckets.by_distance(reach, self._positions.device)[reach - length : reach + length - 1]
         return rising if self._rising else rising.flip(0)
 
 
@@ -225,19 +225,14 @@ class Buckets:
     position_buckets: int
     max_relative_positions: int
 
-    @lru_cache(maxsize=64)  # noqa: B019 - as below
-    def on_device(self, reach: int, device: torch.device) -> torch.Tensor:
-        """`by_distance`; the copy is waited for once."""
-        return self.by_distance(reach).to(device)
-
     @lru_cache(maxsize=64)  # noqa: B019 - the same for all layers of a model, and small
-    def by_distance(self, reach: int) -> torch.Tensor:
+    def by_distance(self, reach: int, device: torch.device) -> torch.Tensor:
         """The bucket of each distance from -(reach - 1) to reach - 1."""
         first, every = torch.empty(1, 0), torch.empty(reach, 0)  # only lengths are read
         behind = build_relative_position(every, first, self.position_buckets, self.max_relative_positions)
         ahead = build_relative_position(first, every, self.position_buckets, self.max_relative_positions)
         rising = torch.cat([ahead.flatten()[1:].flip(0), behind.flatten()])
-        return (rising + self.span).clamp(0, 2 * self.span - 1)
+        return (rising + self.span).clamp(0, 2 * self.span - 1).to(device)
 
 
 def products(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:

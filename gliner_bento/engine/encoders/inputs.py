@@ -6,7 +6,7 @@ the forward pass is a function of this tensor and the bucket alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from math import inf
@@ -72,11 +72,13 @@ class Inputs:
 class PaddedInputs:
     """`Inputs` of a bucket, in one tensor.
 
-    data: (N,), parts in the order and of the sizes of `_sizes`. rows: without padding.
+    data: (N,), all parts, one after the other. sizes: of each part, by name; they follow from the bucket.
+    rows: without padding.
     """
 
     bucket: Bucket
     data: torch.Tensor
+    sizes: Mapping[str, int]
     rows: BatchRows
     label_ids: tuple[tuple[int, ...], ...]
 
@@ -85,33 +87,31 @@ class PaddedInputs:
         """On the CPU. inputs: packed. thresholds: the lowest of each text. pin: copies to a GPU need not be waited
         for."""
         tokens, words, labels, relations = (np.array(some.counts, np.int64) for some in inputs.rows)
-        bucket = Bucket.of(
-            len(tokens), int(tokens.sum()), *(int(some.max()) for some in (tokens, words, labels, relations))
-        )
+        longest = (int(counts.max()) for counts in (tokens, words, labels, relations))
+        bucket = Bucket.of(len(tokens), int(tokens.sum()), *longest)
+        texts = bucket.texts
         cells = _cells(tokens, bucket.length)
-        word_cells = _cells(words, bucket.words)
-        marked, numbers = inputs.word_positions.numpy(), word_cells[inputs.word_numbers.numpy()]
-        size = len(cells)
-        parts: dict[str, Integers] = {name: np.zeros(size, np.int64) for name, size in _sizes(bucket).items()}
-        parts["token_ids"][:size] = inputs.token_ids.numpy()
-        parts["cells"][:size] = cells
-        parts["index"][cells] = np.arange(size)
-        for name in ("lengths", "word_counts", "label_counts"):
-            parts[name][:] = 1  # an empty text has something to attend to
-        parts["lengths"][: len(tokens)] = tokens
-        parts["word_counts"][: len(words)] = words
-        parts["label_counts"][: len(labels)] = labels
-        parts["word_numbers"][:] = bucket.texts * bucket.words
-        parts["word_numbers"][marked] = numbers
-        parts["word_positions"][numbers[::-1]] = marked[::-1]
-        if len(inputs.label_positions):
-            parts["label_positions"][_cells(labels, bucket.labels)] = inputs.label_positions.numpy()
-        if len(inputs.relation_positions):
-            parts["relation_positions"][_cells(relations, bucket.relations)] = inputs.relation_positions.numpy()
-        nothing = [inf] * (bucket.texts - len(thresholds))
-        parts["thresholds"][:] = np.array([*thresholds, *nothing], np.float64).view(np.int64)
+        packed = slice(len(cells))
+        marked = inputs.word_positions.numpy()
+        numbers = _cells(words, bucket.words)[inputs.word_numbers.numpy()]
+        no_threshold = [inf] * (texts - len(thresholds))
+        parts = {
+            "token_ids": _part(bucket.tokens, packed, inputs.token_ids.numpy()),
+            "cells": _part(bucket.tokens, packed, cells),
+            "index": _part(texts * bucket.length, cells, np.arange(len(cells))),
+            "word_numbers": _part(bucket.tokens, marked, numbers, fill=texts * bucket.words),
+            "word_positions": _part(texts * bucket.words, numbers[::-1], marked[::-1]),
+            "label_positions": _positions(inputs.label_positions, labels, texts, bucket.labels),
+            "relation_positions": _positions(inputs.relation_positions, relations, texts, bucket.relations),
+            # An empty text has a token, a word and a label, to have something to attend to.
+            "lengths": _part(texts, slice(len(tokens)), tokens, fill=1),
+            "word_counts": _part(texts, slice(len(words)), words, fill=1),
+            "label_counts": _part(texts, slice(len(labels)), labels, fill=1),
+            "thresholds": np.array([*thresholds, *no_threshold], np.float64).view(np.int64),
+        }
         data = torch.from_numpy(np.concatenate(list(parts.values())))
-        return cls(bucket, data.pin_memory() if pin else data, inputs.rows, inputs.label_ids)
+        sizes = {name: len(part) for name, part in parts.items()}
+        return cls(bucket, data.pin_memory() if pin else data, sizes, inputs.rows, inputs.label_ids)
 
     def to(self, device: torch.device) -> Inputs:
         """On `device`."""
@@ -130,8 +130,7 @@ class PaddedInputs:
     def inputs(self, data: torch.Tensor) -> Inputs:
         """`data` on the device, in parts."""
         bucket, (tokens, words, labels, relations) = self.bucket, self.rows
-        sizes = _sizes(bucket)
-        part = dict(zip(sizes, data.split_with_sizes(list(sizes.values())), strict=True))
+        part = dict(zip(self.sizes, data.split_with_sizes(list(self.sizes.values())), strict=True))
         mask = torch.arange(bucket.length, device=data.device) < part["lengths"][:, None]
         rows = BatchRows(
             tokens,
@@ -153,21 +152,17 @@ class PaddedInputs:
         )
 
 
-def _sizes(bucket: Bucket) -> dict[str, int]:
-    """The parts of `PaddedInputs.data`; see `Inputs` and `PaddedLayout`."""
-    return {
-        "token_ids": bucket.tokens,
-        "cells": bucket.tokens,
-        "word_numbers": bucket.tokens,
-        "index": bucket.texts * bucket.length,
-        "word_positions": bucket.texts * bucket.words,
-        "label_positions": bucket.texts * bucket.labels,
-        "relation_positions": bucket.texts * bucket.relations,
-        "lengths": bucket.texts,
-        "word_counts": bucket.texts,
-        "label_counts": bucket.texts,
-        "thresholds": bucket.texts,
-    }
+def _part(size: int, at: slice | Integers, values: Integers, fill: int = 0) -> Integers:
+    """An array of `size` elements: `values` at the indexes `at`, else `fill`."""
+    part = np.full(size, fill, np.int64)
+    part[at] = values
+    return part
+
+
+def _positions(positions: torch.Tensor, counts: Integers, texts: int, height: int) -> Integers:
+    """Positions by row, each text padded to `height` rows; without positions (separate labels), zeros."""
+    cells = _cells(counts, height) if len(positions) else slice(0)
+    return _part(texts * height, cells, positions.numpy())
 
 
 def _cells(counts: Integers, height: int) -> Integers:

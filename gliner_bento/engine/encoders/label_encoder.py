@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from gliner_bento.adapters.adapter import LowRank
+from gliner_bento.adapters.device import Sink
 from gliner_bento.engine.encoders.packed import packed_encoder
 from gliner_bento.engine.encoders.text_encoder import by_adapter, is_paddable
 from gliner_bento.engine.layers.factory import LayerFactory
@@ -31,7 +32,7 @@ class LabelKey(NamedTuple):
 _MAX_TOKENS = 4096
 
 
-class LabelEncoder:
+class LabelEncoder(Sink):
     """Embeddings of labels, as gliner's `BiEncoder.encode_labels` gives them. Thread-safe: lanes share the table.
 
     On a GPU, where each lane has a stream of its own, writing to the table waits for the device; it is rare.
@@ -72,13 +73,12 @@ class LabelEncoder:
         return object() if any(changes) else None
 
     def write(self, slot: int, prepared: object | None) -> None:
-        """See `Sink`."""
         self._adapter_of_slot[slot] = prepared
 
     def __call__(self, ids: Sequence[LabelIds], label_rows: TextRows) -> torch.Tensor:
-        """Shape (len(ids), D), of labels given by their token ids. Encodes those not in the cache, once each."""
-        slot_of: dict[object | None, int | None] = {None: None}
-        adapters: list[object | None] = []
+        """Shape (len(ids), D). ids: the token ids of each label. Encodes each label that is not in the cache once."""
+        slot_of: dict[object | None, int | None] = {None: None}  # any slot of an adapter
+        adapters: list[object | None] = []  # of each label
         for text, count in enumerate(label_rows.counts):
             slot = label_rows.slot(text)
             adapter = None if slot is None else self._adapter_of_slot[slot]
@@ -135,27 +135,30 @@ class LabelEncoder:
         self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: TextSlots | None
     ) -> torch.Tensor:
         """Shape (len(labels), D): the mean over a label's tokens, as in gliner."""
+        by_slot = sorted(range(len(labels)), key=lambda n: (slots[n] is None, slots[n] or 0, len(labels[n])))
+        pooled = torch.cat(
+            [
+                self._pooled([labels[n] for n in batch], [slots[n] for n in batch], adapters)
+                for batch in self._batches(by_slot, labels)
+            ]
+        )
+        embeddings = torch.empty_like(pooled)
+        embeddings[self._indexes(by_slot)] = pooled
+        return embeddings
 
-        def order(number: int) -> tuple[bool, int, int]:
-            slot = slots[number]
-            return slot is None, slot or 0, len(labels[number])
-
-        ordered = sorted(range(len(labels)), key=order)
-        pooled: list[torch.Tensor] = []
+    def _batches(self, numbers: Sequence[int], labels: Sequence[LabelIds]) -> Iterator[list[int]]:
+        """Numbers of the labels of each call of the encoder."""
         batch: list[int] = []
         longest = 0
-        for number in ordered:
+        for number in numbers:
             length = len(labels[number])
             differs = length != longest and not self._mixes_lengths
             longest = max(longest, length)
             if batch and (self._one_by_one or differs or (len(batch) + 1) * longest > _MAX_TOKENS):
-                pooled.append(self._pooled([labels[n] for n in batch], [slots[n] for n in batch], adapters))
-                batch, longest = [], len(labels[number])
+                yield batch
+                batch, longest = [], length
             batch.append(number)
-        pooled.append(self._pooled([labels[n] for n in batch], [slots[n] for n in batch], adapters))
-        embeddings = torch.empty_like(in_order := torch.cat(pooled))
-        embeddings[self._indexes(ordered)] = in_order
-        return embeddings
+        yield batch
 
     def _pooled(
         self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: TextSlots | None

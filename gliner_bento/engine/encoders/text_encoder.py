@@ -90,7 +90,7 @@ def padded(encode: Callable[..., torch.Tensor]) -> TextEncoder:
 def by_adapter(
     encode: Callable[..., torch.Tensor], token_ids: torch.Tensor, rows: TextRows, layout: PaddedLayout
 ) -> torch.Tensor:
-    """What `encode` of padded texts, (ids, mask) -> (texts, ...), gives; one call per adapter."""
+    """Encode padded texts, one call per adapter. encode: (ids, mask) -> (texts, ...)."""
     ids, mask = layout.padded(token_ids), layout.mask.long()
     encoded, first = [], 0
     for slot, texts in rows.by_adapter():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gliner_bento.engine.encoders.inputs import Inputs
-from gliner_bento.engine.encoders.output import EncoderOutput
+from gliner_bento.engine.encoders.output import Encoder, EncoderOutput
 from gliner_bento.engine.encoders.text_encoder import WordPooling, text_encoder
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lstm import Lstm
@@ -42,8 +42,8 @@ def schema_encoder(model: Any, layers: LayerFactory, options: EngineOptions) -> 
     return UniEncoder(SimpleNamespace(config=config, token_rep_layer=BareBackbone(model.encoder)), layers, options)
 
 
-class UniEncoder:
-    """An `Encoder`."""
+class UniEncoder(Encoder):
+    """Encodes texts, with labels and relations in their prompts."""
 
     encoded_labels = 0
 
@@ -54,7 +54,6 @@ class UniEncoder:
         self._lstm = Lstm(model.rnn, layers.threads, padded=layers.padded) if config.num_rnn_layers > 0 else None
 
     def __call__(self, inputs: Inputs) -> EncoderOutput:
-        """See `Encoder`."""
         rows = inputs.rows
         tokens = self._encode(inputs.token_ids, rows.tokens, inputs.layout)
         words = self._pool(tokens, inputs)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.predictions import Span, SpanTable, WordSpan
-from gliner_bento.engine.layers.buckets import SPANS_AT_ONCE
+from gliner_bento.engine.layers.buckets import SPANS_PER_TEXT
 from gliner_bento.engine.layers.rows import PaddedRows
 from gliner_bento.engine.limits import MAX_CANDIDATES, too_many_candidates
 from gliner_bento.errors import ScoresNotFinite
@@ -27,9 +27,9 @@ Flags = NDArray[np.bool_]
 
 
 def probabilities(logits: torch.Tensor) -> torch.Tensor:
-    """Scores, in float32 whatever the model's dtype, so that a threshold always means the same.
+    """Scores, in float32 for any dtype of the model, so that a threshold has the same meaning.
 
-    Not with `torch.sigmoid`, whose rounding on a CPU depends on a score's position in the tensor.
+    Not computed by `torch.sigmoid`, whose rounding on a CPU depends on a score's position in the tensor.
     Raises `ScoresNotFinite`.
     """
     scores = torch.exp(-logits.float()).add_(1).reciprocal_()
@@ -43,8 +43,8 @@ class PaddedSpans:
     """The spans of a padded batch, on the device, that are above each text's lowest threshold.
 
     shape: (texts, words, K, labels). scores, above: flat; each span's and label's score, and whether it is above.
-    report: what one transfer to the host brings: the sums of all embeddings and of all scores, which are finite if
-        these are; the number of spans above; positions and scores of the first ones, `SPANS_AT_ONCE` times the texts.
+    report: for one transfer to the host: the sum of all embeddings and the sum of all scores, which are finite if all
+        of these are; the number of spans above; positions and scores of the first `SPANS_PER_TEXT` x texts of them.
     """
 
     shape: tuple[int, ...]
@@ -66,7 +66,7 @@ class PaddedSpans:
         above = scores > encoded.thresholds[:, None, None, None]
         above = (above & inside[..., None] & labels.mask[:, None, None]).flatten()
         # `nonzero` without waiting for the count: spans above are numbered, all others share the last index.
-        size = SPANS_AT_ONCE * len(logits)
+        size = SPANS_PER_TEXT * len(logits)
         count = above.cumsum(0)
         index = torch.where(above, count - 1, size).clamp_max(size)
         positions = index.new_zeros(size + 1).scatter_(0, index, torch.arange(len(above), device=above.device))[:size]
@@ -199,7 +199,7 @@ def decode_padded_tags(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[
 
 
 def padded_tag_report(logits: torch.Tensor, encoded: EncoderOutput) -> torch.Tensor:
-    """What one transfer to the host brings: the sum of all embeddings, and the scores of padded logits."""
+    """For one transfer to the host: the sum of all embeddings, and the scores of padded logits."""
     return torch.cat([encoded.sum(), logits.float().sigmoid().flatten()])
 
 

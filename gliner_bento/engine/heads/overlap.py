@@ -17,10 +17,11 @@ from gliner_bento.types import Item
 
 
 class Resolved(NamedTuple):
-    """The spans of a text that overlap resolution and the item's limit keep; those that the limit drops are `cut`.
+    """The spans of a text that overlap resolution and the item's limit keep.
 
-    suppressed: those that overlap resolution drops, if the text is a pass of a chunked request: merging may still keep
-        them. A pass has no limit.
+    suppressed: the spans that overlap resolution drops, if the text is a pass of a chunked request: merging may still
+        keep them.
+    cut: `max_entities` if that limit dropped spans. A pass has no limit.
     """
 
     entities: SpanTable
@@ -29,7 +30,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) -> Resolved:
-    """Resolve the overlaps of a text's spans with the item's options; of a pass over given entities, return these.
+    """The text's entities: the spans that overlap resolution keeps, or those that a relation pass is given.
 
     within_labels: see `kept_spans`. Raises LimitExceeded."""
     item = text.item
@@ -63,28 +64,41 @@ def chars_of(text: Prepared, spans: SpanTable) -> NDArray[np.int64]:
 
 
 def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
-    """Indices of the spans that the item's options keep, in order of position.
+    """Indices of the spans that overlap resolution with the item's options keeps, in order of position.
 
-    within_labels: as in gliner2: only spans of the same label conflict.
+    Of spans of the same words, the one with the highest score competes with other words; with `multi_label`, the others
+    share its fate. within_labels: as in gliner2, only spans of the same label conflict.
     """
     if not len(spans):
         return np.empty(0, np.intp)
     compared = spans
-    if within_labels:  # words of their own for each label
+    if within_labels:  # shift the spans of each label to words of its own
         shift = spans.label * (spans.last.max() + 1)
         compared = replace(spans, first=spans.first + shift, last=spans.last + shift)
-    if item.overlap in (None, "nested"):
-        flat = item.overlap is None and (within_labels or item.flat_ner)
-        kept = resolve_overlaps(compared, flat=flat, multi_label=item.multi_label)
+    greedy = item.overlap in (None, "nested")
+    by_score = np.argsort(-compared.score, kind="stable")
+    _, best = np.unique(compared.word_spans[by_score], return_index=True)
+    if greedy:
+        best.sort()
+    competing = compared.take(by_score[best])
+    if greedy:
+        chosen = _greedy(competing, flat=item.overlap is None and (within_labels or item.flat_ner))
     else:
-        order = np.argsort(-compared.score, kind="stable")
-        words, best = np.unique(compared.word_spans[order], return_index=True)
-        which = _POLICIES[item.overlap](compared.take(order[best]))
-        kept = order[best[which]]
-        if item.multi_label:
-            kept = np.flatnonzero(np.isin(compared.word_spans, words[which]))
-    by_position: Indices = kept[np.argsort(spans.first[kept], kind="stable")]
-    return by_position
+        chosen = _POLICIES[str(item.overlap)](competing)
+    kept = by_score[best[chosen]]
+    if item.multi_label:
+        of_kept_words = np.isin(compared.word_spans, compared.word_spans[kept])
+        kept = by_score[of_kept_words[by_score]] if greedy else np.flatnonzero(of_kept_words)
+    if greedy and within_labels:
+        kept = _by_first_word(kept, compared)  # spans with equal first words: by label
+    return _by_first_word(kept, spans)
+
+
+def _by_first_word(indices: Indices, spans: SpanTable) -> Indices:
+    return indices[np.argsort(spans.first[indices], kind="stable")]
+
+
+# gliner2's policies. Each takes spans of different words, and returns the indices of those that it keeps.
 
 
 def _all(spans: SpanTable) -> Indices:
@@ -92,58 +106,46 @@ def _all(spans: SpanTable) -> Indices:
 
 
 def _longest(spans: SpanTable) -> Indices:
-    """Those inside no other span. spans: distinct."""
-    order = np.lexsort((-spans.last, spans.first))
-    lasts = spans.last[order]
-    longest: Indices = order[lasts > np.maximum.accumulate(np.concatenate([[-1], lasts[:-1]]))]
+    """The spans that are inside no other span."""
+    by_first = np.lexsort((-spans.last, spans.first))  # of equal first words, the longest span first
+    lasts = spans.last[by_first]
+    last_before = np.maximum.accumulate(np.concatenate([[-1], lasts[:-1]]))
+    longest: Indices = by_first[lasts > last_before]
     return longest
 
 
 def _heaviest(spans: SpanTable) -> Indices:
-    """Those of the set without overlaps that has the highest sum of scores. spans: distinct."""
-    order = np.lexsort((spans.first, spans.last))
-    before = np.searchsorted(spans.last[order], spans.first[order]).tolist()
-    scores = spans.score[order].tolist()
-    best = [0.0]
+    """The set of spans without overlaps that has the highest sum of scores (weighted interval scheduling)."""
+    by_last = np.lexsort((spans.first, spans.last))
+    scores = spans.score[by_last].tolist()
+    # For each span: the number of spans that end before it begins.
+    ended = np.searchsorted(spans.last[by_last], spans.first[by_last]).tolist()
+    best_sums = [0.0]  # of the first n spans
     for number, score in enumerate(scores):
-        best.append(max(best[number], best[before[number]] + score))
+        best_sums.append(max(best_sums[number], best_sums[ended[number]] + score))
     chosen: list[int] = []
     number = len(scores)
     while number:
-        if best[number] > best[number - 1]:
+        if best_sums[number] > best_sums[number - 1]:
             chosen.append(number - 1)
-            number = before[number - 1]
+            number = ended[number - 1]
         else:
             number -= 1
-    heaviest: Indices = order[chosen]
+    heaviest: Indices = by_last[chosen]
     return heaviest
 
 
 _POLICIES = {"allow": _all, "flat": _heaviest, "longest": _longest}
 
 
-def resolve_overlaps(spans: SpanTable, *, flat: bool, multi_label: bool) -> Indices:
-    """Indices of the spans that greedy overlap resolution keeps, in order of position.
+def _greedy(spans: SpanTable, *, flat: bool) -> Indices:
+    """gliner's greedy search: in order, a span is kept unless it conflicts with one that was kept before.
 
-    In order of their scores, a span is kept unless it conflicts with one that was kept: flat, if they share a word;
-    nested, if they share a word and neither contains the other. Equal spans conflict unless `multi_label`.
-    """
-    if not len(spans):
-        return np.empty(0, np.intp)
-    order = np.argsort(-spans.score, kind="stable")
-    # Of the labels of the same words, the best decides.
-    words = spans.word_spans[order]
-    _, best = np.unique(words, return_index=True)
-    best.sort()
-    occupied = _Flat() if flat else _Nested(int(spans.last.max()) + 1)
-    firsts, lasts = spans.first[order[best]].tolist(), spans.last[order[best]].tolist()
-    added = [occupied.add(*span) for span in zip(firsts, lasts, strict=True)]
-    kept = best[np.array(added)]
-    if multi_label:
-        kept = np.flatnonzero(np.isin(words, words[kept]))
-    kept = order[kept]
-    by_position: Indices = kept[np.argsort(spans.first[kept], kind="stable")]
-    return by_position
+    spans: of different words, the highest score first. flat: spans conflict if they share a word; else if they share a
+    word and neither contains the other."""
+    kept = _Flat() if flat else _Nested(int(spans.last.max()) + 1)
+    words = zip(spans.first.tolist(), spans.last.tolist(), strict=True)
+    return np.flatnonzero([kept.add(first, last) for first, last in words])
 
 
 class _Flat:
@@ -169,9 +171,10 @@ class _Nested:
         self._last_of = [-1] * words
 
     def add(self, first: int, last: int) -> bool:
-        """As `_Flat.add`. Conflicts: a kept span starts before this one and ends inside it, or the other way round."""
-        before, after = self._first_of[first:last], self._last_of[first + 1 : last + 1]
-        if before and (min(before) < first or max(after) > last):
+        """As `_Flat.add`."""
+        firsts = self._first_of[first:last]  # of the kept spans that end inside this one, but not with it
+        lasts = self._last_of[first + 1 : last + 1]  # of those that begin inside this one, but not with it
+        if firsts and (min(firsts) < first or max(lasts) > last):
             return False
         self._first_of[last] = min(self._first_of[last], first)
         self._last_of[first] = max(self._last_of[first], last)

@@ -1,4 +1,4 @@
-"""What a head predicts for one text, in word and label numbers."""
+"""The predictions of a head for one text: words and labels are indices."""
 
 from __future__ import annotations
 
@@ -61,12 +61,19 @@ class SpanTable:
         """A number for the words of each span, in the order of first and last word."""
         return cast("NDArray[np.int64]", self.first << 32 | self.last)
 
+    def index_of_words(self) -> dict[WordSpan, int]:
+        """For the words of each span, the index of the first span of these words."""
+        index_of: dict[WordSpan, int] = {}
+        for index, words in enumerate(zip(self.first.tolist(), self.last.tolist(), strict=True)):
+            index_of.setdefault(words, index)
+        return index_of
+
 
 NO_SPANS = SpanTable.of(())
 
 
 FieldSpans = Sequence[Sequence[Span]]
-"""Of each field, its values. Their label: the number of the choice; -1: the words."""
+"""The values of each field of an instance. `label`: the number of the choice; -1: the value is the words."""
 
 
 class PredictedRelation(NamedTuple):
@@ -102,7 +109,7 @@ class Predictions:
 
     @classmethod
     def or_error(cls, predict: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Predictions:
-        """What `predict` returns, or the LimitExceeded that it raises: it concerns one text of the batch."""
+        """The result of `predict`, or predictions with the LimitExceeded that it raises, which concerns one text."""
         try:
             return predict(*args, **kwargs)
         except LimitExceeded as error:

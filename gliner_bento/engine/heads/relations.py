@@ -1,8 +1,8 @@
 """The relation head of joint models: the relations between the predicted entities of a text.
 
-gliner scores every pair of proposed spans (millions, at a low threshold) and keeps those between entities. A pair's
-score does not depend on other pairs, so only pairs of entities are scored here, unless the model has a joint adjacency,
-which takes all proposed spans as input.
+gliner scores every pair of proposed spans (millions, at a low threshold) and keeps the relations between entities. A
+pair's score does not depend on other pairs, so here only pairs of entities are scored. A model may have an adjacency, a
+layer that proposes pairs. If that is joint, it takes all proposed spans as input.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,22 +39,24 @@ Represent = Callable[[Sequence[int], Sequence[Sequence[WordSpan]]], torch.Tensor
 SlotRowsOf = Callable[[int], "SlotRows | None"]
 """The number of rows of a matrix, all of one adapter -> their slot."""
 ScorePairs = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Heads and tails of each text's pairs, (texts, P), as rows of ends -> logits (texts, P, R)."""
+"""(heads, tails) of each text's pairs, (texts, P), as rows of the ends' matrix -> logits (texts, P, R)."""
 
-# Adjacencies that score a pair by its two ends; "none" proposes every pair.
+# Values of `relations_layer` whose adjacency scores each pair by its two ends alone, or is none. Others are joint: they
+# take all proposed spans.
 _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
 
-# Limits for one text, because pairs grow with the square: of words between which relations are scored, and of proposed
-# spans that a joint adjacency takes. If a text has more, those with the highest scores are taken (see `on_limit`).
+# Limits for one text, because the number of pairs grows with the square: the spans between which relations are scored,
+# and the proposed spans that a joint adjacency takes. If a text has more, the item's `on_limit` decides: an error, or
+# only the `MAX_RELATED_SPANS` entities with the highest scores are taken.
 MAX_RELATED_SPANS = 512
 MAX_JOINT_PROPOSALS = 2048
 
-# Limits of the pairs that are scored together: their number, and the bytes of all temporary tensors. Those of a padded
-# batch are `_PADDED` times as high.
+# Limits of the pairs that are scored in one chunk: their number, and the bytes of all temporary tensors. The limits of
+# a padded batch are `_PADDED` times as high.
 _MAX_PAIRS = 8192
 _CHUNK_BYTES = 32 << 20
 _PADDED = 16
-# Of a pair and a relation: logit, score, score in double precision, flag, position and key.
+# Temporary bytes for each pair and relation: logit, score, score in double precision, flag, position and key.
 _SCORE_BYTES = 4 + 4 + 8 + 1 + 16 + 24
 
 
@@ -111,7 +113,7 @@ class TripleScorer:
                 ends[tails][:, :, None].expand(shape),
             )
             with self._own_shapes():
-                logits: torch.Tensor = self._layer(*(one.reshape(-1, shape[-1]) for one in triples)).view(shape[:3])
+                logits: torch.Tensor = self._layer(*(part.reshape(-1, shape[-1]) for part in triples)).view(shape[:3])
             return logits
 
         return score
@@ -121,76 +123,138 @@ class TripleScorer:
         return 6 * relations[0].numel() * relations.element_size()
 
 
-class Related(NamedTuple):
-    """The relations of a text, in gliner's order. cut: some were dropped (`max_relations`)."""
+class RelationCollector:
+    """Collects the relations between the entities of a text, in gliner's order.
 
-    relations: Sequence[PredictedRelation] = ()
-    cut: bool = False
+    Keeps at most `max_relations` of the item, those with the highest scores; or their number is an error.
+    least_score: a relation counts only if its score is above it; infinite if none can count any more.
+    """
 
+    def __init__(self, text: Prepared, resolved: Resolved, *, incomplete: bool = False) -> None:
+        """resolved: the text's entities. incomplete: some of them are not scored as ends of relations."""
+        entities = resolved.entities
+        self._text = text
+        self._resolved = resolved
+        self._incomplete = incomplete
+        self._allowed = AllowedEnds.of(text.item)
+        self._shape = (len(text.item.relations), len(entities), len(entities))
+        self._keys = np.empty((0, 3), np.int64)
+        self._scores = np.empty(0, np.float64)
+        self._added: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
+        self._number = 0
+        self._failed: Predictions | None = None
+        self.least_score = -inf
 
-def with_relations(resolved: Resolved, related: Related) -> Predictions:
-    """The predictions of one text."""
-    cut = [*resolved.cut, *(["max_relations"] if related.cut else [])]
-    return Predictions(resolved.entities, resolved.suppressed, cut, related.relations)
+    def add(self, relation: NDArray[np.int64], ends: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
+        """Add N relations; of a repeated one, the first counts. ends: (2, N), indexes of heads and tails among the
+        entities."""
+        keys = np.stack([relation, *ends], axis=-1)
+        if self._allowed:
+            labels = self._resolved.entities.label
+            permitted = self._allowed.permit(relation, *labels[ends])
+            keys, scores = keys[permitted], scores[permitted]
+        self._added.append((keys, scores))
+        self._number += len(keys)
+        dropped = self.least_score > -inf
+        # Once relations were dropped, joining sorts; so more are collected before.
+        if self._failed is None and self._number > self._text.item.max_relations * (1 + dropped):
+            self._failed = Predictions.or_error(self._join)
+            if self._failed is not None:
+                self.least_score = inf
+
+    def predictions(self) -> Predictions:
+        """The text's entities and relations, or the error."""
+        return Predictions.or_error(self._all) if self._failed is None else self._failed
+
+    def _all(self) -> Predictions:
+        item, resolved = self._text.item, self._resolved
+        self._join()
+        if 2 * len(self._keys) * len(item.text) > item.max_relations:  # else the ends' texts cannot be too long
+            chars = chars_of(self._text, resolved.entities)
+            self._limit(chars[self._keys[:, 1]] + chars[self._keys[:, 2]])
+        scored = zip(self._keys.tolist(), self._scores.tolist(), strict=True)
+        relations = [PredictedRelation(key[0], key[1], key[2], score) for key, score in scored]
+        cut = ["max_relations"] if self._incomplete or self.least_score > -inf else []
+        return Predictions(resolved.entities, resolved.suppressed, [*resolved.cut, *cut], relations)
+
+    def _join(self) -> None:
+        """Join what was added with the relations before, without repetitions. Raises LimitExceeded."""
+        if not self._added:
+            return
+        keys = np.concatenate([self._keys, *(keys for keys, _ in self._added)])
+        scores = np.concatenate([self._scores, *(scores for _, scores in self._added)])
+        self._added = []
+        _, first = np.unique(np.ravel_multi_index(tuple(keys.T), self._shape), return_index=True)
+        first.sort()
+        self._keys, self._scores = keys[first], scores[first]
+        self._limit(np.zeros(len(first), np.int64))
+        self._number = len(self._keys)
+
+    def _limit(self, chars: NDArray[np.int64]) -> None:
+        """Drop relations beyond the limit. chars: of each, the length of its ends' texts. Raises LimitExceeded."""
+        fitting = kept_of(self._text.item, "max_relations", self._scores, chars)
+        if fitting is not None:
+            self._keys, self._scores = self._keys[fitting], self._scores[fitting]
+            self.least_score = float(self._scores.min(initial=inf))
 
 
 @dataclass(frozen=True, slots=True)
 class RelationTask:
     """The relations of one text, to be scored.
 
-    number: of the text in the batch. spans: those that are ends of relations, or that the model's adjacency takes;
-    indexes: the entity of each; -1: no entity. cut: some entities are left out.
+    spans: those that may be ends of relations, or, with a joint adjacency, all spans that it takes.
+    entity_of_span: the index of each span's entity; -1: it is none.
+    labels: of the entities. collected: the relations so far.
     """
 
-    number: int
     text: Prepared
-    resolved: Resolved
     spans: Sequence[WordSpan]
-    indexes: NDArray[np.int64]
-    cut: bool
+    entity_of_span: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    collected: RelationCollector
 
     @classmethod
-    def of(
-        cls, number: int, text: Prepared, resolved: Resolved, proposed: Sequence[WordSpan], *, joint: bool
-    ) -> RelationTask:
-        """Relations between the entities. proposed: the spans that the model's adjacency takes, if it is `joint`;
-        of a pass over given entities, it takes these.
+    def of(cls, text: Prepared, resolved: Resolved, proposed: Sequence[WordSpan], *, joint: bool) -> RelationTask:
+        """Relations between the entities of a text.
+
+        joint: whether the model has a joint adjacency; it takes the `proposed` spans, or the entities that a relation
+        pass is given.
 
         Several labels of the same words are one end of a relation, represented by the first of them. If a token
         model proposes the same words for several labels, gliner repeats their relations and adds self-relations; here
         a relation is returned once, between two entities. Raises LimitExceeded.
         """
         entities = resolved.entities
-        index_of: dict[WordSpan, int] = {}
-        for index, span in enumerate(zip(entities.first.tolist(), entities.last.tolist(), strict=True)):
-            index_of.setdefault(span, index)
+        index_of = entities.index_of_words()
         if text.payload.entities is not None:
             proposed = sorted(index_of)
         allowed = AllowedEnds.of(text.item)
         if allowed and not joint:
             usable = allowed.ends(entities.label)
             index_of = {span: index for span, index in index_of.items() if usable[index]}
-        cut = len(index_of) > MAX_RELATED_SPANS or (joint and len(proposed) > MAX_JOINT_PROPOSALS)
-        if cut:
+        too_many = len(index_of) > MAX_RELATED_SPANS or (joint and len(proposed) > MAX_JOINT_PROPOSALS)
+        if too_many:
             index_of = _best(text, entities, index_of, len(proposed))
-        if cut or not joint:
+        if too_many or not joint:
             proposed = list(dict.fromkeys(span for span in proposed if span in index_of))
         if len(index_of) < 2:
             proposed = ()
-        indexes = np.array([index_of.get(span, -1) for span in proposed], np.int64)
-        return cls(number, text, resolved, proposed, indexes, cut)
+        entity_of_span = np.array([index_of.get(span, -1) for span in proposed], np.int64)
+        collected = RelationCollector(text, resolved, incomplete=too_many)
+        return cls(text, proposed, entity_of_span, entities.label, collected)
 
-    def pairs(self, adjacent: Flags | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Heads and tails to be scored, as numbers of spans: every two different entities. adjacent: (E, E), those that
-        the model's adjacency proposes."""
-        is_entity = self.indexes >= 0
-        related = is_entity[:, None] & is_entity & (self.indexes[:, None] != self.indexes)
+    def pairs(self, adjacent: Flags | None) -> NDArray[np.int64]:
+        """(2, P): heads and tails to be scored, as indexes of spans: every two different entities.
+
+        adjacent: (spans, spans), the pairs that the model's adjacency proposes; None: all."""
+        entity = self.entity_of_span
+        is_entity = entity >= 0
+        related = is_entity[:, None] & is_entity & (entity[:, None] != entity)
         if adjacent is not None:
             related &= adjacent
         if allowed := AllowedEnds.of(self.text.item):
-            related &= allowed.pairs(self.resolved.entities.label[self.indexes])
-        heads, tails = related.nonzero()
-        return heads, tails
+            related &= allowed.pairs(self.labels[entity])
+        return np.stack(related.nonzero())
 
 
 class RelationHead:
@@ -210,56 +274,47 @@ class RelationHead:
         else:
             self._score = TripleScorer(model.triples_score_layer, layers)
 
-    def __call__(
-        self, tasks: Sequence[RelationTask], represent: Represent, encoded: EncoderOutput
-    ) -> Mapping[int, Predictions]:
-        """The predictions of each task's text, by its number, with its relations in gliner's order.
+    def __call__(self, tasks: Mapping[int, RelationTask], represent: Represent, encoded: EncoderOutput) -> None:
+        """Collect the relations of tasks, by the number of their text in the batch.
 
         Ends early when the items of all texts that are scored together are cancelled. Raises `ScoresNotFinite`."""
-        rows, predictions = encoded.rows.relations, {}
-        for task in tasks:
-            if len(task.spans) < 2:
-                predictions[task.number] = with_relations(task.resolved, Related(cut=task.cut))
-        scored = {task.number: task for task in tasks if len(task.spans) >= 2}
+        rows = encoded.rows.relations
         relations = rows.split(encoded.relations)
-        for group in rows.groups({number: len(task.spans) for number, task in scored.items()}):
+        for group in rows.groups({number: len(task.spans) for number, task in tasks.items() if len(task.spans) > 1}):
             with on_slot(rows.slot(group[0])):
-                predicted = self._predicted([scored[number] for number in group], represent, relations, rows)
-            predictions |= zip(group, predicted, strict=True)
-        return predictions
+                self._collect(group, [tasks[number] for number in group], represent, relations, rows)
 
-    def _predicted(
-        self, group: Sequence[RelationTask], represent: Represent, relations: Sequence[torch.Tensor], rows: TextRows
-    ) -> list[Predictions]:
-        """The predictions of texts of one adapter. relations: (R, D) of each text of the batch."""
-        numbers = [task.number for task in group]
-        ends = represent(numbers, [task.spans for task in group])
-        counts = [len(task.spans) for task in group]
-        before = [0, *accumulate(counts[:-1])]
-        adjacent = self._adjacent(ends, counts, [task.text.item.threshold for task in group])
-        of_tasks = [np.stack(task.pairs(flags)) for task, flags in zip(group, adjacent, strict=True)]
-        pairs = np.zeros((2, len(group), max(some.shape[1] for some in of_tasks)), np.int64)
-        for number, some in enumerate(of_tasks):
-            pairs[:, number, : some.shape[1]] = some + before[number]
+    def _collect(
+        self,
+        numbers: Sequence[int],
+        tasks: Sequence[RelationTask],
+        represent: Represent,
+        relations: Sequence[torch.Tensor],
+        rows: TextRows,
+    ) -> None:
+        """Score the pairs of texts of one adapter together. relations: (R, D) of each text of the batch."""
+        counts = [len(task.spans) for task in tasks]
+        ends = represent(numbers, [task.spans for task in tasks])
+        adjacent = self._adjacent(ends, counts, [task.text.item.threshold for task in tasks])
+        pairs_of_texts = [task.pairs(flags) for task, flags in zip(tasks, adjacent, strict=True)]
+        end_rows = copied(torch.from_numpy(_padded_pairs(pairs_of_texts, counts)), ends.device)
         block = pad_sequence([relations[number] for number in numbers], batch_first=True)
         score = self._score(ends, block, partial(rows.slot_rows_of, numbers[0]))
         thresholds = np.full(block.shape[:2], inf)
-        for number, task in enumerate(group):
-            thresholds[number, : len(task.text.item.relations)] = relation_thresholds_of(task.text.item)
-        ends_of = copied(torch.from_numpy(pairs), ends.device)
-        collected = [TaskRelations(task) for task in group]
-        for at in self._chunks(pairs.shape[2], block):
-            least = np.maximum(thresholds, [[one.least_score] for one in collected])
-            if all(task.text.cancellation.requested for task in group) or (least == inf).all():
+        for of_text, task in zip(thresholds, tasks, strict=True):
+            of_text[: len(task.text.item.relations)] = relation_thresholds_of(task.text.item)
+        for chunk in self._chunks(end_rows.shape[2], block):
+            least = np.maximum(thresholds, [[task.collected.least_score] for task in tasks])
+            if all(task.text.cancellation.requested for task in tasks) or (least == inf).all():
                 break
-            scores = probabilities(score(ends_of[0, :, at], ends_of[1, :, at]))
+            scores = probabilities(score(end_rows[0, :, chunk], end_rows[1, :, chunk]))
             above = (scores.double() > copied(torch.from_numpy(least), ends.device)[:, None]).nonzero()
             values = scores[tuple(above.unbind(1))].cpu().numpy()
             text, pair, relation = above.cpu().numpy().T
-            for number, some in enumerate(of_tasks):
-                mine = (text == number) & (pair + at.start < some.shape[1])
-                collected[number].add(relation[mine], some[:, pair[mine] + at.start], values[mine])
-        return [relations_of.predictions() for relations_of in collected]
+            pair += chunk.start
+            for number, (task, pairs) in enumerate(zip(tasks, pairs_of_texts, strict=True)):
+                own = (text == number) & (pair < pairs.shape[1])  # not the padding's
+                task.collected.add(relation[own], task.entity_of_span[pairs[:, pair[own]]], values[own])
 
     def _chunks(self, pairs: int, relations: torch.Tensor) -> Iterator[slice]:
         """Pairs of each text to score together. All, if their tensors fit: chunks may round differently."""
@@ -267,7 +322,7 @@ class RelationHead:
         more = _PADDED if self._padded else 1
         pair_bytes = texts * (self._score.pair_bytes(relations) + number * _SCORE_BYTES)
         step = max(1, min(more * _MAX_PAIRS // texts, more * _CHUNK_BYTES // pair_bytes))
-        return (slice(at, at + step) for at in range(0, pairs, step))
+        return (slice(start, start + step) for start in range(0, pairs, step))
 
     def _adjacent(
         self, ends: torch.Tensor, counts: Sequence[int], thresholds: Sequence[float]
@@ -286,37 +341,13 @@ class RelationHead:
         return [flags[:count, :count] for flags, count in zip(adjacent, counts, strict=True)]
 
 
-class TaskRelations:
-    """The relations of a task so far, or its error if there are too many."""
-
-    def __init__(self, task: RelationTask) -> None:
-        self._task = task
-        self._collected = RelationCollector(task.text, task.resolved.entities, len(task.text.item.relations))
-        self._allowed = AllowedEnds.of(task.text.item)
-        self._failed: Predictions | None = None
-
-    def add(self, relation: NDArray[np.int64], ends: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
-        """Add relations. ends: (2, N), heads and tails, as indexes into the task's spans."""
-        head, tail = self._task.indexes[ends]
-        keys = np.stack([relation, head, tail], axis=-1)
-        if self._allowed:
-            labels = self._task.resolved.entities.label
-            may = self._allowed.heads[relation, labels[head]] & self._allowed.tails[relation, labels[tail]]
-            keys, scores = keys[may], scores[may]
-        if self._failed is None:
-            self._failed = Predictions.or_error(self._collected.add, keys, scores)
-
-    @property
-    def least_score(self) -> float:
-        """Only relations above it can still count."""
-        return inf if self._failed else self._collected.least_score
-
-    def predictions(self) -> Predictions:
-        """The predictions of the text, or its error."""
-        return Predictions.or_error(self._with_relations) if self._failed is None else self._failed
-
-    def _with_relations(self) -> Predictions:
-        return with_relations(self._task.resolved, self._collected.related(cut=self._task.cut))
+def _padded_pairs(pairs_of_texts: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> NDArray[np.int64]:
+    """(2, texts, P): the pairs of each text as rows of all texts' spans, padded with 0. counts: spans of each text."""
+    padded = np.zeros((2, len(counts), max(pairs.shape[1] for pairs in pairs_of_texts)), np.int64)
+    first_rows = accumulate(counts[:-1], initial=0)
+    for number, (pairs, first_row) in enumerate(zip(pairs_of_texts, first_rows, strict=True)):
+        padded[:, number, : pairs.shape[1]] = pairs + first_row
+    return padded
 
 
 def predict_relations(
@@ -325,79 +356,19 @@ def predict_relations(
     represent: Represent,
     encoded: EncoderOutput,
 ) -> list[Predictions]:
-    """The predictions of all texts. outcomes: of each text, in order; relate: None if there are no tasks."""
-    predictions = {n: outcome for n, outcome in enumerate(outcomes) if isinstance(outcome, Predictions)}
+    """The predictions of all texts. outcomes: of each text, its predictions or what is left to do; relate: None if
+    there are no tasks."""
     if relate is not None:
-        tasks = [outcome for outcome in outcomes if isinstance(outcome, RelationTask)]
-        predictions |= relate(tasks, represent, encoded)
-    return [predictions[number] for number in range(len(outcomes))]
-
-
-class RelationCollector:
-    """Collects relations, at most `max_relations` of the item: those with the highest scores, or LimitExceeded.
-
-    least_score: once some were dropped, only relations above it can still be among the best.
-    """
-
-    def __init__(self, text: Prepared, entities: SpanTable, relations: int) -> None:
-        self._text = text
-        self._entities = entities
-        self._keys = np.empty((0, 3), np.int64)
-        self._scores = np.empty(0, np.float64)
-        self._added: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
-        self._number = 0
-        self._shape = (relations, len(entities), len(entities))
-        self.least_score = -inf
-
-    def add(self, keys: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
-        """Add relations, (N, 3): relation, head, tail. Of a repeated one the first counts."""
-        self._added.append((keys, scores))
-        self._number += len(keys)
-        dropped = self.least_score > -inf
-        if self._number > self._text.item.max_relations * (1 + dropped):  # else they are sorted again for a few
-            self._join()
-
-    def related(self, *, cut: bool = False) -> Related:
-        """All of them, in the order in which they were added. cut: some were not scored."""
-        item = self._text.item
-        self._join()
-        if 2 * len(self._keys) * len(item.text) > item.max_relations:  # else their texts are short enough
-            chars = chars_of(self._text, self._entities)
-            self._limit(chars[self._keys[:, 1]] + chars[self._keys[:, 2]])
-        found = zip(self._keys.tolist(), self._scores.tolist(), strict=True)
-        relations = [PredictedRelation(key[0], key[1], key[2], score) for key, score in found]
-        return Related(relations, cut or self.least_score > -inf)
-
-    def _join(self) -> None:
-        """Take what was added."""
-        if not self._added:
-            return
-        keys = np.concatenate([self._keys, *(keys for keys, _ in self._added)])
-        scores = np.concatenate([self._scores, *(scores for _, scores in self._added)])
-        self._added = []
-        _, first = np.unique(np.ravel_multi_index(tuple(keys.T), self._shape), return_index=True)
-        first.sort()
-        self._keys, self._scores = keys[first], scores[first]
-        self._limit(np.zeros(len(first), np.int64))
-        self._number = len(self._keys)
-
-    def _limit(self, chars: NDArray[np.int64]) -> None:
-        fitting = kept_of(self._text.item, "max_relations", self._scores, chars)
-        if fitting is not None:
-            self._keys, self._scores = self._keys[fitting], self._scores[fitting]
-            self.least_score = float(self._scores.min(initial=inf))
+        tasks = {number: one for number, one in enumerate(outcomes) if isinstance(one, RelationTask)}
+        relate(tasks, represent, encoded)
+    return [one.collected.predictions() if isinstance(one, RelationTask) else one for one in outcomes]
 
 
 def _best(text: Prepared, entities: SpanTable, index_of: dict[WordSpan, int], proposed: int) -> dict[WordSpan, int]:
-    """The words of the entities with the highest scores. Raises LimitExceeded unless `on_limit` is `truncate`."""
+    """The `MAX_RELATED_SPANS` ends with the highest scores. Raises LimitExceeded unless `on_limit` is `truncate`."""
     if text.item.on_limit == "error":
         limit = MAX_RELATED_SPANS if len(index_of) > MAX_RELATED_SPANS else MAX_JOINT_PROPOSALS
         raise too_many_candidates(max(len(index_of), proposed), limit)
-    best: dict[WordSpan, int] = {}
-    firsts, lasts = entities.first.tolist(), entities.last.tolist()
-    for index in np.argsort(-entities.score, kind="stable").tolist():
-        span = firsts[index], lasts[index]
-        best[span] = index_of[span]
-        if len(best) == MAX_RELATED_SPANS:
-            break
-    return best
+    by_score = entities.take(np.argsort(-entities.score, kind="stable"))
+    best = (words for words in by_score.index_of_words() if words in index_of)
+    return {words: index_of[words] for words in islice(best, MAX_RELATED_SPANS)}

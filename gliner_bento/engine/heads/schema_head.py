@@ -32,7 +32,7 @@ from gliner_bento.engine.heads.predictions import (
     SpanTable,
     WordSpan,
 )
-from gliner_bento.engine.heads.span_scores import EncodedSpans, MarkerV0
+from gliner_bento.engine.heads.span_scores import MarkerV0, WordEnds
 from gliner_bento.engine.heads.typed_relations import AllowedEnds, relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.lora import on_slot
@@ -112,16 +112,16 @@ class PackedModules:
         """See `SchemaModules`."""
         return self._classify(fields, rows.slot_rows)
 
-    def logits(self, spans: EncodedSpans, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
+    def logits(self, spans: WordEnds, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
         """See `SchemaModules`."""
         if not isinstance(words, PaddedRows):
-            return [block[0] for block in spans.scores(queries, rows)]
+            return [block[0] for block in self.spans.scores(spans, queries, rows)]
         height = max(rows.counts)
         padded = PaddedRows(rows.counts, rows.slots, words.texts, height)
         index = torch.tensor([text * height + at for text, count in enumerate(rows.counts) for at in range(count)])
         filled = queries.new_zeros(padded.size, queries.shape[1])
         filled[copied(index, queries.device)] = queries
-        (block,) = spans.scores(filled, padded)
+        (block,) = self.spans.scores(spans, filled, padded)
         return [block[text, ..., :count] for text, count in enumerate(rows.counts)]
 
 
@@ -429,9 +429,7 @@ def _related(tasks: Sequence[TextTask], values: Mapping[int, Sequence[Span]]) ->
 def with_ends(text: Prepared, entities: Resolved, related: Sequence[Related]) -> Predictions:
     """The predictions with the relations that the item allows and its limits keep. Raises LimitExceeded."""
     table = entities.entities
-    index_of: dict[WordSpan, int] = {}
-    for index, span in enumerate(zip(table.first.tolist(), table.last.tolist(), strict=True)):
-        index_of.setdefault(span, index)
+    index_of = table.index_of_words()
     best: dict[tuple[int, WordSpan, WordSpan], float] = {}
     allowed = AllowedEnds.of(text.item)
     for one in related:
@@ -458,4 +456,4 @@ def _is_allowed(one: Related, allowed: AllowedEnds, index_of: dict[WordSpan, int
     head, tail = index_of.get(one.head), index_of.get(one.tail)
     if head is None or tail is None:
         return False
-    return bool(allowed.heads[one.relation, entities.label[head]] and allowed.tails[one.relation, entities.label[tail]])
+    return bool(allowed.permit(one.relation, entities.label[head], entities.label[tail]))

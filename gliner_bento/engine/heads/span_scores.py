@@ -7,13 +7,13 @@ exact up to rounding:
     W1 [relu(s_i); relu(e_j)] = W1s relu(s_i) + W1e relu(e_j)         projected once per word, added per span
     (W2 z + b2) . p  =  z . (W2^T p) + b2 . p                         W2 is folded into the labels
 
-`marker` has no second ReLU, so a score is the sum of one score per end.
+`marker` has no second ReLU, so a score is the sum of one score for each end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from gliner.modeling.context_encoders import IdentityContextEncoder
@@ -33,25 +33,41 @@ _MAX_ELEMENTS = {"packed": 1 << 20, "padded": 1 << 28}
 DEPENDS_ON_PADDING = frozenset({"markerV1", "markerV2"})
 
 
-class EncodedSpans(Protocol):
-    """The spans of a batch, ready to be scored."""
-
-    def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
-        """Logits of each block of texts (see `TextRows.blocks`), shape (texts, words, K, labels).
-
-        Those of spans beyond a text's last word, and of padding, are undefined."""
-
-    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
-        """Representations of each text's spans, all in one matrix; of one text if they are not padded."""
-
-
 class SpanScorer(Protocol):
-    """Encodes the spans of words."""
+    """Encodes and scores the spans of words."""
 
     name: str
 
-    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> EncodedSpans:
-        """`words` (W, D)."""
+    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> Any:
+        """The encoded spans of `words` (W, D)."""
+
+    def scores(self, spans: Any, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
+        """Logits of each block of texts (see `TextRows.blocks`), shape (texts, words, K, labels).
+
+        Logits of spans beyond a text's last word, and of padding, are undefined. spans: encoded."""
+
+    def represent(self, spans: Any, texts: Sequence[int], selected: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
+        """Representations (N, D) of the selected spans of each text; of one text if the spans are not padded."""
+
+
+class WordEnds(NamedTuple):
+    """The spans of a batch: the contributions of each word as first, and as last word of a span, (W, H) each."""
+
+    first: torch.Tensor
+    last: torch.Tensor
+    word_rows: TextRows
+
+    def of(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The contributions of the first and of the last word of these spans of each text, (N, H) each."""
+        first, last = rows_of_spans(self.word_rows, texts, spans, self.first.device)
+        return self.first[first], self.last[last]
+
+
+class Represented(NamedTuple):
+    """The spans of a batch by their representations, (texts, words, K, D) of each block of texts."""
+
+    blocks: Sequence[torch.Tensor]
+    word_rows: TextRows
 
 
 def span_scorer(model: Any, layers: LayerFactory) -> SpanScorer:
@@ -85,188 +101,152 @@ def multiplied(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None 
     return y.view(*x.shape[:-1], -1)
 
 
-class MarkerV0:
+class MarkerV0(SpanScorer):
     """gliner's `SpanMarkerV0`, factorised."""
 
     name = "factorised markerV0 spans"
 
     def __init__(self, layer: Any, max_width: int, layers: LayerFactory) -> None:
-        self.relu_of_sums = layers.kernels.relu_of_sums
-        self.own_shapes = layers.own_shapes
+        self._relu_of_sums = layers.kernels.relu_of_sums
+        self._own_shapes = layers.own_shapes
         (start, start_out), (end, end_out) = linear_layers(layer.project_start), linear_layers(layer.project_end)
         hidden, out = linear_layers(layer.out_project)
         size = start_out.out_features
-        self.max_width = max_width
-        self.layout = "padded" if layers.padded else "packed"
+        self._max_width = max_width
+        self._max_elements = _MAX_ELEMENTS["padded" if layers.padded else "packed"]
         self._ends = layers.linear(start, end, activation="relu")
         self._split = start.out_features
         self._start = layers.linear(start_out, activation="relu")
         self._end = layers.linear(end_out, activation="relu")
         self._hidden_start = layers.linear(WeightSlice(hidden, inputs=slice(size)))
         self._hidden_end = layers.linear(WeightSlice(hidden, inputs=slice(size, None), biased=False))
-        self.fold = layers.linear(WeightSlice(out, "transposed"))
-        self.out = layers.linear(out)
-        self.out_bias = layers.linear(WeightSlice(out, "bias"))
+        self._fold = layers.linear(WeightSlice(out, "transposed"))
+        self._out = layers.linear(out)
+        self._out_bias = layers.linear(WeightSlice(out, "bias"))
 
-    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> EncodedSpans:
-        """See `SpanScorer`."""
+    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> WordEnds:
         slot_rows = word_rows.slot_rows
         ends = self._ends(words, slot_rows)
         start = self._hidden_start(self._start(ends[:, : self._split].contiguous(), slot_rows), slot_rows)
         end = self._hidden_end(self._end(ends[:, self._split :].contiguous(), slot_rows), slot_rows)
-        return _FactorisedSpans(self, start, end, word_rows)
+        return WordEnds(start, end, word_rows)
 
-
-class _FactorisedSpans:
-    """Spans as what their first and last words, (W, H) each, add to the hidden layer."""
-
-    def __init__(self, head: MarkerV0, start: torch.Tensor, end: torch.Tensor, word_rows: TextRows) -> None:
-        self._head = head
-        self._start, self._end = start, end
-        self._word_rows = word_rows
-
-    def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
-        """See `EncodedSpans`."""
-        weights = label_rows.blocks(self._head.fold(labels, label_rows.slot_rows))
-        offsets = label_rows.blocks(self._head.out_bias(labels, label_rows.slot_rows)[:, 0])
-        starts = self._word_rows.blocks(self._start)
-        ends = self._word_rows.reaching(self._end, self._head.max_width - 1)
+    def scores(self, spans: WordEnds, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
+        weights = label_rows.blocks(self._fold(labels, label_rows.slot_rows))
+        offsets = label_rows.blocks(self._out_bias(labels, label_rows.slot_rows)[:, 0])
+        firsts = spans.word_rows.blocks(spans.first)
+        lasts = spans.word_rows.reaching(spans.last, self._max_width - 1)
         scores = []
-        for start, end, weight, offset in zip(starts, ends, weights, offsets, strict=True):
-            chunks = [self._multiplied(hidden, weight, offset) for hidden in self._hidden(start, end)]
+        for first, last, weight, offset in zip(firsts, lasts, weights, offsets, strict=True):
+            chunks = []
+            for hidden in self._hidden(first, last):
+                with self._own_shapes():
+                    chunks.append(multiplied(hidden, weight, offset))
             scores.append(chunks[0] if len(chunks) == 1 else torch.cat(chunks, dim=1))
         return scores
 
-    def _multiplied(self, hidden: torch.Tensor, weight: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-        with self._head.own_shapes():
-            return multiplied(hidden, weight, offset)
+    def represent(self, spans: WordEnds, texts: Sequence[int], selected: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
+        first, last = spans.of(texts, selected)
+        hidden = F.relu(first + last)
+        return self._out(hidden, spans.word_rows.slot_rows_of(texts[0], len(hidden)))
 
-    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
-        """See `EncodedSpans`."""
-        first, last = rows_of_spans(self._word_rows, texts, spans, self._start.device)
-        ends = F.relu(self._start[first] + self._end[last])
-        return self._head.out(ends, self._word_rows.slot_rows_of(texts[0], len(ends)))
-
-    def _hidden(self, start: torch.Tensor, end: torch.Tensor) -> Iterator[torch.Tensor]:
+    def _hidden(self, first: torch.Tensor, last: torch.Tensor) -> Iterator[torch.Tensor]:
         """The hidden layer of a block's spans, in chunks of words: (texts, words, K, H)."""
-        texts, words, size = start.shape
-        width = self._head.max_width
-        step = max(1, _MAX_ELEMENTS[self._head.layout] // (texts * width * size))
-        for at in range(0, words, step):
-            yield self._head.relu_of_sums(start[:, at : at + step], end[:, at : at + step + width - 1], width)
+        texts, words, size = first.shape
+        step = max(1, self._max_elements // (texts * self._max_width * size))
+        for start in range(0, words, step):
+            reached = last[:, start : start + step + self._max_width - 1]
+            yield self._relu_of_sums(first[:, start : start + step], reached, self._max_width)
 
 
-class Marker:
-    """gliner's `SpanMarker`, factorised."""
+class Marker(SpanScorer):
+    """gliner's `SpanMarker`, factorised: a score is the sum of one score for each end."""
 
     name = "factorised marker spans"
 
     def __init__(self, layer: Any, max_width: int, layers: LayerFactory) -> None:
-        size = layer.out_project.out_features
-        self.max_width = max_width
         out = layer.out_project
-        self.own_shapes = layers.own_shapes
+        size = out.out_features
+        self._max_width = max_width
+        self._own_shapes = layers.own_shapes
         self._start, self._end = Projection(layer.project_start, layers), Projection(layer.project_end, layers)
-        self.fold_start = layers.linear(WeightSlice(out, "transposed", inputs=slice(size)))
-        self.fold_end = layers.linear(WeightSlice(out, "transposed", inputs=slice(size, None)))
-        self.out = layers.linear(out)
-        self.out_bias = layers.linear(WeightSlice(out, "bias"))
+        self._fold_start = layers.linear(WeightSlice(out, "transposed", inputs=slice(size)))
+        self._fold_end = layers.linear(WeightSlice(out, "transposed", inputs=slice(size, None)))
+        self._out = layers.linear(out)
+        self._out_bias = layers.linear(WeightSlice(out, "bias"))
 
-    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> EncodedSpans:
-        """See `SpanScorer`."""
+    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> WordEnds:
         start, end = self._start(words, word_rows.slot_rows), self._end(words, word_rows.slot_rows)
-        return _SummedSpans(self, F.relu(start), F.relu(end), word_rows)
+        return WordEnds(F.relu(start), F.relu(end), word_rows)
 
-
-class _SummedSpans:
-    """Spans by their first and last words (W, D), whose scores are added."""
-
-    def __init__(self, head: Marker, start: torch.Tensor, end: torch.Tensor, word_rows: TextRows) -> None:
-        self._head = head
-        self._start, self._end = start, end
-        self._word_rows = word_rows
-
-    def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
-        """See `EncodedSpans`."""
+    def scores(self, spans: WordEnds, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
         slot_rows = label_rows.slot_rows
-        folded = (
-            self._head.fold_start(labels, slot_rows),
-            self._head.fold_end(labels, slot_rows),
-            self._head.out_bias(labels, slot_rows)[:, 0],
+        folded = self._fold_start(labels, slot_rows), self._fold_end(labels, slot_rows)
+        blocks = zip(
+            *(spans.word_rows.blocks(ends) for ends in (spans.first, spans.last)),
+            *(label_rows.blocks(weights) for weights in (*folded, self._out_bias(labels, slot_rows)[:, 0])),
+            strict=True,
         )
-        of_words = (self._word_rows.blocks(part) for part in (self._start, self._end))
-        of_labels = (label_rows.blocks(part) for part in folded)
         scores = []
-        for start, end, *label in zip(*of_words, *of_labels, strict=True):
-            with self._head.own_shapes():
-                of_start, of_end = multiplied(start, label[0], label[2]), multiplied(end, label[1])
-            lasts = F.pad(of_end, (0, 0, 0, self._head.max_width - 1)).unfold(1, self._head.max_width, 1)
-            scores.append(of_start[:, :, None] + lasts.transpose(2, 3))
+        for first, last, first_weight, last_weight, offset in blocks:
+            with self._own_shapes():
+                of_first, of_last = multiplied(first, first_weight, offset), multiplied(last, last_weight)
+            reached = F.pad(of_last, (0, 0, 0, self._max_width - 1)).unfold(1, self._max_width, 1)
+            scores.append(of_first[:, :, None] + reached.transpose(2, 3))
         return scores
 
-    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
-        """See `EncodedSpans`."""
-        first, last = rows_of_spans(self._word_rows, texts, spans, self._start.device)
-        ends = torch.cat([self._start[first], self._end[last]], dim=-1)
-        return self._head.out(ends, self._word_rows.slot_rows_of(texts[0], len(ends)))
+    def represent(self, spans: WordEnds, texts: Sequence[int], selected: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
+        ends = torch.cat(spans.of(texts, selected), dim=-1)
+        return self._out(ends, spans.word_rows.slot_rows_of(texts[0], len(ends)))
 
 
-class GlinerSpans:
+class GlinerSpans(SpanScorer):
     """Any span layer of gliner: every span of a text is represented.
 
     together: padding does not change a text's result, so a padded block takes one call for each adapter."""
 
     def __init__(self, layer: nn.Module, max_width: int, mode: str, layers: LayerFactory, *, together: bool) -> None:
-        self.own_shapes = layers.own_shapes
+        self._own_shapes = layers.own_shapes
         self.name = f"gliner's {mode} spans"
-        self.max_width = max_width
+        self._max_width = max_width
         self._together = together
         self._layer = layer
 
-    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> EncodedSpans:
-        """See `SpanScorer`."""
-        by_text = isinstance(word_rows, PaddedRows) and not self._together
-        rows = TextRows(word_rows.counts, word_rows.slots) if by_text else word_rows
-        if by_text:
-            words = torch.cat(list(word_rows.split(words)))
-        represented = []
-        for slot, block, mask in rows.by_slot(words):
-            with on_slot(slot), self.own_shapes():
-                represented.append(self._represent(block, mask))
-        if isinstance(word_rows, PaddedRows) and by_text:
-            represented = [F.pad(text, (0, 0, 0, 0, 0, word_rows.height - text.shape[1])) for text in represented]
-            represented += [torch.zeros_like(represented[0])] * (word_rows.texts - len(represented))
-        return _RepresentedSpans(self, represented, word_rows)
+    def __call__(self, words: torch.Tensor, word_rows: TextRows) -> Represented:
+        if not isinstance(word_rows, PaddedRows):
+            return Represented(self._represented(words, word_rows), word_rows)
+        if self._together:
+            return Represented([torch.cat(self._represented(words, word_rows))], word_rows)
+        unpadded = torch.cat(list(word_rows.split(words)))
+        by_text = self._represented(unpadded, TextRows(word_rows.counts, word_rows.slots))
+        by_text = [F.pad(text, (0, 0, 0, 0, 0, word_rows.height - text.shape[1])) for text in by_text]
+        by_text += [torch.zeros_like(by_text[0])] * (word_rows.texts - len(by_text))
+        return Represented([torch.cat(by_text)], word_rows)
 
-    def _represent(self, words: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """(texts, words, D) -> (texts, words, K, D). mask: (texts, words)."""
-        first = torch.arange(words.shape[1], device=words.device)[:, None].expand(-1, self.max_width)
-        last = first + torch.arange(self.max_width, device=words.device)
-        # Spans beyond the last word are (0, 0), as gliner's mask makes them.
-        spans = torch.stack([first, last], dim=-1).flatten(0, 1)
-        inside = spans[:, 1] < mask.sum(1)[:, None]
-        represented: torch.Tensor = self._layer(words, spans * inside[..., None])
+    def _represented(self, words: torch.Tensor, word_rows: TextRows) -> list[torch.Tensor]:
+        """(texts, words, K, D) of all spans, for each block of texts of one adapter."""
+        represented = []
+        for slot, block, mask in word_rows.by_slot(words):
+            first = torch.arange(block.shape[1], device=block.device)[:, None].expand(-1, self._max_width)
+            last = first + torch.arange(self._max_width, device=block.device)
+            spans = torch.stack([first, last], dim=-1).flatten(0, 1)
+            is_inside = spans[:, 1] < mask.sum(1)[:, None]
+            with on_slot(slot), self._own_shapes():
+                # Spans beyond the last word are (0, 0), as gliner's mask makes them.
+                represented.append(self._layer(block, spans * is_inside[..., None]))
         return represented
 
+    def scores(self, spans: Represented, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
+        with self._own_shapes():
+            of_texts = zip(spans.blocks, label_rows.blocks(labels), strict=True)
+            return [multiplied(block, of_text) for block, of_text in of_texts]
 
-class _RepresentedSpans:
-    """Spans by their representations, (texts, words, K, D) of each block."""
-
-    def __init__(self, head: GlinerSpans, blocks: Sequence[torch.Tensor], word_rows: TextRows) -> None:
-        self._head = head
-        self._blocks = [torch.cat(list(blocks))] if isinstance(word_rows, PaddedRows) else blocks
-        self._word_rows = word_rows
-
-    def scores(self, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
-        """See `EncodedSpans`."""
-        with self._head.own_shapes():
-            of_texts = zip(self._blocks, label_rows.blocks(labels), strict=True)
-            return [multiplied(spans, of_text) for spans, of_text in of_texts]
-
-    def represent(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
-        """See `EncodedSpans`."""
-        if isinstance(self._word_rows, PaddedRows):
-            first, last = rows_of_spans(self._word_rows, texts, spans, self._blocks[0].device)
-            return self._blocks[0].flatten(0, 1)[first, last - first]
-        first, last = copied(torch.tensor(spans[0]).T, self._blocks[0].device)
-        return self._blocks[texts[0]][0][first, last - first]
+    def represent(
+        self, spans: Represented, texts: Sequence[int], selected: Sequence[Sequence[WordSpan]]
+    ) -> torch.Tensor:
+        if isinstance(spans.word_rows, PaddedRows):
+            first, last = rows_of_spans(spans.word_rows, texts, selected, spans.blocks[0].device)
+            return spans.blocks[0].flatten(0, 1)[first, last - first]
+        block = spans.blocks[texts[0]][0]
+        first, last = copied(torch.tensor(selected[0]).T, block.device)
+        return block[first, last - first]

@@ -72,25 +72,23 @@ class TokenHead:
                 Predictions.or_error(proposed_spans, of_text, lowest_threshold(text.item))
                 for text, of_text in zip(texts, tags, strict=True)
             ]
-            spans = self._scored({n: some for n, some in enumerate(proposed) if isinstance(some, list)}, encoded, texts)
+            valid = {number: spans for number, spans in enumerate(proposed) if isinstance(spans, list)}
+            scored = self._scored(valid, encoded, texts)
             return [
-                some if isinstance(some, Predictions) else Predictions.or_error(predictions_of, text, spans[number])
-                for number, (text, some) in enumerate(zip(texts, proposed, strict=True))
+                spans if isinstance(spans, Predictions) else Predictions.or_error(predictions_of, text, scored[number])
+                for number, (text, spans) in enumerate(zip(texts, proposed, strict=True))
             ]
-        outcomes = [
-            Predictions.or_error(self._task, number, *of_text)
-            for number, of_text in enumerate(zip(texts, tags, strict=True))
-        ]
+        outcomes = [Predictions.or_error(self._outcome, *of_text) for of_text in zip(texts, tags, strict=True)]
         return predict_relations(outcomes, self._relate, partial(self._represent, encoded), encoded)
 
-    def _task(self, number: int, text: Prepared, scores: NDArray[np.float32]) -> RelationTask | Predictions:
-        """Raises LimitExceeded."""
+    def _outcome(self, text: Prepared, scores: NDArray[np.float32]) -> RelationTask | Predictions:
+        """scores: of the text's tags. Raises LimitExceeded."""
         related = self._relate is not None and bool(text.item.relations)
         proposed = proposed_spans(scores, lowest_threshold(text.item)) if related else []
         resolved = resolve(text, decode_tags(scores, thresholds_of(text.item)))
         if self._relate is None or not related:
             return Predictions(*resolved)
-        return RelationTask.of(number, text, resolved, proposed, joint=self._relate.joint)
+        return RelationTask.of(text, resolved, proposed, joint=self._relate.joint)
 
     def _scored(
         self, proposed: Mapping[int, Sequence[WordSpan]], encoded: EncoderOutput, texts: Sequence[Prepared]
@@ -100,17 +98,16 @@ class TokenHead:
         rows, labels = encoded.rows.labels, encoded.rows.labels.split(encoded.labels)
         for group in rows.groups({number: len(spans) for number, spans in proposed.items() if spans}):
             with on_slot(rows.slot(group[0])), self._own_shapes():
-                ends = self._represent(encoded, group, [proposed[number] for number in group])
-                block = pad_sequence(
-                    list(ends.split_with_sizes([len(proposed[number]) for number in group])), batch_first=True
-                )
-                of_labels = pad_sequence([labels[number] for number in group], batch_first=True)
-                scores = probabilities(multiplied(block, of_labels)).cpu().numpy()
-            for number, of_text in zip(group, scores, strict=True):
+                represented = self._represent(encoded, group, [proposed[number] for number in group])
+                spans_of_texts = represented.split_with_sizes([len(proposed[number]) for number in group])
+                span_block = pad_sequence(list(spans_of_texts), batch_first=True)
+                label_block = pad_sequence([labels[number] for number in group], batch_first=True)
+                padded_scores = probabilities(multiplied(span_block, label_block)).cpu().numpy()
+            for number, of_text in zip(group, padded_scores, strict=True):
                 spans, item = np.array(proposed[number], np.int64), texts[number].item
-                of_spans = of_text[: len(spans), : len(item.labels)].astype(np.float64)
-                span, label = (of_spans > thresholds_of(item)).nonzero()
-                scored[number] = SpanTable(spans[span, 0], spans[span, 1], label, of_spans[span, label])
+                scores = of_text[: len(spans), : len(item.labels)].astype(np.float64)
+                span, label = (scores > thresholds_of(item)).nonzero()
+                scored[number] = SpanTable(spans[span, 0], spans[span, 1], label, scores[span, label])
         return scored
 
     def _represent(
@@ -119,10 +116,12 @@ class TokenHead:
         """See `Represent`."""
         assert self._represent_spans is not None
         words = encoded.rows.words.split(encoded.words)
-        block = pad_sequence([words[text] for text in texts], batch_first=True)
-        padded = pad_sequence([torch.tensor(some) for some in spans], batch_first=True)
-        mask = torch.arange(padded.shape[1]) < torch.tensor([len(some) for some in spans])[:, None]
-        padded, cells = copied(padded, block.device), copied(mask.flatten().nonzero()[:, 0], block.device)
+        word_block = pad_sequence([words[text] for text in texts], batch_first=True)
+        span_block = pad_sequence([torch.tensor(of_text) for of_text in spans], batch_first=True)
+        counts = torch.tensor([len(of_text) for of_text in spans])
+        is_span = torch.arange(span_block.shape[1]) < counts[:, None]
         with self._own_shapes():
-            represented: torch.Tensor = self._represent_spans(block, padded)
-        return represented[0] if len(texts) == 1 else represented.flatten(0, 1)[cells]
+            represented: torch.Tensor = self._represent_spans(word_block, copied(span_block, word_block.device))
+        if len(texts) == 1:
+            return represented[0]
+        return represented.flatten(0, 1)[copied(is_span.flatten().nonzero()[:, 0], word_block.device)]

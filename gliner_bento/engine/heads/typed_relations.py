@@ -1,9 +1,10 @@
-"""What an item says about each of its relations: its threshold, and the labels of its head and its tail."""
+"""The options of each of an item's relations: its threshold, and the labels that its head and its tail may have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,10 @@ class AllowedEnds:
         if not item.relation_heads and not item.relation_tails:
             return None
         return cls(_flags(item, item.relation_heads), _flags(item, item.relation_tails))
+
+    def permit(self, relation: Any, head: Any, tail: Any) -> Any:
+        """Whether a relation may hold between entities of these labels; indexes, or arrays of equally many indexes."""
+        return self.heads[relation, head] & self.tails[relation, tail]
 
     def ends(self, labels: NDArray[np.int64]) -> Flags:
         """Whether an entity with each of these labels may be an end of any relation."""

@@ -12,8 +12,8 @@ _PACKED_SHARES = 4  # packed tokens: quarters of the padded ones
 _LEAST_TOKENS = 16
 _LEAST_WORDS = 8
 _LEAST_LABELS = 8
-SPANS_AT_ONCE = 64
-"""Spans above the threshold, for each text, that are read from the device in one transfer."""
+SPANS_PER_TEXT = 64
+"""The first transfer from the device reads so many spans above the threshold, times the number of texts."""
 
 
 class Bucket(NamedTuple):

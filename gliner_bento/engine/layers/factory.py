@@ -30,7 +30,7 @@ Content = Literal["weight", "transposed", "bias"]
 _all = partial(slice, None)
 
 OwnShapes = Callable[[], AbstractContextManager[None]]
-"""Around operations whose shapes follow from one text: their bits may still depend on the number of threads."""
+"""A context for operations whose shapes follow from one text: their bits may depend on the number of threads only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class WeightSlice:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedSlice:
-    """Where a slice of the model's layer `name` is in a new layer: `size` outputs from `first` on.
+    """A slice of the model's layer `name` within a new layer, where it is `size` outputs from `first` on.
 
     source: the slice, without its layer.
     """
@@ -82,21 +82,17 @@ class _PlacedSlice:
 
     def update(self, low_rank: LowRank) -> LoraUpdate | None:
         """This slice's part of an adapter's update of the model's layer; None: no change."""
-        source = self.source
+        source, bias = self.source, low_rank.bias
         if source.content == "bias":
-            return (
-                None
-                if low_rank.bias is None
-                else LoraUpdate(low_rank.bias[:, None], low_rank.bias.new_ones(1, 1), None)
-            )
+            return None if bias is None else LoraUpdate(bias[:, None], bias.new_ones(1, 1), None)
         if source.content == "transposed":
             return LoraUpdate(low_rank.b, low_rank.a[:, source.inputs], None)
-        bias = low_rank.bias[source.outputs] * source.scale if source.biased and low_rank.bias is not None else None
-        return LoraUpdate(low_rank.a[:, source.inputs].T, low_rank.b[source.outputs].T * source.scale, bias)
+        scaled_bias = bias[source.outputs] * source.scale if source.biased and bias is not None else None
+        return LoraUpdate(low_rank.a[:, source.inputs].T, low_rank.b[source.outputs].T * source.scale, scaled_bias)
 
 
-class LinearSink:
-    """The `Sink` of one layer, which is made of slices of one or more of the model's layers."""
+class LinearSink(Sink):
+    """One layer, which is made of slices of one or more of the model's layers."""
 
     def __init__(self, updates: SlotUpdates, slices: Sequence[_PlacedSlice], outputs: int, dtype: torch.dtype) -> None:
         self._updates = updates
@@ -105,7 +101,6 @@ class LinearSink:
         self._dtype = dtype
 
     def prepare(self, updates: Mapping[str, LowRank]) -> LoraUpdate | None:
-        """See `Sink`."""
         candidates = [
             (placed, placed.update(updates[placed.name])) for placed in self._slices if placed.name in updates
         ]
@@ -125,7 +120,6 @@ class LinearSink:
         return LoraUpdate(a.to(self._dtype), b.to(self._dtype), None if bias is None else bias.to(self._dtype))
 
     def write(self, slot: int, prepared: LoraUpdate | None) -> None:
-        """See `Sink`."""
         self._updates.write(slot, prepared)
 
 
@@ -134,12 +128,12 @@ class LayerFactory:
 
     slots: adapter slots of the device; 0: adapters are off, and no slice is recorded.
     int8: whether `encoder_linear` layers multiply in 8 bits.
-    threads: on a CPU: the layers' results have the same bits whatever else is in a batch, with each of these numbers of
-        threads; empty: without that promise.
-    batch_invariant: whether all layers that were made so far keep it.
+    threads: on a CPU: the layers' results have the same bits with each of these numbers of threads, independent of the
+        other rows of a batch; empty: results may differ by rounding.
+    batch_invariant: whether this holds for all layers that were made so far.
     own_shapes: see `OwnShapes`.
-    padded: for the padded layout, in which one operation computes all texts, without `threads`; None: unless the model
-        is on a CPU.
+    padded: make layers for the padded layout, in which one operation computes all texts, and `threads` are ignored;
+        None: if the model is not on a CPU.
     kernels: of encoders and heads.
     """
 
@@ -185,15 +179,7 @@ class LayerFactory:
         weights = [one.weight for one in slices]
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
         named = all(one.layer in self._names for one in slices)
-        updates = self._updates(weight) if self.slots and named else None
-        if updates is not None:
-            placed, first = [], 0
-            for one, rows in zip(slices, weights, strict=True):
-                name = self._names[one.layer]
-                placed.append(_PlacedSlice(name, first, len(rows), replace(one, layer=_NO_LAYER)))
-                self._adaptable.add(name)
-                first += len(rows)
-            self.sinks.append(LinearSink(updates, placed, len(weight), weight.dtype))
+        updates = self._record(slices, weight) if self.slots and named else None
         layer = Linear(
             weight,
             _stacked_bias(slices, weights),
@@ -221,11 +207,7 @@ class LayerFactory:
         """`adapt` a module's child, if it is a linear layer."""
         layer = getattr(parent, attribute)
         if self.slots and type(layer) is nn.Linear:
-            name, updates = self._names[layer], self._updates(layer.weight)
-            placed = _PlacedSlice(name, 0, layer.out_features, WeightSlice(_NO_LAYER))
-            self.sinks.append(LinearSink(updates, [placed], layer.out_features, layer.weight.dtype))
-            self._adaptable.add(name)
-            setattr(parent, attribute, AdaptedLinear(layer, updates))
+            setattr(parent, attribute, AdaptedLinear(layer, self._record([WeightSlice(layer)], layer.weight)))
 
     def name_of(self, module: nn.Module) -> str:
         """The module's name in the model."""
@@ -243,8 +225,18 @@ class LayerFactory:
             return "a layer that inference does not use, or not as a linear layer"
         return module.in_features, module.out_features
 
-    def _updates(self, weight: torch.Tensor) -> SlotUpdates:
-        return SlotUpdates(weight.shape[1], weight.shape[0], self.slots, weight, padded=self.padded)
+    def _record(self, slices: Sequence[WeightSlice], weight: torch.Tensor) -> SlotUpdates:
+        """Record that a new layer is made of these slices; what adapters add to it. weight: of the layer."""
+        placed: list[_PlacedSlice] = []
+        first = 0
+        for one in slices:
+            name, size = self._names[one.layer], len(one.weight)
+            placed.append(_PlacedSlice(name, first, size, replace(one, layer=_NO_LAYER)))
+            self._adaptable.add(name)
+            first += size
+        updates = SlotUpdates(weight.shape[1], weight.shape[0], self.slots, weight, padded=self.padded)
+        self.sinks.append(LinearSink(updates, placed, len(weight), weight.dtype))
+        return updates
 
 
 _NO_LAYER = nn.Linear(1, 1, device="meta")

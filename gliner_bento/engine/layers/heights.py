@@ -22,7 +22,7 @@ Product = Callable[[torch.Tensor], torch.Tensor]
 
 # A prime, so that a repeated row is at another position of each block.
 _PERIOD = 11
-# Every so many of the heights are checked with further numbers of threads.
+# With further numbers of threads, one of this many heights is checked.
 _SAMPLE = 4
 
 

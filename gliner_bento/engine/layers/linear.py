@@ -35,11 +35,11 @@ class Linear:
 
     int8: multiply in 8 bits (see `Int8`); on the CPU only.
     updates: what adapters add before the activation, to the rows of their slots.
-    threads: with each of these numbers of threads, and whatever the other rows, a row has the same bits; empty: rows
+    threads: a row has the same bits with each of these numbers of threads, independent of the other rows; empty: rows
         may affect each other's rounding.
-    residual: `plus` will be called instead.
-    padded: one operation for all rows, as on a GPU.
-    batch_invariant: whether `threads` are given, and the self-check of `heights` found a way.
+    residual: `plus` will be called, not the layer itself.
+    padded: one operation computes all rows, as on a GPU.
+    batch_invariant: whether `threads` are given, and the self-check of `heights` found allowed heights.
     """
 
     def __init__(

@@ -5,8 +5,8 @@ An adapter on the device has a slot. A layer's updates of all slots are stacked:
     y[:n] += (x[:n] · A[slot]) · B[slot] + bias[slot]        n: rows with an adapter (see `rows.SlotRows`)
 
 on a GPU as two products for all slots, on a CPU slot by slot. The base model's rows are not touched.
-A slot is written only while no batch uses it. To grow, the stacks are replaced by larger copies, so a running batch
-keeps those that it began with.
+A slot is written only while no batch uses it. To grow, the stacks are replaced by larger copies; a running batch keeps
+the stacks that it began with.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import torch
@@ -46,11 +46,6 @@ class LoraUpdate:
         bias = None if self.bias is None else self.bias.to(device)
         return LoraUpdate(self.a.to(device), self.b.to(device), bias)
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all three tensors."""
-        return sum(part.nbytes for part in (self.a, self.b, self.bias) if part is not None)
-
 
 @dataclass(frozen=True, slots=True)
 class _Stacks:
@@ -77,20 +72,20 @@ class SlotUpdates:
     def __init__(self, inputs: int, outputs: int, slots: int, like: torch.Tensor, *, padded: bool = False) -> None:
         self._padded = padded
         self._grouped = padded and multiplies_groups(like)
-        self._inputs, self._outputs, self._slots = inputs, outputs, slots
-        self._nothing = like.new_zeros(0)
-        self._stacks: _Stacks | None = None
+        self._inputs, self._outputs = inputs, outputs
+        a, b = like.new_zeros(slots, _aligned(inputs), 0), like.new_zeros(slots, 0, _aligned(outputs))
+        self._stacks = _Stacks(a, b, None, frozenset())
 
     @torch.inference_mode()
     def write(self, slot: int, update: LoraUpdate | None) -> None:
         """Write the update of `slot`, which no batch uses; None: the slot has no update."""
+        stacks = self._stacks
         if update is None:
-            if self._stacks and slot in self._stacks.used:
-                stacks = self._stacks
+            if slot in stacks.used:
                 for stack in (stacks.a, stacks.b, stacks.bias):
                     if stack is not None:
                         stack[slot] = 0
-                self._stacks = _Stacks(stacks.a, stacks.b, stacks.bias, stacks.used - {slot})
+                self._stacks = replace(stacks, used=stacks.used - {slot})
             return
         if self._padded and not self._grouped and not bool(update.b.isfinite().all()):
             # `_add_masked` would change the other slots' rows: 0 x infinity is NaN.
@@ -98,7 +93,7 @@ class SlotUpdates:
             update = LoraUpdate(update.a, torch.zeros_like(update.b), nan)
         stacks = self._grown(update)
         # Marked as used before it is written: if writing fails, the next call clears what was written.
-        self._stacks = _Stacks(stacks.a, stacks.b, stacks.bias, stacks.used | {slot})
+        self._stacks = replace(stacks, used=stacks.used | {slot})
         rank = update.a.shape[1]
         stacks.a[slot, : self._inputs, :rank], stacks.a[slot, :, rank:] = update.a, 0
         stacks.b[slot, :rank, : self._outputs], stacks.b[slot, rank:] = update.b, 0
@@ -107,7 +102,7 @@ class SlotUpdates:
 
     def applies_to(self, slot_rows: SlotRows) -> bool:
         """Whether any of these rows has an update."""
-        return self._stacks is not None and not slot_rows.slots.isdisjoint(self._stacks.used)
+        return not slot_rows.slots.isdisjoint(self._stacks.used)
 
     def parts(self, slot_rows: SlotRows, rows: int) -> Iterator[tuple[slice, SlotRows | None]]:
         """The `rows` rows of a matrix, in parts that have updates, with the rows of their slots, or have none.
@@ -118,7 +113,7 @@ class SlotUpdates:
             if slot_rows.total < rows:
                 yield slice(slot_rows.total, rows), None
             return
-        used = self._stacks.used if self._stacks else frozenset()
+        used = self._stacks.used
         end = 0
         for has_update, slots in groupby(range(len(slot_rows.of_slots)), key=used.__contains__):
             numbers = frozenset(slots)
@@ -134,7 +129,6 @@ class SlotUpdates:
     def add(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows) -> torch.Tensor:
         """Add the updates of `x` (rows, in) to `y` (rows, out) in place. All rows have a slot, some have an update."""
         stacks = self._stacks
-        assert stacks is not None
         if not self._padded:
             self._add_by_slot(y, x, slot_rows, stacks)
         elif self._grouped:
@@ -177,7 +171,7 @@ class SlotUpdates:
     def of(self, slot: int | None) -> LoraUpdate | None:
         """The update of one slot, its rank aligned."""
         stacks = self._stacks
-        if stacks is None or slot not in stacks.used:
+        if slot not in stacks.used:
             return None
         bias = None if stacks.bias is None else stacks.bias[slot]
         return LoraUpdate(stacks.a[slot, : self._inputs], stacks.b[slot, :, : self._outputs], bias)
@@ -185,21 +179,14 @@ class SlotUpdates:
     def _grown(self, update: LoraUpdate) -> _Stacks:
         """The stacks, or larger copies of them if the update needs more rank or a bias."""
         stacks = self._stacks
-        rank, biased = _aligned(update.a.shape[1]), update.bias is not None
-        if stacks is not None and stacks.a.shape[2] >= rank and (stacks.bias is not None or not biased):
+        old_rank, rank = stacks.a.shape[2], _aligned(update.a.shape[1])
+        needs_bias = update.bias is not None and stacks.bias is None
+        if rank <= old_rank and not needs_bias:
             return stacks
-        used: frozenset[int] = frozenset()
-        if stacks is not None:
-            rank, biased, used = max(rank, stacks.a.shape[2]), biased or stacks.bias is not None, stacks.used
-        a = self._nothing.new_zeros(self._slots, _aligned(self._inputs), rank)
-        b = self._nothing.new_zeros(self._slots, rank, _aligned(self._outputs))
-        bias = self._nothing.new_zeros(self._slots, self._outputs) if biased else None
-        if stacks is not None:
-            a[:, :, : stacks.a.shape[2]] = stacks.a
-            b[:, : stacks.b.shape[1]] = stacks.b
-            if bias is not None and stacks.bias is not None:
-                bias[:] = stacks.bias
-        return _Stacks(a, b, bias, used)
+        a = F.pad(stacks.a, (0, max(0, rank - old_rank)))
+        b = F.pad(stacks.b, (0, 0, 0, max(0, rank - old_rank)))
+        bias = stacks.a.new_zeros(len(stacks.a), self._outputs) if needs_bias else stacks.bias
+        return _Stacks(a, b, bias, stacks.used)
 
 
 def _aligned(size: int) -> int:

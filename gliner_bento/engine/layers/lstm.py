@@ -18,14 +18,18 @@ from gliner_bento.engine.layers.rows import PaddedRows, TextRows
 from gliner_bento.engine.layers.threads import torch_threads
 
 _LSTM_MODE = 2  # oneDNN's number of the cell type
-_STEP_BUCKET = 16  # steps are rounded up to multiples: oneDNN caches memory for every shape
-# Texts of one call of oneDNN, and how many times as long as the shortest text another one may be. In bfloat16, where
-# products of few rows are as slow as larger ones, padding costs less than further calls.
-_TEXTS = {torch.bfloat16: (4, 8, 16, 32), torch.float32: (1, 2, 4, 8, 16, 32)}
-_MAX_RATIO = {torch.bfloat16: inf, torch.float32: 2.0}
+_PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's names, in oneDNN's order
 
-# Further inputs of each word, 1 for padding. The first has the weight `_CLOSED`; the others fill up to a multiple of 8,
-# whose products are faster.
+# oneDNN generates code and caches memory for every shape. So the number of steps is rounded up to a multiple of
+# `_STEP_BUCKET`, and the number of texts of a call to one of `_TEXT_BUCKETS`.
+_STEP_BUCKET = 16
+_TEXT_BUCKETS = {torch.bfloat16: (4, 8, 16, 32), torch.float32: (1, 2, 4, 8, 16, 32)}
+# The maximum ratio of the longest to the shortest text of a call. In bfloat16, products of few rows are as slow as
+# larger ones, so padding costs less than further calls.
+_MAX_LENGTH_RATIO = {torch.bfloat16: inf, torch.float32: 2.0}
+
+# Padded batches have further inputs, which are 1 for padding and 0 for words. The first one closes the input gate, by
+# the weight `_CLOSED`. The others have the weight 0: products are faster if sizes are multiples of 8.
 _GATE_INPUTS = 8
 _CLOSED = -1e4
 
@@ -33,7 +37,8 @@ _CLOSED = -1e4
 def _padded_layer(lstm: nn.LSTM, layer: int) -> nn.LSTM:
     """One layer of `lstm` over texts that are padded at their end, (texts, words, D + `_GATE_INPUTS`).
 
-    Padding closes the input gate, so a direction that starts with it has the state zero when it comes to a word.
+    Padding closes the input gate. So the state stays zero until the backward direction, which begins with the padding,
+    comes to a word.
     """
     weight: torch.Tensor = getattr(lstm, f"weight_ih_l{layer}")
     inputs = weight.shape[1]
@@ -47,7 +52,7 @@ def _padded_layer(lstm: nn.LSTM, layer: int) -> nn.LSTM:
     ).eval()
     with torch.no_grad():
         for direction in ("", "_reverse")[: 1 + lstm.bidirectional]:
-            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            for name in _PARAMETERS:
                 source = getattr(lstm, f"{name}_l{layer}{direction}")
                 if name == "weight_ih":
                     source = F.pad(source, (0, _GATE_INPUTS))
@@ -60,13 +65,14 @@ def _padded_layer(lstm: nn.LSTM, layer: int) -> nn.LSTM:
 class Lstm:
     """gliner's `LstmSeq2SeqEncoder`: an LSTM over each text's words, in both directions.
 
-    torch steps through texts of different lengths one word at a time, in products of as many rows as there are texts
-    left. oneDNN runs a whole direction in one call, but needs texts of one length. So texts are padded at their end;
-    for the backward direction they are reversed before, so that no word depends on padding.
+    torch steps through texts of different lengths word by word: the product of a step has a row for each text that is
+    not at its end. oneDNN computes all steps of a direction in one call, but takes texts of one length only. So texts
+    are padded at their end. For the backward direction they are reversed first, so that padding comes last again, and
+    changes no state of a word.
 
-    threads: with each of these numbers of threads, and whatever the other texts, a word's state has the same bits.
-        Where the self-check of oneDNN's kernels finds no way, texts run one by one in one thread.
-    padded: for padded words.
+    threads: a word's state has the same bits with each of these numbers of threads, independent of the other texts of a
+        batch. If the self-check of oneDNN's kernels finds no such way, texts run one by one in one thread.
+    padded: for batches in the padded layout.
     """
 
     def __init__(self, encoder: Any, threads: Sequence[int] = (), *, padded: bool = False) -> None:
@@ -82,35 +88,35 @@ class Lstm:
             and self._lstm.num_layers == 1
             and self._lstm.bidirectional
         )
-        allowed = self._equal_texts(threads) if threads and self._uses_onednn else ()
+        allowed = self._equal_text_counts(threads) if threads and self._uses_onednn else ()
         self._one_by_one = bool(threads) and not allowed
         if self._uses_onednn:
-            self._texts = Heights(allowed or _TEXTS[weight.dtype])
+            self._text_counts = Heights(allowed or _TEXT_BUCKETS[weight.dtype])
 
     @torch.inference_mode()
-    def _equal_texts(self, threads: Sequence[int]) -> tuple[int, ...]:
-        """The numbers of texts in a call at which a text has the same bits, however many steps there are."""
+    def _equal_text_counts(self, threads: Sequence[int]) -> tuple[int, ...]:
+        """Numbers of texts of a call with which a text's states have the same bits, for any number of steps."""
         draw = torch.Generator().manual_seed(0)
         texts = torch.randn(3, _STEP_BUCKET, self._lstm.input_size, generator=draw).to(self._dtype)
 
-        def states(texts: torch.Tensor, more: int) -> torch.Tensor:
-            longer = F.pad(texts, (0, 0, 0, more))
-            return self._padded("", longer.transpose(0, 1))[:_STEP_BUCKET].transpose(0, 1)
+        def states(texts: torch.Tensor, further_steps: int) -> torch.Tensor:
+            longer = F.pad(texts, (0, 0, 0, further_steps))
+            return self._call("", longer.transpose(0, 1))[:_STEP_BUCKET].transpose(0, 1)
 
-        products = [partial(states, more=more) for more in (0, _STEP_BUCKET)]
-        return equal_heights(products, texts, _TEXTS[self._dtype], threads)
+        products = [partial(states, further_steps=steps) for steps in (0, _STEP_BUCKET)]
+        return equal_heights(products, texts, _TEXT_BUCKETS[self._dtype], threads)
 
     def __call__(self, words: torch.Tensor, word_rows: TextRows) -> torch.Tensor:
         """(W, D) -> (W, D)."""
         if isinstance(word_rows, PaddedRows):
-            return self._of_padded(words, word_rows)
+            return self._padded_states(words, word_rows)
         texts = word_rows.split(words)
         if not self._one_by_one:
             return self._states(texts)
         with torch_threads(1):
             return torch.cat([self._states([text]) for text in texts])
 
-    def _of_padded(self, words: torch.Tensor, word_rows: PaddedRows) -> torch.Tensor:
+    def _padded_states(self, words: torch.Tensor, word_rows: PaddedRows) -> torch.Tensor:
         (states,) = word_rows.blocks(words)
         padding = (~word_rows.mask)[..., None].to(words.dtype).expand(-1, -1, _GATE_INPUTS)
         for layer in self._padded_layers:
@@ -118,42 +124,41 @@ class Lstm:
         return states.flatten(0, 1)
 
     def _states(self, texts: Sequence[torch.Tensor]) -> torch.Tensor:
-        if self._uses_onednn:
-            return torch.cat(
-                [torch.cat([self._run("", group), self._backward(group)], -1) for group in self._groups(texts)]
-            )
-        packed: PackedSequence = pack_sequence(list(texts), enforce_sorted=False)
-        return torch.cat(unpack_sequence(self._lstm(packed)[0]))
+        """The states of all texts' words, in both directions."""
+        if not self._uses_onednn:
+            packed: PackedSequence = pack_sequence(list(texts), enforce_sorted=False)
+            return torch.cat(unpack_sequence(self._lstm(packed)[0]))
+        states = []
+        for group in self._groups(texts):
+            forward = self._direction("", group)
+            backward = self._direction("_reverse", [text.flip(0) for text in group])
+            states.append(torch.cat([torch.cat(forward), torch.cat([text.flip(0) for text in backward])], -1))
+        return torch.cat(states)
 
     def _groups(self, texts: Sequence[torch.Tensor]) -> Iterator[Sequence[torch.Tensor]]:
-        """Texts that run together: consecutive ones, of similar lengths if padding is expensive."""
+        """Consecutive texts for the same calls, of similar lengths if padding is expensive."""
         group: list[torch.Tensor] = []
         for text in texts:
             lengths = [max(_STEP_BUCKET, len(one)) for one in (*group, text)]
-            if max(lengths) > _MAX_RATIO[self._dtype] * min(lengths):
+            if max(lengths) > _MAX_LENGTH_RATIO[self._dtype] * min(lengths):
                 yield group
                 group = []
             group.append(text)
         yield group
 
-    def _backward(self, texts: Sequence[torch.Tensor]) -> torch.Tensor:
-        reversed_states = self._run("_reverse", [text.flip(0) for text in texts])
-        return torch.cat([text.flip(0) for text in reversed_states.split_with_sizes([len(text) for text in texts])])
-
-    def _run(self, direction: str, texts: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _direction(self, direction: str, texts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The states of each text, in one direction. direction: the suffix of torch's parameters."""
         padded = pad_sequence(list(texts))
-        numbers = self._texts.cover(len(texts))
+        counts = self._text_counts.cover(len(texts))
         steps = -(-len(padded) // _STEP_BUCKET) * _STEP_BUCKET
-        padded = F.pad(padded, (0, 0, 0, sum(numbers) - len(texts), 0, steps - len(padded)))
-        calls = [self._padded(direction, part) for part in padded.split_with_sizes(numbers, 1)]
+        padded = F.pad(padded, (0, 0, 0, sum(counts) - len(texts), 0, steps - len(padded)))
+        calls = [self._call(direction, part) for part in padded.split_with_sizes(counts, 1)]
         states = calls[0] if len(calls) == 1 else torch.cat(calls, dim=1)
-        return torch.cat([states[: len(text), number] for number, text in enumerate(texts)])
+        return [states[: len(text), number] for number, text in enumerate(texts)]
 
-    def _padded(self, direction: str, padded: torch.Tensor) -> torch.Tensor:
+    def _call(self, direction: str, padded: torch.Tensor) -> torch.Tensor:
         """One call of oneDNN: (steps, texts, D) -> (steps, texts, D)."""
-        weights = [
-            getattr(self._lstm, f"{name}_l0{direction}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        ]
+        weights = [getattr(self._lstm, f"{name}_l0{direction}") for name in _PARAMETERS]
         size = self._lstm.hidden_size
         start = padded.new_zeros(1, padded.shape[1], size)
         # …, reverse, batch sizes, mode, size, layers, biases, bidirectional, batch first, training

@@ -1,7 +1,8 @@
-"""Which text, and which adapter slot, each row of a packed matrix belongs to.
+"""Which text, and which adapter slot, each row of a matrix belongs to.
 
-Texts of a batch are ordered by their adapter's slot, those of the base model last. A matrix holds the rows (tokens,
-words, labels, ...) of one text after the other, so the rows of one slot are contiguous:
+The texts of a batch are ordered by their adapter's slot; texts of the base model come last. A matrix has the rows of
+the first text (its tokens, words, labels, ...), then those of the second one, and so on. So the rows of a slot are
+contiguous:
 
     x   ┌─ slot 0 ─┬─ slot 2 ─┬── base ──┐
         └──────────┴──────────┴──────────┘
@@ -39,13 +40,6 @@ class TextSlots:
             if slot is not None:
                 of_slots[slot] += count
         return SlotRows(tuple(of_slots), self.device)
-
-    def slot_rows_of(self, text: int, count: int) -> SlotRows | None:
-        """The rows of each slot, in a matrix with `count` rows, all of one text; None for the base model."""
-        slot = self.of_texts[text]
-        if slot is None:
-            return None
-        return SlotRows(tuple(count if number == slot else 0 for number in range(self.count)), self.device)
 
 
 @dataclass(frozen=True)
@@ -94,8 +88,12 @@ class TextRows:
         return self.slots.slot_rows(self.counts) if self.slots else None
 
     def slot_rows_of(self, text: int, count: int) -> SlotRows | None:
-        """See `TextSlots`."""
-        return self.slots.slot_rows_of(text, count) if self.slots else None
+        """The rows of each slot, in a matrix with `count` rows, all of one text; None for the base model."""
+        slot = self.slot(text)
+        if self.slots is None or slot is None:
+            return None
+        of_slots = tuple(count if number == slot else 0 for number in range(self.slots.count))
+        return SlotRows(of_slots, self.slots.device)
 
     def slot(self, text: int) -> int | None:
         """The slot of a text's adapter."""
@@ -115,7 +113,7 @@ class TextRows:
         return [text[None] for text in self.split(x)]
 
     def reaching(self, x: torch.Tensor, more: int) -> Sequence[torch.Tensor]:
-        """`blocks` with `more` rows behind: zeros, or the next text's."""
+        """`blocks` with `more` further rows at the end of each text: zeros, or the next text's rows."""
         x = F.pad(x, (0, 0, 0, more))
         return [x[first : first + count + more][None] for first, count in zip(self.firsts, self.counts, strict=True)]
 
@@ -125,7 +123,7 @@ class TextRows:
         return [0, *accumulate(self.counts[:-1])]
 
     def filled(self, values: Sequence[int]) -> Sequence[int]:
-        """A value for each row, of one for each row that is not padding."""
+        """Values of all rows, padding included (0). values: of the rows that are not padding."""
         return values
 
     def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor, torch.Tensor]]:
@@ -141,7 +139,7 @@ class TextRows:
         return torch.cat([block.flatten(0, 1) for block in blocks])
 
     def groups(self, sizes: Mapping[int, int]) -> Sequence[Sequence[int]]:
-        """Numbers of texts to compute together, in a matrix of `sizes` rows for each: here one by one."""
+        """Numbers of the texts to compute together: here one by one. sizes: rows of each text, by its number."""
         return [[text] for text in sizes]
 
     def by_adapter(self) -> list[tuple[int | None, int]]:
@@ -178,7 +176,6 @@ class PaddedRows(TextRows):
 
     @property
     def size(self) -> int:
-        """See `TextRows`."""
         return self.texts * self.height
 
     def split(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -190,12 +187,10 @@ class PaddedRows(TextRows):
         return [x.view(self.texts, self.height, *x.shape[1:])]
 
     def reaching(self, x: torch.Tensor, more: int) -> Sequence[torch.Tensor]:
-        """See `TextRows`."""
         return [F.pad(block, (0, 0, 0, more)) for block in self.blocks(x)]
 
     @cached_property
     def firsts(self) -> Sequence[int]:
-        """See `TextRows`."""
         return range(0, self.size, self.height or 1)
 
     def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor, torch.Tensor]]:
@@ -213,7 +208,6 @@ class PaddedRows(TextRows):
         return list(groups.values())
 
     def filled(self, values: Sequence[int]) -> Sequence[int]:
-        """See `TextRows`."""
         filled = [0] * self.size
         first = 0
         for text, count in enumerate(self.counts):
@@ -222,7 +216,6 @@ class PaddedRows(TextRows):
         return filled
 
     def block_slot_rows(self, block: int, rows: int) -> SlotRows | None:
-        """See `TextRows`."""
         return self.slots.slot_rows([rows] * len(self.counts)) if self.slots else None
 
 

@@ -14,10 +14,12 @@ every pair of sets gets its passes.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice, product, starmap
+from typing import Any
 
 import numpy as np
 
@@ -37,13 +39,13 @@ from gliner_bento.tasks.classifications import WindowScores
 from gliner_bento.tasks.structures import WindowInstances
 from gliner_bento.types import Entity, Extraction, Item, Usage
 
-# Passes that one call makes: with many labels and relations a window has thousands.
-_PASSES_AT_ONCE = 8
-# The pieces of a long word that one call reads, in characters.
+# Passes that one call of `next_passes` makes: with many labels and relations a window has thousands.
+_PASSES_PER_CALL = 8
+# Characters of a long word that one step tokenizes.
 _STEP_CHARS = 10_000
 
 _Part = tuple[Words, Names, EntityTable | None]
-"""Words that relation passes read, labels of their prompt, the entities there."""
+"""The input of relation passes: words, labels of the prompt, and the entities in these words; None: without."""
 
 
 @dataclass(slots=True)
@@ -72,53 +74,39 @@ class _OpenWindow:
             self.relations = best_relations(item, self.relations)
 
 
-class WindowedRequest:
-    """A `ChunkedRequest`. Holds the text, the open windows, and the merged result."""
+class PassQueue(ABC):
+    """Makes the passes of an item's windows on demand: the part that all chunked requests have in common.
 
-    def __init__(
-        self,
-        item: Item,
-        tokenizer: ItemTokenizer,
-        groups: Groups,
-        relation_windows: RelationWindows | None,
-        lease: AdapterLease | None,
-    ) -> None:
-        self._item = item
-        self._tokenizer = tokenizer
-        self._groups = groups
-        self._relation_windows = relation_windows
-        self._allowed = AllowedEnds.of(item)
-        self._lease = lease
-        self._lock = threading.Lock()
-        in_order = list(groups.labels[0]) if len(groups.labels) == 1 else sorted(item.labels)
-        self._merger = Merger(item, in_order, schema=tokenizer.prompts.schema)
-        self._windows_to_come: Iterator[Sequence[Window]] | None = None
-        self._to_make: deque[Iterator[Prepared]] = deque()  # passes of one window each, those for relations first
-        self._open: dict[int, _OpenWindow] = {}  # by the id of a pass
-        self._truncated_at: int | None = None
-        self._classes, self._instances = WindowScores(), WindowInstances()
-        self._windows = self._words = self._tokens = self._ended = 0  # counters for `usage`
+    windows: of the item, in order; a few at a time.
+    """
 
-    def process_windows(self, window_words: int, overlap_words: int) -> None:
-        """Process the whole text."""
-        self._windows_to_come = self._cut(window_words, overlap_words)
+    def __init__(self, windows: Iterator[Sequence[Any]]) -> None:
+        self._lock = threading.Lock()  # protects all state, of derived classes too
+        self._new_windows: Iterator[Sequence[Any]] | None = windows  # None: all are open or done
+        self._to_make: deque[Iterator[Prepared]] = deque()  # passes of one window each
+        self._open: dict[int, Any] = {}  # the window of each pass without a result, by the id of the pass
 
-    def process_words(self, words: Words, truncated_at: int | None) -> None:
-        """Process these words only, as one window."""
-        self._windows_to_come = iter([[Window(0, words)] if words else []])
-        self._truncated_at = truncated_at
+    @abstractmethod
+    def _begin(self, window: Any) -> Iterator[Prepared]:
+        """A window's first passes, made by `_passes`."""
+
+    def _passes(self, window: Any, passes: Iterable[Prepared]) -> Iterator[Prepared]:
+        """These passes of a window, made on demand."""
+        for prepared in passes:
+            self._open[id(prepared)] = window
+            yield prepared
 
     def next_passes(self) -> Sequence[Prepared]:
-        """A few passes, of a window whose passes for relations can be made, else of the next windows."""
+        """See `ChunkedRequest`. Passes of one window; those at the left of the queue come first."""
         with self._lock:
-            if not self._to_make and self._windows_to_come:
-                windows = next(self._windows_to_come, None)
+            if not self._to_make and self._new_windows:
+                windows = next(self._new_windows, None)
                 if windows is None:
-                    self._windows_to_come = None
+                    self._new_windows = None
                 else:
                     self._to_make.extend(map(self._begin, windows))
             while self._to_make:
-                if passes := list(islice(self._to_make[0], _PASSES_AT_ONCE)):
+                if passes := list(islice(self._to_make[0], _PASSES_PER_CALL)):
                     return passes
                 self._to_make.popleft()
             return ()
@@ -126,7 +114,7 @@ class WindowedRequest:
     @property
     def exhausted(self) -> bool:
         """See `ChunkedRequest`."""
-        return self._windows_to_come is None and not self._to_make
+        return self._new_windows is None and not self._to_make
 
     @property
     def done(self) -> bool:
@@ -134,10 +122,41 @@ class WindowedRequest:
         with self._lock:
             return self.exhausted and not self._open
 
+
+class WindowedRequest(PassQueue):
+    """A `ChunkedRequest` for entities and relations. Holds the text, the open windows, and the merged result.
+
+    truncated_at: the character behind the last window, if the rest of the text is left out.
+    """
+
+    def __init__(
+        self,
+        item: Item,
+        tokenizer: ItemTokenizer,
+        groups: Groups,
+        windows: Iterator[Sequence[Window]],
+        relation_windows: RelationWindows | None,
+        lease: AdapterLease | None,
+        *,
+        truncated_at: int | None = None,
+    ) -> None:
+        super().__init__(windows)
+        self._item = item
+        self._tokenizer = tokenizer
+        self._groups = groups
+        self._relation_windows = relation_windows
+        self._allowed = AllowedEnds.of(item)
+        self._lease = lease
+        in_order = list(groups.labels[0]) if len(groups.labels) == 1 else sorted(item.labels)
+        self._merger = Merger(item, in_order, schema=tokenizer.prompts.schema)
+        self._truncated_at = truncated_at
+        self._classes, self._instances = WindowScores(), WindowInstances()
+        self._windows = self._words = self._tokens = self._ended = 0  # counters for `usage`
+
     def add(self, prepared: Prepared, result: PassResult) -> Sequence[Entity]:
-        """See `ChunkedRequest`. Takes time in proportion to the window, not to the text."""
+        """See `ChunkedRequest`. The time is proportional to the window, not to the text."""
         with self._lock:
-            window = self._open.pop(id(prepared))
+            window: _OpenWindow = self._open.pop(id(prepared))
             self._tokens += result.tokens
             self._classes.add(window.window.number, result.classes)
             self._instances.add(window.window.number, result.structures)
@@ -159,7 +178,6 @@ class WindowedRequest:
             return self._merger.add(window.window, window.entity_passes, window.relations)
 
     def result(self) -> Extraction:
-        """See `ChunkedRequest`."""
         entities = list(self._merger.entities)
         found, ends = self._merger.relations()
         relations = with_arguments(found, entities, self._item.text, ends)
@@ -180,34 +198,6 @@ class WindowedRequest:
                 relation_groups=len(self._groups.relations) or int(bool(self._item.relations)),
             ),
         )
-
-    def _cut(self, window_words: int, overlap_words: int) -> Iterator[Sequence[Window]]:
-        """The windows that end in each chunk of the text's words."""
-        text = self._item.text
-        cutter = Cutter(text, max_words=window_words, max_tokens=self._groups.room, overlap_words=overlap_words)
-        for chunk in self._tokenizer.chunks(text):
-            for words in self._fitting(chunk, window_words):
-                yield list(cutter.push(words))
-        yield list(cutter.close())
-
-    def _fitting(self, chunk: Words, size: int) -> Iterator[Words]:
-        """The chunk's words, at most `size` and a window's tokens at a time; longer words are split."""
-        while chunk:
-            fit = chunk.fitting(size, self._groups.room)
-            yield from [chunk[:fit]] if fit else self._pieces(chunk[:1], size)
-            chunk = chunk[fit or 1 :]
-
-    def _pieces(self, word: Words, size: int) -> Iterator[Words]:
-        """The pieces of a long word, about a window's tokens at a time."""
-        pieces: list[Words] = []
-        tokens = 0
-        for piece in self._tokenizer.pieces(self._item.text, word.start, word.end, self._groups.room):
-            pieces.append(piece)
-            tokens += len(piece.token_ids)
-            if len(pieces) == size or tokens > self._groups.room or piece.end - pieces[0].start > _STEP_CHARS:
-                yield Words.joined(pieces)
-                pieces, tokens = [], 0
-        yield Words.joined(pieces)
 
     def _begin(self, window: Window) -> Iterator[Prepared]:
         """A window's first passes."""
@@ -230,7 +220,7 @@ class WindowedRequest:
         add_relations(relations, result)
 
     def _parts(self, window: _OpenWindow) -> list[_Part] | None:
-        """What the relation passes of a window are over; None: its entity passes have the relations."""
+        """The parts that a window's relation passes are over; None if its entity passes predict the relations."""
         if not self._groups.relations:
             return None
         names, words = tuple(self._item.labels), window.window.words
@@ -268,12 +258,6 @@ class WindowedRequest:
             label_sets = [tuple(sorted(one + other)) for one, other in combinations(halves, 2)]
         return label_sets
 
-    def _passes(self, window: _OpenWindow, passes: Iterable[Prepared]) -> Iterator[Prepared]:
-        """These passes of a window, made on demand."""
-        for prepared in passes:
-            self._open[id(prepared)] = window
-            yield prepared
-
     def _relation_pass(self, part: _Part, relations: Names) -> Prepared:
         """A pass that scores relations, between given entities if there are any."""
         words, labels, entities = part
@@ -289,3 +273,40 @@ class WindowedRequest:
         """A pass; without entities, it predicts them."""
         tokenized = self._tokenizer.tokenized(item.text, words, self._tokenizer.prompts.prompt(item))
         return one_pass(item, replace(tokenized, entities=entities), self._lease, is_pass=True)
+
+
+def one_window(words: Words) -> Iterator[Sequence[Window]]:
+    """The only window of a text; none without words."""
+    return iter([[Window(0, words)] if words else []])
+
+
+def cut_text(
+    tokenizer: ItemTokenizer, text: str, room: int, *, window_words: int, overlap_words: int
+) -> Iterator[Sequence[Window]]:
+    """The windows that end in each chunk of the text's words. room: tokens of a window."""
+    cutter = Cutter(text, max_words=window_words, max_tokens=room, overlap_words=overlap_words)
+    for chunk in tokenizer.chunks(text):
+        for words in _fitting(tokenizer, text, chunk, window_words, room):
+            yield list(cutter.push(words))
+    yield list(cutter.close())
+
+
+def _fitting(tokenizer: ItemTokenizer, text: str, words: Words, window_words: int, room: int) -> Iterator[Words]:
+    """The words, at most a window at a time; a word with more tokens than a window is split."""
+    while words:
+        fit = words.fitting(window_words, room)
+        yield from [words[:fit]] if fit else _pieces(tokenizer, text, words[:1], window_words, room)
+        words = words[fit or 1 :]
+
+
+def _pieces(tokenizer: ItemTokenizer, text: str, word: Words, window_words: int, room: int) -> Iterator[Words]:
+    """The pieces of a long word, about a window's tokens at a time."""
+    pieces: list[Words] = []
+    tokens = 0
+    for piece in tokenizer.pieces(text, word.start, word.end, room):
+        pieces.append(piece)
+        tokens += len(piece.token_ids)
+        if len(pieces) == window_words or tokens > room or piece.end - pieces[0].start > _STEP_CHARS:
+            yield Words.joined(pieces)
+            pieces, tokens = [], 0
+    yield Words.joined(pieces)

@@ -5,7 +5,7 @@ At a low threshold a window has hundreds of thousands of candidates, so they are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from gliner_bento.types import Entity, Item
 
 RelationKey = tuple[str, CharSpan, CharSpan]
 """A relation with its head and its tail."""
+_Scored = tuple[str, CharSpan, CharSpan, float]
+"""A relation with its head, tail and score."""
 
 
 class _Candidates(NamedTuple):
@@ -35,7 +37,7 @@ class _Candidates(NamedTuple):
 
 
 class Merger:
-    """Merges the results of a text's windows, in whatever order they come.
+    """Merges the results of a text's windows, which may be added in any order.
 
     - An entity that several windows predict counts once, with the score of the window where it has the most context.
     - An entity at the edge of a window may be a piece of a longer one: it counts only if no other window has more
@@ -101,7 +103,7 @@ class Merger:
             if (self._schema and not allowed) or index_of.keys() >= {key[1], key[2]}
         ]
         if allowed:
-            kept = self._allowed(kept, index_of, allowed)
+            kept = self._permitted(kept, index_of, allowed)
         chars = np.array([head[1] - head[0] + tail[1] - tail[0] for _, head, tail, _ in kept], np.int64)
         fitting = kept_of(self._item, "max_relations", np.array([score for *_, score in kept]), chars)
         if fitting is not None:
@@ -113,23 +115,16 @@ class Merger:
         relations.sort(key=lambda relation: (relation.head, relation.tail))
         return relations, ends
 
-    def _allowed(
-        self,
-        relations: Iterable[tuple[str, CharSpan, CharSpan, float]],
-        index_of: Mapping[CharSpan, int],
-        allowed: AllowedEnds,
-    ) -> list[tuple[str, CharSpan, CharSpan, float]]:
-        """The relations whose head and tail have a label that they may have."""
-        relation_number = {name: number for number, name in enumerate(self._item.relations)}
+    def _permitted(
+        self, relations: Sequence[_Scored], index_of: Mapping[CharSpan, int], allowed: AllowedEnds
+    ) -> list[_Scored]:
+        """The relations whose head and tail have labels that the relation may have."""
+        relation_of = {name: number for number, name in enumerate(self._item.relations)}
         label_number = {name: number for number, name in enumerate(self._item.labels)}
         entities = self.entities
-        labels = [label_number[entities.names[label]] for label in entities.label.tolist()]
-        return [
-            (name, head, tail, score)
-            for name, head, tail, score in relations
-            if allowed.heads[relation_number[name], labels[index_of[head]]]
-            and allowed.tails[relation_number[name], labels[index_of[tail]]]
-        ]
+        labels = [label_number[name] for name in entities.names]
+        label_of = {span: labels[entities.label[index]] for span, index in index_of.items()}
+        return [one for one in relations if allowed.permit(relation_of[one[0]], label_of[one[1]], label_of[one[2]])]
 
     def _collect(self, window: Window, tables: Sequence[EntityTable], relations: Mapping[RelationKey, float]) -> None:
         self._windows.append(window)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
-from gliner_bento.engine.text.chunked import WindowedRequest
-from gliner_bento.engine.text.passes import PassPlanner, one_pass
-from gliner_bento.engine.text.relation_windows import RelationWindows
+from gliner_bento.engine.text.chunked import WindowedRequest, cut_text, one_window
+from gliner_bento.engine.text.passes import Groups, PassPlanner, one_pass
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import InvalidField, TooLarge
@@ -40,45 +39,40 @@ class ItemPreparer:
 
     def prepare(self, item: ExtractionItem, lease: AdapterLease | None) -> Steps[Prepared]:
         """The item as one pass or as a chunked request; without the lease if it needs no pass."""
-        window, overlap = self._planner.windows(item)
-        relation_windows = self._planner.relation_windows(item)
+        tokenizer, planner = self._tokenizer, self._planner
+        window_words, overlap_words = planner.windows(item)
+        relation_windows = planner.relation_windows(item)
         if not item.text or item.text.isspace():
             return Prepared(item, tokens=0, words=0, result=Extraction.blank(item))
-        max_words = window if item.long_text == "window" else self._tokenizer.limits.words
-        yield from self._planner.tokenize_labels(item)
-        if prompt := self._planner.fits(item):
-            words, is_cut = yield from self._tokenizer.read(item.text, prompt.room, max_words)
-            if not is_cut or item.long_text != "window":
+        in_windows = item.long_text == "window"
+        groups: Groups | None = None  # of a chunked request
+        truncated_at: int | None = None
+        yield from planner.tokenize_labels(item)
+        if prompt := planner.fits(item):
+            max_words = window_words if in_windows else tokenizer.limits.words
+            words, is_cut = yield from tokenizer.read(item.text, prompt.room, max_words)
+            if not is_cut or not in_windows:
                 truncated_at = self._truncated_at(item, words, is_cut=is_cut)
                 if not words:
                     result = Extraction.blank(item, truncated=truncated_at is not None, truncated_at=truncated_at)
                     return Prepared(item, tokens=0, words=0, truncated_at=truncated_at, result=result)
                 if not relation_windows or not relation_windows.may_divide(item.text, words):
-                    tokenized = self._tokenizer.tokenized(item.text, words, prompt)
+                    tokenized = tokenizer.tokenized(item.text, words, prompt)
                     return one_pass(item, tokenized, lease, truncated_at=truncated_at)
-                groups = self._planner.one_group(item, prompt.room, divided=True)
-                request = WindowedRequest(item, self._tokenizer, groups, relation_windows, lease)
-                request.process_words(words, truncated_at)
-                return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
-        request = yield from self._windowed(item, window, overlap, relation_windows, lease)
+                groups = planner.one_group(item, prompt.room, divided=True)
+                windows = one_window(words)
+        if groups is None:
+            groups = yield from planner.groups(item, divided=bool(relation_windows))
+            if in_windows:
+                windows = cut_text(
+                    tokenizer, item.text, groups.room, window_words=window_words, overlap_words=overlap_words
+                )
+            else:
+                words, is_cut = yield from tokenizer.read(item.text, groups.room, tokenizer.limits.words)
+                truncated_at = self._truncated_at(item, words, is_cut=is_cut)
+                windows = one_window(words)
+        request = WindowedRequest(item, tokenizer, groups, windows, relation_windows, lease, truncated_at=truncated_at)
         return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
-
-    def _windowed(
-        self,
-        item: ExtractionItem,
-        window: int,
-        overlap: int,
-        relation_windows: RelationWindows | None,
-        lease: AdapterLease | None,
-    ) -> Steps[WindowedRequest]:
-        groups = yield from self._planner.groups(item, divided=bool(relation_windows))
-        request = WindowedRequest(item, self._tokenizer, groups, relation_windows, lease)
-        if item.long_text == "window":
-            request.process_windows(window, overlap)
-        else:
-            words, is_cut = yield from self._tokenizer.read(item.text, groups.room, self._tokenizer.limits.words)
-            request.process_words(words, self._truncated_at(item, words, is_cut=is_cut))
-        return request
 
     def _truncated_at(self, item: ExtractionItem, words: Words, *, is_cut: bool) -> int | None:
         """The character at which a text is cut; None if it is not. Raises TooLarge if it has to be rejected."""

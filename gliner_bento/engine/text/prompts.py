@@ -1,4 +1,4 @@
-"""Where a model's labels go: into the prompt before the text (uni-encoders), or into sequences of their own.
+"""Prompts: a model reads labels before the text (uni-encoders), or each as a separate sequence (bi-encoders).
 
     prefix │ [ENT] label [ENT] label [SEP] │ text words … │ suffix          InlineLabels
     prefix │ text words … │ suffix       and one sequence per label         SeparateLabels
@@ -8,9 +8,10 @@ Prompts are built by gliner's own processor. GLiNER2's are in `schema_prompts`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ CACHED_PROMPTS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """What a pass holds beside its text.
+    """The input of a pass besides its text.
 
     token_ids: before the text, with inline labels. labels: the token ids of each separate label.
     room: tokens left for the text; less than 1 if the labels do not fit.
@@ -44,7 +45,7 @@ class Prompt:
 NO_ROOM = Prompt(token_array(), (), 0)
 
 
-class Prompts(Protocol):
+class Prompts(ABC):
     """Encodes labels and relations. Thread-safe.
 
     inline: whether they share the maximum length with the text. framed: sequences have special tokens at both ends.
@@ -52,42 +53,35 @@ class Prompts(Protocol):
         span, and relations are not limited to entities.
     """
 
-    inline: bool
-    framed: bool
-    schema: bool
+    inline = True
+    framed = True
+    schema = False
 
+    @abstractmethod
     def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None: ...
 
     @staticmethod
     def markers(processor: Any, *, relations: bool) -> set[int]:
         """Tokens that the model reserves."""
+        config = processor.config
+        return {config.class_token_index, *([config.rel_token_index] if relations else [])}
 
+    @abstractmethod
     def prompt(self, item: ExtractionItem) -> Prompt:
         """Encode its labels and relations. Raises InvalidField (`labels`, `relations`) for what the model cannot
         encode."""
 
+    @abstractmethod
     def tokens_of(self, name: str, description: str, param: str) -> int:
         """Tokens that a label or relation takes in a prompt, its marker included. Raises InvalidField (`param`)."""
 
     def after(self, text: str, words: Words) -> Words:
         """Words that the model reads behind these of the text."""
+        return NO_WORDS
 
 
-def gliner_markers(processor: Any, *, relations: bool) -> set[int]:
-    """See `Prompts`, of gliner's models."""
-    config = processor.config
-    return {config.class_token_index, *([config.rel_token_index] if relations else [])}
-
-
-class InlineLabels:
-    """See `Prompts`."""
-
-    inline, framed, schema = True, True, False
-
-    @staticmethod
-    def markers(processor: Any, *, relations: bool) -> set[int]:
-        """See `Prompts`."""
-        return gliner_markers(processor, relations=relations)
+class InlineLabels(Prompts):
+    """Labels and relations in the prompt, each behind its marker."""
 
     def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None:
         self._processor = processor
@@ -101,7 +95,6 @@ class InlineLabels:
         self._cached = lru_cache(maxsize=CACHED_PROMPTS)(self._build)
 
     def prompt(self, item: ExtractionItem) -> Prompt:
-        """See `Prompts`."""
         labels, relations = tuple(item.labels.values()), tuple(item.relations.values())
         check_unicode(labels, "labels")
         check_unicode(relations, "relations")
@@ -113,13 +106,8 @@ class InlineLabels:
             return NO_ROOM
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
-        """See `Prompts`."""
         check_unicode((description,), param)
         return 1 + len(self._ids(description, param))
-
-    def after(self, text: str, words: Words) -> Words:
-        """See `Prompts`: none."""
-        return NO_WORDS
 
     def _build(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
         tokens = 0
@@ -147,15 +135,10 @@ class InlineLabels:
         return ids
 
 
-class SeparateLabels:
-    """See `Prompts`."""
+class SeparateLabels(Prompts):
+    """A separate sequence for each label; no relations."""
 
-    inline, framed, schema = False, True, False
-
-    @staticmethod
-    def markers(processor: Any, *, relations: bool) -> set[int]:
-        """See `Prompts`."""
-        return gliner_markers(processor, relations=relations)
+    inline = False
 
     def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None:
         assert not relations
@@ -165,7 +148,6 @@ class SeparateLabels:
         self._cached = lru_cache(maxsize=CACHED_PROMPTS)(self._encode)
 
     def prompt(self, item: ExtractionItem) -> Prompt:
-        """See `Prompts`."""
         labels = tuple(item.labels.values())
         check_unicode(labels, "labels")
         return Prompt(token_array(), tuple(map(self._cached, labels)), self._subwords.room(()))
@@ -175,10 +157,6 @@ class SeparateLabels:
         check_unicode((description,), param)
         self._cached(description)
         return 0
-
-    def after(self, text: str, words: Words) -> Words:
-        """See `Prompts`: none."""
-        return NO_WORDS
 
     def _encode(self, label: str) -> tuple[int, ...]:
         self._subwords.check_name(self._tokenizer.encode(label, add_special_tokens=False).ids, label, "labels")

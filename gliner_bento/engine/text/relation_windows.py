@@ -25,11 +25,12 @@ Indices = NDArray[np.int64]
 WordRange = tuple[int, int]
 """[start, end), in words of the window."""
 
-# The limit of a window's parts: so many, or one for so many words if these are more. Above it, parts are joined.
+# A window has at most _MAX_PARTS parts, or one part for each _WORDS_PER_PART words if that is more. If there are more,
+# consecutive parts are joined.
 _MAX_PARTS, _WORDS_PER_PART = 64, 4
 # A window with more characters, most of them white space, is not divided.
 _SEARCHED_CHARS = 100_000
-# Lines are wrapped at so many characters or more.
+# The minimum length of a line that may have been wrapped.
 _WRAPPED_CHARS = 50
 
 _SPACES = str.maketrans(dict.fromkeys("\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))  # what `splitlines` splits at
@@ -55,9 +56,10 @@ class RelationWindows:
     def chosen(
         cls, window: str | None, sentences: int | None, overlap: int | None, default: RelationWindows | None
     ) -> RelationWindows | None:
-        """What these values of the fields of the same names say; None: relations are scored in whole windows.
+        """The relation windows that a request's or a server's options set; None: relations are scored in whole windows.
 
-        A number of sentences, or an overlap, implies `sentences`; without any value, the default counts.
+        window: `relation_window`. A number of sentences, or an overlap, implies `sentences`. Without any value, the
+        default counts.
         Raises InvalidField (`relation_window_sentences`, `relation_window_overlap_sentences`).
         """
         if sentences is None and overlap is None and window != "sentences":
@@ -77,8 +79,8 @@ class RelationWindows:
         return cls(sentences, overlap)
 
     def may_divide(self, text: str, words: Words) -> bool:
-        """Whether the window may have several parts, whatever its entities are."""
-        _, ends = _ends(text, words)
+        """Whether the window may have several parts. False: it has one, with any entities."""
+        _, ends = _boundaries(text, words)
         return len(ends) >= self.sentences or bool((ends > _SENTENCE).any())
 
     def parts(self, text: str, words: Words, spans: Indices) -> list[WordRange]:
@@ -87,44 +89,46 @@ class RelationWindows:
         Nothing ends inside an entity ("Mr. Smith"). A part with one entity has the sentence before it, too.
         """
         spans = np.unique(spans, axis=1)
-        places, ends = _ends(text, words)
-        chars = words.bounds[places, 0]
+        boundaries, ends = _boundaries(text, words)
+        chars = words.bounds[boundaries, 0]
         outside = ~((spans[0] < chars[:, None]) & (chars[:, None] < spans[1])).any(axis=1)
-        kept = _without_lines(ends[outside], chars[outside].searchsorted(spans[0], "right"))
-        sentences = [0, *places[outside][kept > 0].tolist(), len(words)]
+        ends = _without_lines(ends[outside], chars[outside].searchsorted(spans[0], "right"))
+        starts = [0, *boundaries[outside][ends > 0].tolist(), len(words)]  # the first word of each sentence
         first = words.bounds[:, 0].searchsorted(spans[0], "right") - 1
         last = words.bounds[:, 1].searchsorted(spans[1])
         parts: list[WordRange] = []
-        for begin, start, stop in self._ranges([*kept[kept > 0].tolist(), _PARAGRAPH]):
-            for at in (start, max(begin, start - 1)):
-                part = sentences[at], sentences[stop]
-                if (entities := np.count_nonzero((part[0] <= first) & (last < part[1]))) != 1:
+        for row, start, stop in self._ranges([*ends[ends > 0].tolist(), _PARAGRAPH]):
+            for sentence in (start, max(row, start - 1)):
+                part = starts[sentence], starts[stop]
+                entities = np.count_nonzero((part[0] <= first) & (last < part[1]))
+                if entities != 1:
                     break
             if entities > 1:
                 if parts and parts[-1][0] >= part[0]:
                     parts.pop()  # this one contains it
                 parts.append(part)
-        together = -(-len(parts) // max(_MAX_PARTS, len(words) // _WORDS_PER_PART)) or 1
-        return [(parts[at][0], parts[at : at + together][-1][1]) for at in range(0, len(parts), together)]
+        max_parts = max(_MAX_PARTS, len(words) // _WORDS_PER_PART)
+        joined = -(-len(parts) // max_parts) or 1  # parts that are joined to one
+        return [(parts[at][0], parts[at : at + joined][-1][1]) for at in range(0, len(parts), joined)]
 
     def _ranges(self, ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """Numbers of sentences: the first of the paragraph or row, the first of a part, and one past its last one.
+        """For each part, numbers of sentences: the first of its paragraph or row, its first, and one past its last.
 
-        ends: what ends with each sentence.
+        ends: the flags of what ends with each sentence.
         """
-        begin = 0
-        for number, end in enumerate(ends, 1):
+        row = 0
+        for stop, end in enumerate(ends, 1):
             if end != _SENTENCE:
-                for start in range(begin, max(begin + 1, number - self.overlap), self.sentences - self.overlap):
-                    yield begin, start, min(start + self.sentences, number)
-                begin = number
+                for start in range(row, max(row + 1, stop - self.overlap), self.sentences - self.overlap):
+                    yield row, start, min(start + self.sentences, stop)
+                row = stop
 
 
 _DEFAULT = RelationWindows(1, 0)
 
 
-def _ends(text: str, words: Words) -> tuple[Indices, Indices]:
-    """The words before which something ends, but the first word, and the flags of what does."""
+def _boundaries(text: str, words: Words) -> tuple[Indices, Indices]:
+    """Indices of the words before which a sentence, a line or a paragraph ends, and the flags of what ends there."""
     start, end = words.start, words.end
     if end - start > _SEARCHED_CHARS:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -137,36 +141,38 @@ def _ends(text: str, words: Words) -> tuple[Indices, Indices]:
     at, flag = np.array(found, np.int64).reshape(-1, 2).T
     np.bitwise_or.at(flags, words.bounds[:, 0].searchsorted(start + at), flag)
     flags[[0, -1]] = 0
-    places = flags.nonzero()[0]
-    return places, flags[places]
+    boundaries = flags.nonzero()[0]
+    return boundaries, flags[boundaries]
 
 
 def _line_ends(text: str) -> Iterator[tuple[int, int]]:
-    """Where lines begin, but those that begin because the word before did not fit into the longest line of the
-    paragraph; and what ends there."""
+    """The characters at which paragraphs and lines begin, and the flag of what ends there. A line that begins only
+    because its first word did not fit into the line before (wrapped text) is left out."""
     at = 0
     for is_blank, group in groupby(text.splitlines(keepends=True), key=str.isspace):
         lines = list(group)
         if not is_blank:
             yield at, _PARAGRAPH
             longest = max(len(line.rstrip()) for line in lines)
-            place = at
+            line_start = at
             for line, following in pairwise(lines):
-                place += len(line)
+                line_start += len(line)
                 needed = len(line.rstrip()) + 1 + len(following.split(maxsplit=1)[0])
                 if needed <= longest or longest < _WRAPPED_CHARS:
-                    yield place, _PARAGRAPH if any(_marks(line)) and _marks(line) == _marks(following) else _LINE
+                    are_rows = any(_marks(line)) and _marks(line) == _marks(following)
+                    yield line_start, _PARAGRAPH if are_rows else _LINE
         at += sum(map(len, lines))
 
 
 def _marks(line: str) -> tuple[int, ...]:
-    """What makes a line an item of a list, or a row of a table."""
+    """Whether a line begins as an item of a list, and how many separators of columns it has."""
     return bool(_ITEM.match(line)), *(line.count(mark) for mark in "\t|;,")
 
 
 def _without_lines(ends: Indices, line_of: Indices) -> Indices:
-    """Flags, without line breaks beside a line with fewer than two entities; 0: nothing ends. line_of: of each entity,
-    the number of places before it."""
+    """The flags, without line breaks next to a line with fewer than two entities; 0: nothing ends there any more.
+
+    line_of: for each entity, the number of boundaries before it."""
     is_line = ends > _SENTENCE
     lines = np.concatenate([[0], np.cumsum(is_line)])
     entities = np.bincount(lines[line_of], minlength=lines[-1] + 1)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gliner_bento.engine.text.prompts import CACHED_PROMPTS, NO_ROOM, DoesNotFit, Prompt
+from gliner_bento.engine.text.prompts import CACHED_PROMPTS, NO_ROOM, DoesNotFit, Prompt, Prompts
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode, shortened
 from gliner_bento.engine.text.words import NO_WORDS, Words, token_array
 from gliner_bento.errors import InvalidField
@@ -44,10 +44,11 @@ class SchemaTask(NamedTuple):
         return ["(", "[P]", self.title, "(", *(part for name in self.fields for part in (self.marker, name)), ")", ")"]
 
 
-class SchemaPrompts:
+class SchemaPrompts(Prompts):
     """See `Prompts`. `relation_positions` are those of all other markers, in order."""
 
-    inline, framed, schema = True, False, True
+    framed = False
+    schema = True
 
     def __init__(self, processor: Any, subwords: Subwords, limits: ModelLimits, *, relations: bool) -> None:
         self._subwords = subwords

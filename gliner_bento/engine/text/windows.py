@@ -17,7 +17,7 @@ from math import inf
 from gliner_bento.engine.text.sentences import sentence_ends
 from gliner_bento.engine.text.words import NO_WORDS, Words
 
-# A sentence's end is looked for in at most so many characters: white space between words may be of any length.
+# Maximum characters in which the end of a sentence is searched: white space between words may be of any length.
 _SEARCHED_CHARS = 100_000
 
 CharSpan = tuple[int, int]

@@ -1,4 +1,4 @@
-"""Splits a text into words with gliner's word splitter, so that every word has its place and no text is left out.
+"""Splits a text into words with gliner's word splitter; every word gets a position, and no text is left out.
 
 Most splitters wrap a library for some languages. Some of these libraries leave text out, or return words that are not
 in it; some are not thread-safe, or slow for long texts.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate, islice
 from typing import Any
@@ -67,7 +67,7 @@ class WordSplitter:
         for start, end in pieces(text):
             piece = text[start:end]
             if not piece.isspace():
-                for word, first, last in placed(piece, self._words(piece)):
+                for word, first, last in with_positions(piece, self._words(piece)):
                     yield word, start + first, start + last
 
     def chunks(self, text: str, words: int) -> Iterator[WordColumns]:
@@ -124,53 +124,59 @@ def _spacy_of(splitter: Any, kind: str) -> Any:
 
 def pieces(text: str) -> Iterator[tuple[int, int]]:
     """[start, end) of pieces of at most PIECE_CHARS, which end after a sentence if possible, else after a space."""
-    start = 0
-    while len(text) - start > PIECE_CHARS:
-        limit, middle = start + PIECE_CHARS, start + PIECE_CHARS // 2
+
+    def last_end(middle: int, limit: int) -> int:
         ends = sentence_ends(text, middle, limit)
-        end = ends[-1] if ends else next((i for i in range(limit, middle, -1) if text[i - 1].isspace()), limit)
-        yield start, end
-        start = end
-    if start < len(text):
-        yield start, len(text)
+        return ends[-1] if ends else next((i for i in range(limit, middle, -1) if text[i - 1].isspace()), limit)
+
+    return _cut(len(text), PIECE_CHARS, last_end)
 
 
 def plain_pieces(text: str) -> Iterator[tuple[int, int]]:
     """[start, end) of pieces of at most PLAIN_PIECE_CHARS, which split no word of the whitespace splitter, unless it is
-    half as long. One search of its pattern may take the time of a whole piece, and holds up all other threads."""
+    half as long. One search of its pattern may take the time of a whole piece, and other threads wait meanwhile."""
+
+    def last_end(middle: int, limit: int) -> int:
+        return next((i for i in range(limit, middle, -1) if not (text[i].isalnum() or text[i] in "-_")), limit)
+
+    return _cut(len(text), PLAIN_PIECE_CHARS, last_end)
+
+
+def _cut(chars: int, size: int, last_end: Callable[[int, int], int]) -> Iterator[tuple[int, int]]:
+    """[start, end) of pieces of at most `size` characters. last_end: (middle, limit) of a piece -> its end."""
     start = 0
-    while len(text) - start > PLAIN_PIECE_CHARS:
-        limit, middle = start + PLAIN_PIECE_CHARS, start + PLAIN_PIECE_CHARS // 2
-        end = next((i for i in range(limit, middle, -1) if not (text[i].isalnum() or text[i] in "-_")), limit)
+    while chars - start > size:
+        end = last_end(start + size // 2, start + size)
         yield start, end
         start = end
-    if start < len(text):
-        yield start, len(text)
+    if start < chars:
+        yield start, chars
 
 
-def placed(text: str, words: Iterable[tuple[str, int | None, int | None]]) -> Iterator[SplitWord]:
+def with_positions(text: str, words: Iterable[tuple[str, int | None, int | None]]) -> Iterator[SplitWord]:
     """The words of a splitter with their positions; what they leave out is split as by gliner's whitespace splitter.
 
     A word has no position if it is not in the text: stanza splits "du" into "de" and "le"; gliner's search for a
-    normalized word returns -1. It gets the text between its neighbours if that has no white space, else it is dropped.
+    normalized word returns -1. If the text between its neighbours has no white space, that is the word's position; else
+    the word is dropped.
     """
-    done, without_place = 0, []
+    done, without_position = 0, []
     for word, start, end in words:
         if start is None or end is None or not done <= start < end:
-            without_place += [word] if word else []
+            without_position += [word] if word else []
             continue
-        yield from _left_out(text, done, start, without_place)
+        yield from _left_out(text, done, start, without_position)
         yield word, start, end
-        done, without_place = end, []
-    yield from _left_out(text, done, len(text), without_place)
+        done, without_position = end, []
+    yield from _left_out(text, done, len(text), without_position)
 
 
-def _left_out(text: str, start: int, end: int, without_place: list[str]) -> Iterator[SplitWord]:
+def _left_out(text: str, start: int, end: int, without_position: list[str]) -> Iterator[SplitWord]:
     """The words of `text[start:end]`, where the splitter found none."""
     gap = text[start:end]
     runs = [match.span() for match in re.finditer(r"\S+", gap)]
-    if without_place and len(runs) == 1:
-        words = [(word, *runs[0]) for word in without_place]
+    if without_position and len(runs) == 1:
+        words = [(word, *runs[0]) for word in without_position]
     else:
         words = list(_WHITESPACE_SPLITTER(gap))
     for word, first, last in words:

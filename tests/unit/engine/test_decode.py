@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.decode import decode_padded_spans, decode_tags, proposed_spans, tag_scores
-from gliner_bento.engine.heads.overlap import kept_spans, resolve, resolve_overlaps
+from gliner_bento.engine.heads.overlap import kept_spans, resolve
 from gliner_bento.engine.heads.predictions import Span, SpanTable
 from gliner_bento.engine.text.tokenize import Tokenized
 from gliner_bento.errors import LimitExceeded, ScoresNotFinite
@@ -49,7 +49,8 @@ def row(words: int, labels: int, threshold: float) -> Prepared:
 
 
 def kept(spans: SpanTable, *, flat: bool, multi_label: bool) -> list[Span]:
-    return list(spans.take(resolve_overlaps(spans, flat=flat, multi_label=multi_label)))
+    item = Item("", flat_ner=flat, multi_label=multi_label)
+    return list(spans.take(kept_spans(spans, item, within_labels=False)))
 
 
 @given(SPANS, st.booleans(), st.booleans())
@@ -144,7 +145,7 @@ def test_overlap_resolution_takes_linear_time() -> None:
     )
     started_s = time.thread_time()
     for flat in (True, False):
-        assert len(resolve_overlaps(spans, flat=flat, multi_label=False))
+        assert len(kept(spans, flat=flat, multi_label=False))
     assert time.thread_time() - started_s < 10
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads import relations as relation_head
 from gliner_bento.engine.heads.overlap import Resolved, resolve
 from gliner_bento.engine.heads.predictions import Predictions, Span, SpanTable
-from gliner_bento.engine.heads.relations import RelationCollector, RelationHead, RelationTask
+from gliner_bento.engine.heads.relations import RelationCollector, RelationHead, RelationTask, predict_relations
 from gliner_bento.engine.layers.rows import BatchRows, TextRows
 from gliner_bento.engine.limits import CHARS_PER_RESULT, kept_of
 from gliner_bento.engine.results import result_of
@@ -78,18 +79,20 @@ def test_relations_are_counted_as_they_are_found() -> None:
     entities = SpanTable.of(words(0.9, 0.9, 0.9))
     keys = np.array([[0, 0, 1], [1, 0, 1], [0, 1, 0], [0, 0, 1]], np.int64)  # the last repeats the first
     scores = np.array([0.6, 0.9, 0.8, 0.7], np.float32)
-    found = RelationCollector(prepared(replace(ITEM, max_relations=3)), entities, 2)
-    found.add(keys, scores)
-    assert [one[:3] for one in found.related().relations] == [(0, 0, 1), (1, 0, 1), (0, 1, 0)]
-    with pytest.raises(LimitExceeded) as raised:
-        found.add(np.array([[1, 2, 1]], np.int64), scores[:1])
-    assert raised.value.param == "relation_threshold"
-    cut = RelationCollector(prepared(replace(ITEM, max_relations=2, on_limit="truncate")), entities, 2)
+    found = RelationCollector(prepared(replace(ITEM, max_relations=3)), Resolved(entities))
+    found.add(keys[:, 0], keys[:, 1:].T, scores)
+    assert [one[:3] for one in found.predictions().relations] == [(0, 0, 1), (1, 0, 1), (0, 1, 0)]
+    found.add(np.array([1]), np.array([[2], [1]]), scores[:1])
+    error = found.predictions().error
+    assert error is not None
+    assert error.param == "relation_threshold"
+    assert found.least_score == math.inf
+    cut = RelationCollector(prepared(replace(ITEM, max_relations=2, on_limit="truncate")), Resolved(entities))
     for at in range(4):
-        cut.add(keys[at : at + 1], scores[at : at + 1])
-    related = cut.related()
-    assert [one[:3] for one in related.relations] == [(1, 0, 1), (0, 1, 0)]
-    assert related.cut
+        cut.add(keys[at : at + 1, 0], keys[at : at + 1, 1:].T, scores[at : at + 1])
+    predictions = cut.predictions()
+    assert [one[:3] for one in predictions.relations] == [(1, 0, 1), (0, 1, 0)]
+    assert predictions.cut == ["max_relations"]
 
 
 class _Pairs:
@@ -116,11 +119,11 @@ def head_of(scorer: _Pairs) -> RelationHead:
 
 
 def relate(head: RelationHead, text: Prepared, number: int) -> Predictions:
-    spans = SpanTable.of(Span(n, n, 0, 0.5 + n / 10_000) for n in range(number))
-    proposed = list(zip(spans.first.tolist(), spans.last.tolist(), strict=True))
+    """Between `number` entities of one word each, whose scores rise; every 100th has the label y."""
+    spans = SpanTable.of(Span(n, n, int(n % 100 == 0), 0.5 + n / 10_000) for n in range(number))
     encoded = EncoderOutput(*[torch.zeros(2, 4)] * 3, BatchRows(*[TextRows((2,))] * 4))
-    task = RelationTask.of(0, text, Resolved(spans), proposed, joint=False)
-    return head([task], lambda _, ends: torch.zeros(len(ends[0]), 4), encoded)[0]
+    task = RelationTask.of(text, Resolved(spans), list(spans.index_of_words()), joint=False)
+    return predict_relations([task], head, lambda _, ends: torch.zeros(len(ends[0]), 4), encoded)[0]
 
 
 def test_pairs_are_scored_in_chunks_of_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,3 +181,5 @@ def test_the_ends_of_relations_are_limited_by_score_before_pairs_are_made() -> N
     related = relate(head_of(scorer), prepared(replace(many, on_limit="truncate")), number)
     assert sum(scorer.chunks) == relation_head.MAX_RELATED_SPANS * (relation_head.MAX_RELATED_SPANS - 1)
     assert related.cut
+    typed = replace(many, on_limit="truncate", relation_heads={"r": [0], "s": [0]}, relation_tails={"r": [0], "s": [0]})
+    assert relate(head_of(_Pairs()), prepared(typed), number).cut

@@ -25,7 +25,7 @@ PATIENCE_S = 240.0
 
 
 class Device:
-    """An `Allocator` of `size_bytes`. A token takes `linear` bytes, and `quadratic` per token of its text."""
+    """A `CudaAllocator` of `size_bytes`. A token takes `linear` bytes, and `quadratic` per token of its text."""
 
     def __init__(self, size_bytes: int, *, linear: int = 1000, quadratic: int = 0) -> None:
         self.size_bytes = size_bytes

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.engine.heads.overlap import resolve_overlaps
+from gliner_bento.engine.heads.overlap import kept_spans
 from gliner_bento.engine.heads.predictions import Span, SpanTable
 from gliner_bento.engine.results import EntityTable, PairRelation, PassResult
 from gliner_bento.engine.text.merge import Merger, RelationKey, add_relations
@@ -173,7 +173,8 @@ def merged_slowly(
             whole.append(entity)
     spans = {Span(e.start, e.end - 1, LABELS.index(e.label), e.score): e for e in whole}
     order = sorted(spans, key=lambda span: span[:3])
-    kept = resolve_overlaps(SpanTable.of(order), flat=flat, multi_label=multi_label)
+    item = Item("", flat_ner=flat, multi_label=multi_label)
+    kept = kept_spans(SpanTable.of(order), item, within_labels=False)
     entities = [spans[order[index]] for index in kept]
     stands = {(entity.start, entity.end) for entity in entities}
     related: dict[tuple[object, ...], tuple[float, float]] = {}

@@ -16,8 +16,8 @@ from gliner_bento.engine.text.word_splitter import (
     PLAIN_PIECE_CHARS,
     WordSplitter,
     pieces,
-    placed,
     plain_pieces,
+    with_positions,
 )
 
 
@@ -46,7 +46,7 @@ from gliner_bento.engine.text.word_splitter import (
     ],
 )
 def test_every_word_has_its_place_and_no_text_is_left_out(text, words, expected):
-    assert list(placed(text, words)) == expected
+    assert list(with_positions(text, words)) == expected
 
 
 @pytest.mark.parametrize(

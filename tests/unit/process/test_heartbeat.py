@@ -25,11 +25,11 @@ async def serve():
     {before}
     print("ready", flush=True)
     {then}
-    await asyncio.sleep(60)
+    await asyncio.sleep(600)
 
 asyncio.run(serve())
 """
-BLOCKS = "time.sleep(60)"
+BLOCKS = "time.sleep(600)"
 STOPS = "heartbeat.stop()"
 
 Start = Callable[..., "subprocess.Popen[str]"]
