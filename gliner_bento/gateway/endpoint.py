@@ -138,10 +138,11 @@ def path_parameter(name: str, description: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": description}
 
 
-MODEL = {
-    "name": "model",
-    "in": "query",
-    "schema": {"type": "string"},
-    "description": "Name of the model, as /v1/models lists it. Default: the first.",
-}
+def query_parameter(name: str, description: str, *, kind: str = "string", required: bool = False) -> dict[str, Any]:
+    """A parameter in an endpoint's query, for its operation. kind: a type of JSON Schema."""
+    parameter = {"name": name, "in": "query", "schema": {"type": kind}, "description": description}
+    return parameter | ({"required": True} if required else {})
+
+
+MODEL = query_parameter("model", "Name of the model, as /v1/models lists it. Default: the first.")
 """The parameter of routes that are about a model: see `Gateway.of`."""

@@ -280,11 +280,21 @@ def test_a_model_is_added_unloaded_under_load_and_deleted(serve: Any, reference:
         assert all(result["result"] for one in ended for result in one.json()["results"])
 
         assert error_of(await client.post("/v1/extract", json=BODY | {"model": "new"})) == (503, "model_not_loaded")
+        assert [one["status"] for one in (await client.get("/models")).json()["models"]] == [
+            "READY",
+            "READY",
+            "PENDING",
+        ]
         assert (await client.get("/readyz")).status_code == 200
         assert (await client.post("/v1/models/new/load")).json()["state"] == "ready"
         assert (await client.post("/v1/models/new/pin")).json()["pinned"]
         assert not (await client.post("/v1/models/new/unpin")).json()["pinned"]
         assert (await client.delete("/v1/models/new")).status_code == 204
+        registered = await client.post("/models?url=general&model_name=new")
+        assert (registered.status_code, registered.json()) == (200, {"status": 'Model "new" registered.'})
+        assert (await client.post("/models?url=general&model_name=new")).json()["code"] == 409
+        assert (await client.post("/models?model_name=new")).json()["message"].startswith("url: ")
+        assert (await client.delete("/models/new")).json() == {"status": 'Model or workflow "new" unregistered'}
         assert error_of(await client.post("/v1/extract", json=BODY | {"model": "new"})) == (404, "model_not_found")
         assert error_of(await client.delete("/v1/models/general")) == (409, "conflict")
         assert error_of(await client.post("/v1/models/none/load")) == (404, "model_not_found")

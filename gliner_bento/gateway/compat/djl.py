@@ -1,12 +1,13 @@
 """DJL Serving's inference and management API (0.36): the body and the answer are those of `/v1/extract`.
 
 A model has the name that it is served under, or the last part of its path or hub id; any version of it is the one that
-is served. Registering, scaling and unregistering answer 501: a server has the models that it was started with. Tensors
-(`tensor/ndlist`) answer 415: the model reads text.
+is served. Registering takes `url` (see `source` of `POST /v1/models`) and `model_name`. Scaling answers 501: the number
+of instances is decided at the start. Tensors (`tensor/ndlist`) answer 415: the model reads text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -15,13 +16,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, InvalidField, NotReady, NotSupported
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response, path_parameter
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response, path_parameter, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.models import ServedModel, short_name
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.tasks import answer_one
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.model_types import AddModelRequest
 from gliner_bento.tasks.extraction import EXTRACTION, LABELS, TEXT, ExtractRequest, ExtractResponse
 
 _TYPES = {
@@ -53,7 +55,7 @@ class DjlError:
 class DjlHealth:
     """The health of a model."""
 
-    status: Literal["Healthy"] = "Healthy"
+    status: Literal["Healthy", "PENDING", "FAILED"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class DjlListedModel:
 
     modelName: str
     modelUrl: str
-    status: Literal["READY", "PENDING"]
+    status: Literal["READY", "PENDING", "FAILED"]
     version: str | None = None
 
 
@@ -117,12 +119,25 @@ class DjlDescription(RootModel[list[DjlWorkflow]]):
     """The answer of `GET /models/{model}`: a list of one."""
 
 
+@dataclass(frozen=True, slots=True)
+class DjlStatus:
+    """The answer of management."""
+
+    status: str
+
+
 class DjlPing(RootModel[dict[str, DjlHealth]]):
     """The answer of `GET /ping`, by the model's name."""
 
 
 async def _name(served: ServedModel) -> str:
-    return short_name((await served.info()).model)
+    return short_name(served.given or (await served.info()).model)
+
+
+async def _state(served: ServedModel) -> Literal["READY", "PENDING", "FAILED"]:
+    if served.row.state == "failed":
+        return "FAILED"
+    return "READY" if await served.ready() else "PENDING"
 
 
 async def _predictions(gateway: Gateway, request: Request) -> Response:
@@ -144,7 +159,8 @@ async def _infer(gateway: Gateway, request: Request, name: str | None) -> Respon
 async def _ping(gateway: Gateway, _: Request) -> Response:
     if not await gateway.ready():
         raise NotReady("the model is not ready")
-    return json_response({await _name(served): DjlHealth() for served in gateway.models})
+    states = {await _name(served): await _state(served) for served in gateway.models}
+    return json_response({name: DjlHealth("Healthy" if one == "READY" else one) for name, one in states.items()})
 
 
 async def _models(gateway: Gateway, _: Request) -> Response:
@@ -152,9 +168,9 @@ async def _models(gateway: Gateway, _: Request) -> Response:
 
 
 async def _listed(served: ServedModel) -> DjlListedModel:
-    return DjlListedModel(
-        await _name(served), (await served.info()).model, "READY" if await served.ready() else "PENDING"
-    )
+    name = await _name(served)
+    url = name if served.given else (await served.info()).model
+    return DjlListedModel(name, url, await _state(served))
 
 
 async def _describe(gateway: Gateway, request: Request) -> Response:
@@ -178,11 +194,23 @@ async def _describe(gateway: Gateway, request: Request) -> Response:
     return json_response([DjlWorkflow(name, [model])])
 
 
-async def _not_supported(_: Gateway, __: Request) -> Response:
-    raise NotSupported(
-        "a server has the models that it was started with: start another with `gliner-bento serve --model`, and set "
-        "its replicas with --num-instances"
-    )
+async def _register(gateway: Gateway, request: Request) -> Response:
+    query = request.query_params
+    if not (url := query.get("url")):
+        raise InvalidField("url: Field required", param="url")
+    name = query.get("model_name") or short_name(url.rstrip("/"))
+    await gateway.models.add(AddModelRequest(name=name, source=url))
+    return json_response(DjlStatus(f'Model "{name}" registered.'))
+
+
+async def _unregister(gateway: Gateway, request: Request) -> Response:
+    name = request.path_params["model"]
+    await gateway.models.remove(name)
+    return json_response(DjlStatus(f'Model or workflow "{name}" unregistered'))
+
+
+async def _scale(_: Gateway, __: Request) -> Response:
+    raise NotSupported("min_worker and max_worker cannot change while the server runs; see its setting num_instances")
 
 
 _FORMAT = WireFormat(
@@ -191,13 +219,10 @@ _FORMAT = WireFormat(
     examples={ExtractRequest: {"text": TEXT, "labels": LABELS}},
 )
 _MODEL = path_parameter("model", "A model's name, as in /models.")
+_URL = query_parameter("url", "A folder below the server's `model_root`, or `hub:owner/name`.", required=True)
+_NEW_NAME = query_parameter("model_name", "Its name in requests; default: the last part of the url.")
 _VERSION = path_parameter("version", "Any: there is one version.")
-_MODEL_NAME = {
-    "name": "model_name",
-    "in": "query",
-    "schema": {"type": "string"},
-    "description": "A model's name; default: the first.",
-}
+_MODEL_NAME = query_parameter("model_name", "A model's name; default: the first.")
 
 
 def _inference(path: str, handler: Any, name: str, *parameters: dict[str, Any]) -> Endpoint:
@@ -213,10 +238,12 @@ def _inference(path: str, handler: Any, name: str, *parameters: dict[str, Any]) 
     )
 
 
-def _refused(method: str, path: str, name: str, *parameters: dict[str, Any]) -> Endpoint:
-    summary = "DJL Serving's management, not supported"
+def _management(
+    method: str, path: str, handler: Any, name: str, *parameters: dict[str, Any], errors: Sequence[int], **more: Any
+) -> Endpoint:
+    summary = "DJL Serving's management"
     return _FORMAT.endpoint(
-        method, path, _not_supported, name, summary, scope="admin", errors=(501,), parameters=parameters
+        method, path, handler, name, summary, scope="admin", errors=errors, parameters=parameters, **more
     )
 
 
@@ -237,7 +264,15 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             answer=DjlDescription,
             parameters=[_MODEL],
         ),
-        _refused("POST", "/models", "djl_register"),
-        _refused("PUT", "/models/{model}", "djl_scale", _MODEL),
-        _refused("DELETE", "/models/{model}", "djl_unregister", _MODEL),
+        _management(
+            *("POST", "/models", _register, "djl_register", _URL, _NEW_NAME),
+            errors=(400, 409, *READ_ERRORS, 501, 507),
+            answer=DjlStatus,
+        ),
+        _management("PUT", "/models/{model}", _scale, "djl_scale", _MODEL, errors=(501,)),
+        _management(
+            *("DELETE", "/models/{model}", _unregister, "djl_unregister", _MODEL),
+            errors=(404, *READ_ERRORS, 501),
+            answer=DjlStatus,
+        ),
     ]

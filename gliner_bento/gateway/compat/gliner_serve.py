@@ -17,7 +17,7 @@ from starlette.responses import Response
 from typing_extensions import NotRequired, TypedDict
 
 from gliner_bento.gateway.adapters import AdapterApi
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
@@ -193,8 +193,6 @@ def endpoints(options: GatewayOptions) -> list[Endpoint]:
             scope="adapters",
             answer=GLiNERServeAdapterCache,
             errors=(400, *READ_ERRORS),
-            parameters=[
-                {"name": "adapter_id", "in": "query", "schema": {"type": "string"}, "description": "One adapter."}
-            ],
+            parameters=[query_parameter("adapter_id", "One adapter.")],
         ),
     ]

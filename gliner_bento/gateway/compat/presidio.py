@@ -21,7 +21,7 @@ from starlette.responses import Response
 from gliner_bento.errors import InvalidField, MalformedRequest, from_detail
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.anonymize import OPERATORS, AnonymizedText, Detected, Operator, anonymize
-from gliner_bento.gateway.endpoint import Endpoint, json_response
+from gliner_bento.gateway.endpoint import Endpoint, json_response, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
@@ -318,7 +318,7 @@ def _configured(options: GatewayOptions) -> dict[str, str]:
 _TEXT = "Ada Lovelace lives in London; write to ada@example.com."
 _FOUND = {"start": 0, "end": 12, "entity_type": "PERSON", "score": 0.99}
 _MASK = {"type": "mask", "masking_char": "*", "chars_to_mask": 4, "from_end": False}
-_LANGUAGE = {"name": "language", "in": "query", "schema": {"type": "string"}, "description": "Ignored."}
+_LANGUAGE = query_parameter("language", "Ignored.")
 _ANALYZER = WireFormat(
     error=MessageError,
     statuses={**STATUSES, "invalid_field": 400, "limit_exceeded": 400},

@@ -18,6 +18,7 @@ from gliner_bento.gateway.endpoint import (
     Operation,
     json_response,
     path_parameter,
+    query_parameter,
 )
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import is_json, media_type
@@ -107,7 +108,7 @@ def _delete_operation(operation: dict[str, Any]) -> dict[str, Any]:
 _MEMBER = f"{PATH}/{{adapter_id}}"
 _ID = path_parameter("adapter_id", "Letters, digits and _.- unless the server's adapter_id_pattern says otherwise.")
 _OPTIONS = [
-    {"name": name, "in": "query", "schema": {"type": "boolean"}, "description": option.description}
+    query_parameter(name, option.description or "", kind="boolean")
     for name, option in AdapterOptions.model_fields.items()
 ]
 
