@@ -13,9 +13,11 @@ import uvicorn
 
 @contextlib.contextmanager
 def on_a_socket(app: Any, **options: Any) -> Iterator[str]:
-    """Its URL. The port is bound before the app starts. options: uvicorn's."""
+    """Its URL. The port is bound before the app starts. options: uvicorn's; importing `service` changes the default of
+    `http`."""
+    quiet: dict[str, Any] = {"lifespan": "off", "log_level": "critical"}
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, **{"lifespan": "off", "log_level": "critical", **options}))
+        server = uvicorn.Server(uvicorn.Config(app, **{"http": "httptools", **quiet, **options}))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:

@@ -66,7 +66,9 @@ def serve(checkpoint: Any, tmp_path_factory: Any) -> Callable[[Callable[[httpx.A
         async def served() -> None:
             app = create_app(settings)
             async with app.router.lifespan_context(app):
-                server = uvicorn.Server(uvicorn.Config(app, port=0, lifespan="off", log_level="warning"))
+                server = uvicorn.Server(
+                    uvicorn.Config(app, http="httptools", port=0, lifespan="off", log_level="warning")
+                )
                 running = asyncio.create_task(server.serve())
                 while not server.started:
                     await asyncio.sleep(0.01)

@@ -42,7 +42,9 @@ class Service:
         """`call(url)` in a thread, for clients with a transport of their own."""
 
         async def served() -> Any:
-            server = uvicorn.Server(uvicorn.Config(self.app, port=0, lifespan="off", log_level="warning"))
+            server = uvicorn.Server(
+                uvicorn.Config(self.app, http="httptools", port=0, lifespan="off", log_level="warning")
+            )
             running = asyncio.create_task(server.serve())
             while not server.started:
                 await asyncio.sleep(0.01)

@@ -251,7 +251,14 @@ class served:
     def __init__(self, app: ASGIApp, socket: Path) -> None:
         self.url = socket.as_uri()
         self._server = uvicorn.Server(
-            uvicorn.Config(app, uds=str(socket), lifespan="off", log_level="critical", timeout_graceful_shutdown=1)
+            uvicorn.Config(
+                app,
+                http="httptools",
+                uds=str(socket),
+                lifespan="off",
+                log_level="critical",
+                timeout_graceful_shutdown=1,
+            )
         )
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
