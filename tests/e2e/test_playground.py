@@ -380,11 +380,13 @@ def test_one_of_several_models_can_be_chosen(tab, several_models, width):
     tab.open(f"{several_models}/playground", width=width)
     wait_for_marks(tab, "Marie Curie")
     assert tab.evaluate("[...document.getElementById('models').options].map(({value}) => value)") == ["general", "pii"]
+    first = tab.wait("location.hash")
     put(tab, "#models", "pii", "change")
     tab.wait("document.getElementById('status').textContent.endsWith(' · pii')")
     wait_for_marks(tab, "Marie Curie")
     tab.click("#tab-code")
     assert '"model": "pii"' in tab.evaluate("document.querySelector('pre').textContent")
+    tab.wait(f"location.hash !== '{first}'")  # it is saved a moment after each change
     link = tab.evaluate("location.href")
     tab.open("about:blank")
     tab.open(link, width=width)
