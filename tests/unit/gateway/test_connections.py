@@ -117,7 +117,7 @@ def serve(app, monkeypatch):
         def start(**limits):
             limit_connections(dataclasses.replace(OPTIONS, **LIMITS | limits))
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            server = uvicorn.Server(uvicorn.Config(app, http="httptools", lifespan="off", log_config=None))
+            server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
             app.connections = server.server_state.connections
             thread = threading.Thread(target=app.loop.run_until_complete, args=[server.serve([listener])])
             thread.start()
