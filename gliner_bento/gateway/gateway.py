@@ -81,7 +81,7 @@ class Gateway:
     async def run_batch(self, request: Request[Any, Any, BatchAnswer]) -> BatchAnswer:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
         call, served = self._call(request), await self._served(request)
-        self.check_size(len(request.inputs), request.param, served.limits)
+        self.check_size(len(request.inputs), request.param, limits=served.limits)
         admitted = self._items(request, served)
         items = request.task.share([item for item in admitted if isinstance(item, Item)])
         run = await self._outcomes(request.task, served, items, call) if items else []
@@ -94,12 +94,12 @@ class Gateway:
         answer: Any = request.task.batch_answer
         return cast(BatchAnswer, answer(results, model.model, request_id.current()))
 
-    def check_size(self, texts: int, param: str, limits: Limits | None = None) -> None:
+    @staticmethod
+    def check_size(texts: int, param: str, *, limits: Limits) -> None:
         """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field with the texts. limits:
-        of the model; None: the server's."""
-        limit = (limits or self.options).max_batch_items
-        if texts > limit:
-            raise TooLarge(f"{param}: {texts} of at most {limit}", param=param)
+        of the model."""
+        if texts > limits.max_batch_items:
+            raise TooLarge(f"{param}: {texts} of at most {limits.max_batch_items}", param=param)
 
     def check_text(self, text: str, limits: Limits | None = None) -> None:
         """Raise `TooLarge` for a text of more than `max_text_chars` characters."""

@@ -332,17 +332,18 @@ class LocalModels:
         idle = sorted(filter(self._may_evict, loaded), key=lambda one: one.used_s)
         wanted = 0 if self._twin(row) else row.bytes or 0
         total = self._capacity(loaded[0].model.device) if loaded and loaded[0].model else None
-        weights = {one.weights: one.bytes or 0 for one in loaded}
-        free = (total or 0) * self.settings.model_memory_fraction - sum(weights.values())
-        places = (self.settings.max_loaded_models or len(self._rows)) - len(loaded)
         victims: list[_Hosted] = []
-        while places < 1 or (total is not None and wanted > max(0, free)):
+        while True:
+            kept = [one for one in loaded if one not in victims]
+            places = (self.settings.max_loaded_models or len(self._rows)) - len(kept)
+            weights = {one.weights: one.bytes or 0 for one in kept}
+            free = max(0, int((total or 0) * self.settings.model_memory_fraction) - sum(weights.values()))
+            if places > 0 and (total is None or wanted <= free):
+                return victims
             if not idle:
-                why = "max_loaded_models" if places < 1 else f"{wanted} bytes wanted, {max(0, int(free))} free"
+                why = "max_loaded_models" if places < 1 else f"{wanted} bytes wanted, {free} free"
                 raise DoesNotFit(f"the model {row.name} does not fit: {why} (no idle model may be evicted)")
             victims.append(idle.pop(0))
-            places, free = places + 1, free + (victims[-1].bytes or 0)
-        return victims
 
     def _may_evict(self, row: _Hosted) -> bool:
         return row.state == "ready" and not row.pinned and not row.running and not self._is_default(row)
@@ -367,7 +368,8 @@ class LocalModels:
                 if isinstance(error, asyncio.TimeoutError):
                     raise DeadlineExceeded("the deadline passed before the model's requests had ended") from None
                 raise
-        await self._close(row, "unloaded")
+        async with self._changing:  # a load under way may share the weights
+            await self._close(row, "unloaded")
 
     async def _close(self, row: _Hosted, state: ModelState) -> None:
         replica, row.replica, row.state, row.reason = row.replica, None, state, None

@@ -262,6 +262,12 @@ def test_a_model_is_added_unloaded_under_load_and_deleted(serve: Any, reference:
         new = {"name": "new", "source": "general", "settings": {"max_batch_items": 500}}
         added = await client.post("/v1/models", json=new)
         assert (added.status_code, added.json()["state"]) == (201, "ready"), added.text
+        longest = {"texts": ["Ada"] * 500, "labels": BODY["labels"], "model": "new"}
+        assert (await client.post("/v1/extract/batch", json=longest)).status_code == 200
+        assert error_of(await client.post("/v1/extract/batch", json=longest | {"model": "general"})) == (
+            413,
+            "too_large",
+        )
         assert error_of(await client.post("/v1/models", json=new)) == (409, "conflict")
         broken = {"name": "broken", "source": "broken"}
         assert error_of(await client.post("/v1/models", json=broken)) == (422, "model_failed")

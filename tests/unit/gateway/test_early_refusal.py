@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 
 import httpx
 import pytest
@@ -119,19 +120,26 @@ def test_extractions_may_skip_the_outer_app_and_nothing_else_does(direct):
 
 
 def test_refusals_wait_while_the_client_does_not_read():
-    many = 100_000
-
     async def scene():
         async with serving() as served:
             client, reading = await served.connect(), await served.connect()
-            sending = asyncio.ensure_future(client.send((post() + BODY) * many))
-            while not any(connection.flow.write_paused for connection in served.server.server_state.connections):
+            client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+            sent, paused = 0, []
+
+            async def send():
+                nonlocal sent
+                while not paused:
+                    sent += 500
+                    await client.send((post() + BODY) * 500)
+
+            sending = asyncio.ensure_future(send())
+            while not paused:
+                paused = [one for one in served.server.server_state.connections if one.flow.write_paused]
                 await asyncio.sleep(0.001)
-            paused = [one for one in served.server.server_state.connections if one.flow.write_paused]
             for _ in range(100):
                 assert refused(await reading.answer(post() + BODY))
             assert all(one.transport.get_write_buffer_size() < 2**18 for one in paused)
-            for _ in range(many):
+            for _ in range(sent):
                 assert refused(await client.answer())
             await sending
 

@@ -351,6 +351,43 @@ def test_models_of_one_checkpoint_share_its_weights(host: Host) -> None:
     scene(models, play)
 
 
+def test_a_model_that_shares_its_weights_frees_none(host: Host) -> None:
+    """To make room for c, x alone does not suffice: y has the same weights."""
+    given = {"models": f"b={host.folder / 'b'},x={host.folder / 'a'},y={host.folder / 'a'}"}
+    settings = Settings.load(given | {"model_root": host.folder, "device": "cpu", "model_memory_fraction": 0.25})
+    models = LocalModels(by_model(settings), settings, host.load, weights=lambda _: WEIGHTS, capacity=lambda _: 1000)
+    models.start()
+    models._probe = lambda one, timeout_s: None
+
+    async def play() -> None:
+        await models.add(added("c"), PATIENCE_S)
+        assert await states_now(models) == {"b": "ready", "x": "evicted", "y": "evicted", "c": "ready"}
+
+    scene(models, play)
+
+
+def test_weights_that_a_load_shares_are_not_freed_meanwhile(host: Host) -> None:
+    given = {"models": f"b={host.folder / 'b'},x={host.folder / 'a'},y={host.folder / 'a'}", "device": "cpu"}
+    settings = Settings.load(given | {"model_root": host.folder})
+    models = LocalModels(by_model(settings), settings, host.load, weights=lambda _: WEIGHTS, capacity=lambda _: 1000)
+    models.start()
+
+    async def play() -> None:
+        await models.change("y", "unload", PATIENCE_S)
+        host.gate.clear()
+        loading = asyncio.ensure_future(models.change("y", "load", PATIENCE_S))
+        await until(models._changing.locked)
+        unloading = asyncio.ensure_future(models.change("x", "unload", PATIENCE_S))
+        await until(lambda: models.row_of("x").state == "unloading")
+        await asyncio.sleep(0.01)
+        assert models.row_of("x").replica is not None
+        host.gate.set()
+        await asyncio.gather(loading, unloading)
+        assert (await answer(models, "y")).entities
+
+    scene(models, play)
+
+
 def test_a_crash_of_the_process_that_tries_a_model_is_an_error(monkeypatch: Any) -> None:
     script = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     monkeypatch.setattr(probe, "_COMMAND", [sys.executable, "-c", script])
