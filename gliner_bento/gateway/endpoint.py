@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from itertools import chain
 from typing import Any
 
@@ -142,6 +143,18 @@ def query_parameter(name: str, description: str, *, kind: str = "string", requir
     """A parameter in an endpoint's query, for its operation. kind: a type of JSON Schema."""
     parameter = {"name": name, "in": "query", "schema": {"type": kind}, "description": description}
     return parameter | ({"required": True} if required else {})
+
+
+def success(status: int, description: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """An `Operation.extra` for an operation that succeeds with another status than 200; 204 has no body."""
+
+    def edit(operation: dict[str, Any]) -> dict[str, Any]:
+        response = operation["responses"].pop("200")
+        body = {} if status == HTTPStatus.NO_CONTENT else response
+        operation["responses"][str(status)] = body | {"description": description}
+        return operation
+
+    return edit
 
 
 MODEL = query_parameter("model", "Name of the model, as /v1/models lists it. Default: the first.")

@@ -277,14 +277,33 @@ def cut_instance(instance: dict[str, Any], fields: Any, text: str) -> dict[str, 
     return cut
 
 
+TOPICS = ["people", "places"]
+RECORD = {
+    "record": {
+        "fields": [
+            {"name": "person", "dtype": "str", "description": "who"},
+            {"name": "city", "dtype": "str", "choices": ["paris", "bill"]},
+            {"name": "works"},
+        ]
+    }
+}
+"""The same record in the form of vllm-factory's plugin."""
+
+
 @pytest.mark.parametrize("flags", [(), ("include_confidence", "include_spans")], ids=["plain", "flags"])
 def test_fastinos_answers_are_gliner2s(flags: tuple[str, ...], folder: Any, reference: Any) -> None:
-    """`/gliner-2` answers what gliner2's own methods return for the arguments that its client sends."""
+    """`/gliner-2` answers what gliner2's own methods return for the arguments that its client sends; so does `/pooling`
+    for a schema."""
     model, given = reference(), dict.fromkeys(flags, True)
     fields = ["person::str::who", "city::[paris|bill]", "works::list"]
     entities = {"person": "people", "city": {"threshold": 0.3, "dtype": "str"}}
     settings = Settings(
-        model=str(folder()), device="cpu", dtype="float32", warmup_iterations=0, self_test=False, compat=("fastino",)
+        model=str(folder()),
+        device="cpu",
+        dtype="float32",
+        warmup_iterations=0,
+        self_test=False,
+        compat=("fastino", "vllm_factory"),
     )
     found = 0
 
@@ -294,6 +313,12 @@ def test_fastinos_answers_are_gliner2s(flags: tuple[str, ...], folder: Any, refe
         assert response.status_code == 200, response.text
         return response.json()["result"]
 
+    async def pool(client: httpx.AsyncClient, text: str, **schema: Any) -> Any:
+        data = {"text": text, "schema": schema, "threshold": 0.3, **given}
+        response = await client.post("/pooling", json={"model": "any", "data": data})
+        assert response.status_code == 200, response.text
+        return response.json()["data"]
+
     async def scene() -> None:
         nonlocal found
         app = create_app(settings)
@@ -302,6 +327,15 @@ def test_fastinos_answers_are_gliner2s(flags: tuple[str, ...], folder: Any, refe
             for text in (f"{text}." for text in TEXTS[:12] if len(text.split()) < 40 and text.strip()):
                 records = await ask(one, "extract_json", text, {"record": fields})
                 assert records == close(model.extract_json(text, {"record": fields}, threshold=0.3, **given))
+                pooled = (await pool(one, text, structures=RECORD))["record"]
+                if not flags:  # that plugin repeats a text that is found twice
+                    pooled = [instance | {"works": [*dict.fromkeys(instance["works"])]} for instance in pooled]
+                assert pooled == records["record"]
+                several = {"topic": {"labels": TOPICS, "multi_label": True, "cls_threshold": 0.3}}
+                for schema in ({"topic": TOPICS}, several):
+                    asked = schema["topic"] if isinstance(schema["topic"], dict) else {"labels": TOPICS}
+                    classes = model.classify_text(text, schema, include_confidence=bool(flags))
+                    assert await pool(one, text, classifications=[{"task": "topic", **asked}]) == close(classes)
                 schema = {"entities": entities, "structures": {"record": fields}}
                 both = await ask(one, "schema", text, schema)
                 expected = model.create_schema().entities(entities).structure("record")

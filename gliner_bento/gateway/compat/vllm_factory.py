@@ -57,7 +57,9 @@ class PoolingClassification(Strict):
     task: Name
     labels: Annotated[list[Name] | dict[Name, Name], Field(min_length=1)]
     multi_label: bool = False
-    cls_threshold: Score | None = Field(default=None, description="Lowest score of a label, with multi_label.")
+    cls_threshold: Score | None = Field(
+        default=None, description="Lowest score of a label, with multi_label; default: data.threshold."
+    )
 
 
 class PoolingField(Strict):
@@ -172,7 +174,7 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
     options = ExtractionOptions(
         labels=schema.entities or (list(gateway.options.fastino_labels) if schema.relations else None),
         relations=cast(Any, schema.relations),
-        classifications=_classifications(schema) or None,
+        classifications=_classifications(schema, data.threshold) or None,
         structures=_structures(schema) or None,
         threshold=data.threshold,
         relation_threshold=data.threshold,
@@ -200,8 +202,8 @@ def _schema(data: PoolingData) -> PoolingSchema:
     return schema
 
 
-def _classifications(schema: PoolingSchema) -> dict[str, ClassificationOptions]:
-    """By name. Raises InvalidField for one that is repeated."""
+def _classifications(schema: PoolingSchema, threshold: float) -> dict[str, ClassificationOptions]:
+    """By name. threshold: of those without one. Raises InvalidField for one that is repeated."""
     asked: dict[str, ClassificationOptions] = {}
     for one in schema.classifications or ():
         if one.task in asked or one.task in (schema.structures or {}):
@@ -210,7 +212,7 @@ def _classifications(schema: PoolingSchema) -> dict[str, ClassificationOptions]:
         asked[one.task] = {
             "labels": one.labels,
             "multi_label": one.multi_label,
-            "threshold": one.cls_threshold if one.multi_label else None,
+            "threshold": (threshold if one.cls_threshold is None else one.cls_threshold) if one.multi_label else None,
         }
     return asked
 
@@ -266,15 +268,19 @@ def _gliner2_answer(found: ExtractResponse, schema: PoolingSchema, data: Pooling
 
 
 def _classes(found: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
-    """Of each classification a list, or the best label."""
+    """Of each classification the labels in the request's order, or the best if its score reaches `data.threshold`."""
 
     def label(one: LabelScore) -> Any:
         return {"label": one.label, "confidence": one.score} if data.include_confidence else one.label
 
-    classes = {}
+    classes: dict[str, Any] = {}
     for asked in schema.classifications or ():
-        labels = [label(one) for one in found.classifications[asked.task].labels]
-        classes[asked.task] = labels if asked.multi_label else next(iter(labels), None)
+        labels = found.classifications[asked.task].labels
+        if asked.multi_label:
+            order = list(asked.labels)
+            classes[asked.task] = [label(one) for one in sorted(labels, key=lambda one: order.index(one.label))]
+        else:
+            classes[asked.task] = next((label(one) for one in labels if one.score >= data.threshold), None)
     return classes
 
 

@@ -19,6 +19,7 @@ from gliner_bento.gateway.endpoint import (
     json_response,
     path_parameter,
     query_parameter,
+    success,
 )
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.media import is_json, media_type
@@ -99,12 +100,6 @@ def _put_operation(operation: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def _delete_operation(operation: dict[str, Any]) -> dict[str, Any]:
-    del operation["responses"]["200"]
-    operation["responses"]["204"] = {"description": "The adapter was deleted"}
-    return operation
-
-
 _MEMBER = f"{PATH}/{{adapter_id}}"
 _ID = path_parameter("adapter_id", "Letters, digits and _.- unless the server's adapter_id_pattern says otherwise.")
 _OPTIONS = [
@@ -182,7 +177,7 @@ ENDPOINTS = [
             "Requests that name it fail with 404 from now on; running ones are finished first.",
             (404, 409, 422, 500, 503, 504),
             parameters=[_ID, MODEL],
-            extra=_delete_operation,
+            extra=success(204, "The adapter was deleted"),
         ),
     ),
 ]

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import NotReady
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter
+from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter, success
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.models import ServedModel
 from gliner_bento.model_types import AddModelRequest, ListedModel, ListedModels, ModelAction
@@ -58,17 +58,6 @@ async def _delete(gateway: Gateway, request: Request) -> Response:
 
 async def _change(action: ModelAction, gateway: Gateway, request: Request) -> Response:
     return json_response(await _listed(gateway, await gateway.models.change(request.path_params["model"], action)))
-
-
-def _added(operation: dict[str, Any]) -> dict[str, Any]:
-    operation["responses"]["201"] = operation["responses"].pop("200") | {"description": "The model is served"}
-    return operation
-
-
-def _deleted(operation: dict[str, Any]) -> dict[str, Any]:
-    del operation["responses"]["200"]
-    operation["responses"]["204"] = {"description": "The model was deleted"}
-    return operation
 
 
 _MEMBER = f"{PATH}/{{model}}"
@@ -156,7 +145,7 @@ ENDPOINTS = [
         answer=ListedModel,
         errors=(400, 409, 413, 415, 422, 500, 501, 503, 504, 507),
         parameters=[],
-        extra=_added,
+        extra=success(201, "The model is served"),
     ),
     _admin(
         "DELETE",
@@ -165,7 +154,7 @@ ENDPOINTS = [
         "Delete a model from the table",
         "Its requests get 404 from now on, and the running ones are finished first. Its files are kept.",
         "delete_model",
-        extra=_deleted,
+        extra=success(204, "The model was deleted"),
     ),
     *(
         _admin(

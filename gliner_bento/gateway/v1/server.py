@@ -61,52 +61,38 @@ def _plain(
     return Endpoint(method="GET", path=f"/{name}", scope=scope, answer=answer, operation=operation)
 
 
+def _about(
+    path: str, scope: KeyScope, kind: type[Any], answer: Any, name: str, summary: str, description: str
+) -> Endpoint:
+    """An endpoint about a model. kind: of the answer."""
+    operation = Operation(
+        name=name,
+        tag="server",
+        summary=summary,
+        description=description,
+        answer=kind,
+        errors=(404, *READ_ERRORS),
+        parameters=[MODEL],
+    )
+    return Endpoint(method="GET", path=path, scope=scope, answer=answer, operation=operation)
+
+
 ENDPOINTS = [
-    Endpoint(
-        method="GET",
-        path="/v1/model",
-        scope="extract",
-        answer=_model,
-        operation=Operation(
-            name="get_model",
-            tag="server",
-            summary="What is served, and with which limits",
-            description="The model with its family, device and precision, what it supports (relations, adapters, "
-            "languages), and the limits of a request.",
-            answer=ModelCard,
-            errors=(404, *READ_ERRORS),
-            parameters=[MODEL],
-        ),
+    _about(
+        *("/v1/model", "extract", ModelCard, _model, "get_model"),
+        "What is served, and with which limits",
+        "The model with its family, device and precision, what it supports (relations, adapters, languages), and the "
+        "limits of a request.",
     ),
-    Endpoint(
-        method="GET",
-        path="/v1/replicas",
-        scope="metrics",
-        answer=_replicas,
-        operation=Operation(
-            name="list_replicas",
-            tag="server",
-            summary="The state of each replica (num_instances)",
-            description="Whether each replica is ready, what waits and runs on it, and its adapters.",
-            answer=ReplicaList,
-            errors=(404, *READ_ERRORS),
-            parameters=[MODEL],
-        ),
+    _about(
+        *("/v1/replicas", "metrics", ReplicaList, _replicas, "list_replicas"),
+        "The state of each replica (num_instances)",
+        "Whether each replica is ready, what waits and runs on it, and its adapters.",
     ),
-    Endpoint(
-        method="GET",
-        path="/v1/status",
-        scope="metrics",
-        answer=_status,
-        operation=Operation(
-            name="get_status",
-            tag="server",
-            summary="The current state of the server, for people",
-            description="Queue, lanes, throughput, adapters and the latest errors. For monitoring, read /metrics.",
-            answer=ServerStatus,
-            errors=(404, *READ_ERRORS),
-            parameters=[MODEL],
-        ),
+    _about(
+        *("/v1/status", "metrics", ServerStatus, _status, "get_status"),
+        "The current state of the server, for people",
+        "Queue, lanes, throughput, adapters and the latest errors. For monitoring, read /metrics.",
     ),
     _plain("livez", _alive, "The process is alive", "A liveness probe: 200 as long as the process answers."),
     _plain("healthz", _alive, "The process is alive", "The same as /livez, under its older name."),
