@@ -90,7 +90,8 @@ class BoundaryHead:
             "query_mask": words.new_ones((1, len(queries)), dtype=torch.bool),
             "rel_specs": [schema.relations(queries)],
         }
-        output = self._model.boundary_head(*list(core.values())[:4], return_candidates=True)
+        states = (core[name] for name in ("text_states", "text_mask", "query_states", "query_mask"))
+        output = self._model.boundary_head(*states, return_candidates=True)
         grouped = self._above(output, item, tasks, len(queries))
         of_labels = _spans(schema.labels, grouped, self._abstaining(output))
         resolved = resolve(replace(text, item=replace(item, overlap=schema.overlap)), of_labels, within_labels=True)
