@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -50,12 +51,12 @@ class GLiNERService:
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:
         """Entities and relations of one text."""
-        return await respond(answer_one(EXTRACTION, app.gateway, request))  # type: ignore[return-value]
+        return await respond(_answer(answer_one, request))  # type: ignore[return-value]
 
     @bentoml.api(route="/v1/extract/batch", input_spec=ExtractBatchRequest)
     async def extract_batch(self, **request: Any) -> ExtractBatchResponse:
         """One result or error per text, in order."""
-        return await respond(answer_batch(EXTRACTION, app.gateway, request))  # type: ignore[return-value]
+        return await respond(_answer(answer_batch, request))  # type: ignore[return-value]
 
     async def __is_ready__(self) -> bool:
         return await app.gateway.ready()
@@ -64,6 +65,10 @@ class GLiNERService:
     async def shut_down(self) -> None:
         """The process ends as it should; all requests have been answered."""
         await self.running.aclose()
+
+
+async def _answer(answer: Callable[..., Awaitable[Any]], request: Mapping[str, Any]) -> Any:
+    return await answer(EXTRACTION, await app.current_gateway(), request)
 
 
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class

@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gliner_bento.gateway import documentation, playground
+from gliner_bento.gateway import documentation, model_prefix, playground
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
@@ -114,6 +114,10 @@ class GatewayApp:
         assert self._gateway is not None, "bind a replica before serving"
         return self._gateway
 
+    async def current_gateway(self) -> Gateway:
+        """The gateway, with the model that the current request's URL names as the default. Raises `ModelNotFound`."""
+        return await self.gateway.of(model_prefix.current())
+
     def bind(
         self,
         replicas: Replicas,
@@ -148,8 +152,7 @@ class GatewayApp:
         return await respond(self._answer(endpoint, request), endpoint.statuses, endpoint.request, endpoint.error)
 
     async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
-        gateway = await self.gateway.of(request.query_params.get("model"))
-        return await endpoint.answer(gateway, request)
+        return await endpoint.answer(await self.current_gateway(), request)
 
     async def _docs(self, _: Gateway, __: Request) -> Response:
         return Response(self.document, media_type=JSON)

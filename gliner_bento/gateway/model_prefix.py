@@ -1,19 +1,28 @@
-"""Serves every route also below `/models/NAME`, for that model: a client of any format names it in its base URL."""
+"""The model that a request's URL names, by `?model=NAME` or as `/models/NAME/path`: clients of any format can."""
 
 from __future__ import annotations
 
 import re
+from contextvars import ContextVar
 from urllib.parse import quote
 
+from starlette.datastructures import QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.gateway.endpoint import EndpointTable
 
 _PREFIXED = re.compile("/models/([^/]+)(/.+)")
+_current: ContextVar[str | None] = ContextVar("model", default=None)
+
+
+def current() -> str | None:
+    """The model that the URL of the current request names."""
+    return _current.get()
 
 
 class ModelPrefix:
-    """ASGI middleware. Rewrites `/models/NAME/path` to `/path?model=NAME` unless it is the path of an endpoint itself.
+    """ASGI middleware. Notes the model for `current`; rewrites `/models/NAME/path` to `/path?model=NAME` unless it is
+    the path of an endpoint itself.
 
     table: all endpoints. Outside all middleware that looks at the path: access and limits are those of the route.
     """
@@ -24,8 +33,10 @@ class ModelPrefix:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        if scope["type"] == "http" and "/models/" in scope["path"]:
-            scope = self._rewritten(scope)
+        if scope["type"] == "http":
+            if "/models/" in scope["path"]:
+                scope = self._rewritten(scope)
+            _current.set(QueryParams(scope["query_string"]).get("model") if scope["query_string"] else None)
         await self.app(scope, receive, send)
 
     def _rewritten(self, scope: Scope) -> Scope:

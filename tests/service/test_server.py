@@ -132,6 +132,17 @@ def test_the_examples_of_the_openapi_document_are_answered(service):
     assert tried >= 14  # one more with the package mcp
 
 
+@pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/batch", "/gliner"])
+def test_a_model_that_the_url_names_must_be_served(service, path):
+    body = {"texts" if "batch" in path else "text": ["Ada"] if "batch" in path else "Ada", "labels": ["person"]}
+    for url in (f"{path}?model=none", f"/models/none{path}"):
+        response = service.request("POST", url, json=body)
+        assert response.status_code == 404, url
+        assert "no model 'none'; there are demo" in response.text
+    for url in (f"{path}?model=demo", f"/models/demo{path}"):
+        assert service.request("POST", url, json=body).status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/v1/extract/", "/v1/extract/batch/", "/v1/extract/stream/", "/gliner/"])
 def test_a_slash_at_the_end_is_served(service, path):
     body = {"texts": [BODY["text"]], "labels": BODY["labels"]} if "batch" in path else BODY
