@@ -21,6 +21,7 @@ from gliner_bento.tasks.table import TASKS
 
 _TAGS = {
     "adapters": "LoRA adapters: one base model, many tenants.",
+    "models": "Models that come and go while the server runs.",
     "server": "What is served, and its state.",
     "compat": "Wire formats of other servers.",
 }
