@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
@@ -81,7 +82,7 @@ class Gateway:
     async def run_batch(self, request: Request[Any, Any, BatchAnswer]) -> BatchAnswer:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
         call, served = self._call(request), await self._served(request)
-        self.check_size(len(request.inputs), request.param, limits=served.limits)
+        _check_size(served.limits, len(request.inputs), request.param)
         admitted = self._items(request, served)
         items = request.task.share([item for item in admitted if isinstance(item, Item)])
         run = await self._outcomes(request.task, served, items, call) if items else []
@@ -94,12 +95,10 @@ class Gateway:
         answer: Any = request.task.batch_answer
         return cast(BatchAnswer, answer(results, model.model, request_id.current()))
 
-    @staticmethod
-    def check_size(texts: int, param: str, *, limits: Limits) -> None:
-        """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field with the texts. limits:
-        of the model."""
-        if texts > limits.max_batch_items:
-            raise TooLarge(f"{param}: {texts} of at most {limits.max_batch_items}", param=param)
+    async def batch_of(self, task: AnyTask, body: Mapping[str, Any]) -> Request[Any, Any, Any]:
+        """The request in the fields of the task's `batch_model`. Raises `TooLarge` before its texts are looked at."""
+        limits = (await self.models.find(body["model"])).limits
+        return task.batch_of(body, partial(_check_size, limits))
 
     def check_text(self, text: str, limits: Limits | None = None) -> None:
         """Raise `TooLarge` for a text of more than `max_text_chars` characters."""
@@ -254,3 +253,9 @@ def _located(error: ErrorDetail, index: int, texts: str) -> ErrorDetail:
         return error
     param = f"texts.{index}" if shared else f"items.{index}.{error.param}"
     return replace(error, param=param, message=f"{param}: {error.message.removeprefix(f'{error.param}: ')}")
+
+
+def _check_size(limits: Limits, texts: int, param: str) -> None:
+    """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field with the texts."""
+    if texts > limits.max_batch_items:
+        raise TooLarge(f"{param}: {texts} of at most {limits.max_batch_items}", param=param)

@@ -90,7 +90,7 @@ class Server:
         """The result or error of each text, written as JSON."""
         try:
             if isinstance(request, ExtractBatchRequest):
-                batch = await self.gateway.run_batch(EXTRACTION.batch_of(vars(request), self.gateway.check_size))
+                batch = await self.gateway.run_batch(await self.gateway.batch_of(EXTRACTION, vars(request)))
                 assert any(json_parts(batch))
                 return [one.result or one.error for one in batch.results]
             answer = await self.gateway.run(EXTRACTION.request_of(vars(request)))

@@ -37,8 +37,7 @@ async def answer_one(task: AnyTask, gateway: Gateway, body: Mapping[str, Any]) -
 
 async def answer_batch(task: AnyTask, gateway: Gateway, body: Mapping[str, Any]) -> Response:
     """The response to a request for several texts, whose fields are validated."""
-    limits = (await gateway.models.find(body["model"])).limits
-    return json_response(await gateway.run_batch(task.batch_of(body, partial(gateway.check_size, limits=limits))))
+    return json_response(await gateway.run_batch(await gateway.batch_of(task, body)))
 
 
 async def _one(task: AnyTask, gateway: Gateway, request: Request) -> Response:

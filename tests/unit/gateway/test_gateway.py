@@ -6,7 +6,6 @@ import re
 import time
 from contextvars import copy_context
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from gateway_options import OPTIONS
@@ -43,8 +42,11 @@ def extract(gateway, **fields):
 
 def extract_batch(gateway, **fields):
     body = vars(EXTRACTION.batch_model.model_validate(fields))
-    check_size = partial(gateway.check_size, limits=gateway.options)
-    return asyncio.run(gateway.run_batch(EXTRACTION.batch_of(body, check_size)))
+
+    async def run():
+        return await gateway.run_batch(await gateway.batch_of(EXTRACTION, body))
+
+    return asyncio.run(run())
 
 
 def test_an_answer_has_entities_relations_and_what_was_run(gateway):
