@@ -21,6 +21,10 @@ STATE_HELP = (
 )
 
 
+UPLOADED = "upload:"
+"""The source of a model that was sent as an archive."""
+
+
 class AddModelRequest(Strict):
     """A model to serve from now on, until it is deleted or the server ends."""
 

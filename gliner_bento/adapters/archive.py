@@ -10,12 +10,11 @@ from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
 from gliner_bento.errors import AdapterInvalid, TooLarge
-from gliner_bento.storage.archives import ArchiveError, ArchiveTooLarge, files_of, shown
+from gliner_bento.storage.archives import PICKLES, ArchiveError, ArchiveTooLarge, files_of, shown
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 FILES = (CONFIG_FILE, WEIGHTS_FILE)
-_PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 
 _MAX_ENTRIES = 64
 
@@ -30,7 +29,7 @@ def check_complete(names: Collection[str]) -> None:
     if CONFIG_FILE not in names:
         raise invalid(f"there is no {CONFIG_FILE}")
     if WEIGHTS_FILE not in names:
-        pickled = min((name for name in names if name.endswith(_PICKLES)), default=None)
+        pickled = min((name for name in names if name.endswith(PICKLES)), default=None)
         never = f", and {shown(pickled)} is never unpickled; save it as safetensors" if pickled else ""
         raise invalid(f"there is no {WEIGHTS_FILE}{never}")
 

@@ -19,6 +19,7 @@ from gliner_bento.process.exits import exit_on_sigterm
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT, SettingsError
 from gliner_bento.settings.cores import usable_cores
+from gliner_bento.storage.archives import SUFFIXES
 
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
 DOES_NOT_FIT = 2
@@ -31,6 +32,7 @@ EXAMPLES = f"""examples:
   gliner-bento models fetch urchade/gliner_small-v2.1 -o gliner-small
   gliner-bento models list --url http://localhost:3000
   gliner-bento models add pii gliner-pii --pinned
+  gliner-bento models add news news.tar.gz
   gliner-bento models unload pii
   gliner-bento models load pii --url https://gliner.example.org
   gliner-bento models pin pii
@@ -74,7 +76,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     for one in changes.values():
         one.add_argument("name", metavar="NAME")
         add_server(one, f"of the server (default: {DEFAULT_URL})", models=False, default=DEFAULT_URL)
-    source = "a folder in the server's model_root, or hub:owner/name where the server allows it"
+    source = f"a local {', '.join(SUFFIXES)} file; a folder in the server's model_root; hub:owner/name"
     changes["add"].add_argument("source", metavar="SOURCE", help=source)
     changes["add"].add_argument("--pinned", action="store_true", help="never evict it")
     for one in (listed, show, fetch, *changes.values()):
@@ -98,7 +100,9 @@ def _on_server(options: argparse.Namespace) -> int:
         Client(options.url, api_key=options.api_key, timeout_s=_LOADING_S) as client,
     ):
         if options.action == "add":
-            client.add_model(options.name, options.source, pinned=options.pinned)
+            is_archive = options.source.endswith(SUFFIXES)
+            source = Path(options.source) if is_archive else options.source
+            client.add_model(options.name, source, pinned=options.pinned)
         elif options.action == "delete":
             client.delete_model(options.name)
         elif options.action != "list":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
@@ -30,7 +31,7 @@ Labels = list[str] | Mapping[str, str | LabelOptions]
 class Call(Generic[Answer]):
     """One request. answer: parses the content of a successful answer.
 
-    body: sent as JSON. upload: archive or folder of an adapter, sent as the body instead.
+    body: sent as JSON. upload: archive, or folder of an adapter, sent as the body instead.
     """
 
     method: str
@@ -104,10 +105,14 @@ def models() -> Call[ListedModels]:
     return Call("GET", "/v1/models", _parsed(ListedModels))
 
 
-def add_model(name: str, source: str, settings: dict[str, Any], *, pinned: bool) -> Call[ListedModel]:
-    """`POST /v1/models`."""
-    body = {"name": name, "source": source, "settings": settings, "pinned": pinned}
-    return Call("POST", "/v1/models", _parsed(ListedModel), body)
+def add_model(name: str, source: Path | str, settings: dict[str, Any], *, pinned: bool) -> Call[ListedModel]:
+    """`POST /v1/models`: uploads the archive at a path, sends a string as the source."""
+    answer = _parsed(ListedModel)
+    if isinstance(source, str):
+        body = {"name": name, "source": source, "settings": settings, "pinned": pinned}
+        return Call("POST", "/v1/models", answer, body)
+    query = {"name": name, "settings": json.dumps(settings), "pinned": pinned}
+    return Call("POST", "/v1/models", answer, query=query, upload=source)
 
 
 def change_model(name: str, action: ModelAction) -> Call[ListedModel]:

@@ -118,8 +118,9 @@ class Client:
         """The models of the server, and the state of each; one is the default."""
         return self._send(calls.models()).data
 
-    def add_model(self, name: str, source: str, *, pinned: bool = False, **settings: Any) -> ListedModel:
-        """Serve a further model: a folder in the `model_root` of the server, or `hub:owner/name`. settings: its own."""
+    def add_model(self, name: str, source: Path | str, *, pinned: bool = False, **settings: Any) -> ListedModel:
+        """Serve a further model. source: a `Path` of a .zip or .tar.gz is uploaded; a string names a folder in the
+        `model_root` of the server, or `hub:owner/name`. settings: its own."""
         return self._send(calls.add_model(name, source, settings, pinned=pinned))
 
     def change_model(self, name: str, action: ModelAction) -> ListedModel:
@@ -270,7 +271,7 @@ class AsyncClient:
         """As `Client.models`."""
         return (await self._send(calls.models())).data
 
-    async def add_model(self, name: str, source: str, *, pinned: bool = False, **settings: Any) -> ListedModel:
+    async def add_model(self, name: str, source: Path | str, *, pinned: bool = False, **settings: Any) -> ListedModel:
         """As `Client.add_model`."""
         return await self._send(calls.add_model(name, source, settings, pinned=pinned))
 

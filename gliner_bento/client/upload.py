@@ -1,4 +1,4 @@
-"""Adapter uploads: an archive, or a folder that is packed into one, read while it is sent."""
+"""Uploads: an archive, or an adapter's folder that is packed into one, read while it is sent."""
 
 from __future__ import annotations
 

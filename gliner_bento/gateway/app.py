@@ -98,8 +98,7 @@ class GatewayApp:
         options = self.options
         arguments = {
             "access": self._access,
-            "max_body_bytes": options.max_body_bytes,
-            "max_adapter_bytes": options.max_adapter_bytes,
+            "limits": options.body_limits,
             "admission": self.admission,
             "table": self._table,
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import chain
@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import compile_path
 
-from gliner_bento.errors import ErrorBody, RateLimited
+from gliner_bento.errors import ErrorBody, RateLimited, UnsupportedMediaType
 from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
-from gliner_bento.gateway.media import JSON
+from gliner_bento.gateway.media import JSON, media_type
 from gliner_bento.http.pieces import PIECE_BYTES, coalesced, next_piece
 from gliner_bento.storage.api_keys import KeyScope
 
@@ -54,6 +54,8 @@ class Endpoint:
 
     needs_model: whether its requests run the model, if they are limited (see `is_limited`).
 
+    uploads: the setting that limits archives, which may be its body in place of JSON; empty: they may not.
+
     scope: what an API key needs to call it; None for a route that needs no key.
 
     statuses: HTTP statuses by error code. error: class of the error body. The wire format of another server may have
@@ -68,6 +70,7 @@ class Endpoint:
     statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
     error: type[ErrorType] = ErrorBody
     needs_model: bool = True
+    uploads: str = ""
 
     @property
     def request(self) -> type[Any] | None:
@@ -134,6 +137,13 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
     return StreamingResponse(pieces, status_code=status, media_type=JSON, headers=headers)
 
 
+def archive_of(request: Request) -> AsyncIterator[bytes]:
+    """The archive in a request's body, as it arrives. Raises `UnsupportedMediaType` for a form."""
+    if media_type(request.headers) == "multipart/form-data":
+        raise UnsupportedMediaType("send the archive itself as the body, not a form (curl -T archive.zip)")
+    return request.stream()
+
+
 def path_parameter(name: str, description: str) -> dict[str, Any]:
     """A parameter in an endpoint's path, for its operation."""
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "description": description}
@@ -159,3 +169,6 @@ def success(status: int, description: str) -> Callable[[dict[str, Any]], dict[st
 
 MODEL = query_parameter("model", "Name of the model, as /v1/models lists it. Default: the first.")
 """The parameter of routes that are about a model: see `Gateway.of`."""
+
+ARCHIVE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+"""The content of a body that is an archive, for its operation."""

@@ -22,7 +22,6 @@ from gliner_bento.gateway.media import JSON, is_json, media_type
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.admission import Admission
 from gliner_bento.gateway.security_headers import secure
-from gliner_bento.gateway.v1 import adapters
 
 logger = logging.getLogger("gliner_bento.gateway")
 
@@ -35,15 +34,15 @@ _OF_BENTOML = "application/vnd.bentoml"
 class GatewayMiddleware:
     """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    access: who may call what. admission: which requests are refused under load. table: all endpoints.
+    access: who may call what. limits: on bodies in bytes, by setting. admission: which requests are refused under load.
+    table: all endpoints.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         access: Access,
-        max_body_bytes: int,
-        max_adapter_bytes: int,
+        limits: Mapping[str, int],
         admission: Admission,
         table: EndpointTable,
     ) -> None:
@@ -51,7 +50,7 @@ class GatewayMiddleware:
         self._access = access
         self._admission = admission
         self._table = table
-        self._limits = {"max_body_bytes": max_body_bytes, "max_adapter_bytes": max_adapter_bytes}
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -61,11 +60,11 @@ class GatewayMiddleware:
         headers = Headers(scope=scope)
         request_id.begin(headers.get(request_id.HEADER))
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        upload = adapters.is_upload(scope["method"], path, headers)
-        name = "max_adapter_bytes" if upload else "max_body_bytes"
-        raises = path.startswith(adapters.PATH)
-        body = _LimitedBody(receive, self._limits[name], name, raises=raises)
         endpoint = self._table.nearest(scope["method"], path)
+        uploads = endpoint.uploads if endpoint and endpoint.method == scope["method"] else ""
+        upload = bool(self._limits.get(uploads)) and not is_json(media_type(headers))
+        name = uploads if upload else "max_body_bytes"
+        body = _LimitedBody(receive, self._limits[name], name, raises=bool(uploads))
         answer = _Answer(scope, send, body, endpoint)
         try:
             self._access.admit(scope, headers, path)

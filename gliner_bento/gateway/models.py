@@ -29,7 +29,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
-from gliner_bento.replicas.base import Call, Models, Outcome, Part, Replica
+from gliner_bento.replicas.base import Archive, Call, Models, Outcome, Part, Replica
 from gliner_bento.status_types import ModelCard, ModelInfo, ReplicaHealth, ReplicaList
 from gliner_bento.tasks.base import ExtractionWarning, Item, Result
 from gliner_bento.telemetry.metrics import ReplicaState
@@ -260,9 +260,9 @@ class ModelTable:
         failed = any(served.row.required and served.row.state == "failed" for served in self)
         return bool(serving) and not failed and all([await served.ready() for served in serving])
 
-    async def add(self, request: AddModelRequest) -> ServedModel:
+    async def add(self, request: AddModelRequest, archive: Archive | None = None) -> ServedModel:
         """See `Models`."""
-        return self._note(await self._changeable.add(request, self._options.request_timeout_s))
+        return self._note(await self._changeable.add(request, self._options.request_timeout_s, archive))
 
     async def change(self, name: str, action: ModelAction) -> ServedModel:
         """See `Models`. Unloading waits for the requests of this gateway first."""

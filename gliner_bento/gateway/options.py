@@ -15,6 +15,7 @@ class GatewayOptions(Limits):
 
     max_body_bytes: int
     max_adapter_bytes: int
+    max_model_bytes: int
     request_timeout_s: float
     max_queue_wait_s: float
     max_queued_tokens: int
@@ -47,3 +48,8 @@ class GatewayOptions(Limits):
     body_timeout_s: float
     keep_alive_timeout_s: int
     handler: Path | None
+
+    @property
+    def body_limits(self) -> dict[str, int]:
+        """The limits on bodies in bytes, by setting."""
+        return {name: getattr(self, name) for name in ("max_body_bytes", "max_adapter_bytes", "max_model_bytes")}

@@ -24,7 +24,7 @@ Part = Sequence[Any] | Result
 """A step of a stream: parts of the result that became final, in order; in the last step, the `Result` with the rest."""
 
 Archive = AsyncIterable[bytes]
-"""An adapter's .zip or .tar.gz, as it arrives."""
+"""A .zip or .tar.gz of an adapter or a model, as it arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +158,12 @@ class Models(Protocol):
     async def rows(self) -> Sequence[ModelRow]:
         """All models now, the default first; raises `NotReady` if they cannot be reached."""
 
-    async def add(self, request: AddModelRequest, timeout_s: float) -> ModelRow:
+    async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
         """Add a model, and load it. A model that cannot be loaded is not added.
 
-        Raises `Conflict` for a name that exists, `InvalidField`, `DoesNotFit`, `ModelFailed`, and `DeadlineExceeded`
-        after `timeout_s`, while loading continues.
+        archive: its checkpoint; `request.source` is `UPLOADED` then.
+        Raises `Conflict` for a name that exists, `InvalidField`, `TooLarge`, `StorageFull`, `DoesNotFit`,
+        `ModelFailed`, and `DeadlineExceeded` after `timeout_s`, while loading continues.
         """
 
     async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:

@@ -6,12 +6,15 @@ import asyncio
 import gc
 import json
 import logging
+import shutil
 import time
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, Protocol
 
 from gliner_bento.adapters.base import AdapterSettings
@@ -29,10 +32,11 @@ from gliner_bento.errors import (
     StartupError,
     one_line,
 )
-from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow, ModelState
-from gliner_bento.replicas.base import Call, Outcome, Part, Replica, ReplicaAdapters, ReplicaStatus
+from gliner_bento.model_types import UPLOADED, AddModelRequest, ModelAction, ModelRow, ModelState
+from gliner_bento.replicas.base import Archive, Call, Outcome, Part, Replica, ReplicaAdapters, ReplicaStatus
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.memory import total_bytes, weights_bytes
+from gliner_bento.replicas.model_archives import ModelArchives
 from gliner_bento.replicas.probe import probe
 from gliner_bento.scheduler.turns import DeviceTurns, ModelTurns
 from gliner_bento.settings import Settings
@@ -138,7 +142,13 @@ class LocalModels:
             row = own.model_settings.get(name or "", {})
             pinned, required = row.get("pinned", False), row.get("required", name is None)
             self._rows[name] = _Hosted(name, own, pinned, required)
-        self._shares = len(self._rows) > 1 or settings.model_root is not None or settings.allow_model_hub
+        self._shares = len(self._rows) > 1 or bool(
+            settings.model_root or settings.allow_model_hub or settings.max_model_bytes
+        )
+        folder = journal.parent if journal else Path(mkdtemp(prefix="gliner-bento-"))
+        if journal is None:
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._archives = ModelArchives(folder / "models", settings.max_model_bytes)
 
     # Start and end
 
@@ -178,18 +188,23 @@ class LocalModels:
         self._sweep_soon()
         return [row.row for row in self._rows.values()]
 
-    async def add(self, request: AddModelRequest, timeout_s: float) -> ModelRow:
+    async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
         """See `Models`."""
         if request.name in self._rows:
             raise Conflict(f"name: there is a model {request.name}", param="name")
-        row = self._rows[request.name] = self._hosted(request)
+        row = self._rows[request.name] = self._hosted(request, arrives=archive is not None)
         try:
+            if archive is not None:
+                row.state = "loading"  # nobody else changes it
+                await self._archives.store(request.name, archive)
+                row.settings = self._hosted(request).settings
+                row.state = "unloaded"
             self._write_journal()
             if request.load:
                 await self._begin_load(row, timeout_s)
         except BaseException:
-            if row.state != "loading":
-                self._forget(row)
+            if row.loading is None:
+                await self._forget(row)
             raise
         return row.row
 
@@ -214,7 +229,7 @@ class LocalModels:
         if self._is_default(row):
             raise Conflict(f"{name} is the default model, which requests without a model get")
         await self._drain(row, timeout_s)
-        self._forget(row)
+        await self._forget(row)
 
     def replica(self, name: str) -> Replica:
         """See `Models`."""
@@ -408,8 +423,8 @@ class LocalModels:
     def _is_default(self, row: _Hosted) -> bool:
         return row is next(iter(self._rows.values()))
 
-    def _hosted(self, request: AddModelRequest) -> _Hosted:
-        """The row of a request. Raises `InvalidField`."""
+    def _hosted(self, request: AddModelRequest, *, arrives: bool = False) -> _Hosted:
+        """The row of a request. arrives: its archive is not here yet. Raises `InvalidField`."""
         if twice := sorted(request.settings.keys() & ROW):
             raise InvalidField(f"settings: {twice[0]} is not a setting", param="settings")
         try:
@@ -418,27 +433,34 @@ class LocalModels:
             raise InvalidField(f"settings: {error}", param="settings") from None
         first = next(iter(self._rows.values())).settings
         own = {"target_memory_fraction": first.target_memory_fraction} | own
-        settings = self.settings.with_own(request.name, self._source(request.source), own)
+        source = "" if arrives else self._source(request.name, request.source)
+        settings = self.settings.with_own(request.name, source, own)
         return _Hosted(request.name, settings, request.pinned, request=request)
 
-    def _source(self, source: str) -> str:
+    def _source(self, name: str, source: str) -> str:
         root = self.settings.model_root
+        if source == UPLOADED:
+            if not (folder := self._archives.find(name)):
+                raise InvalidField("source: no archive was sent", param="source")
+            return str(folder)
         if source.startswith(_HUB):
             if not self.settings.allow_model_hub:
                 raise InvalidField("source: the hub is not enabled (setting allow_model_hub)", param="source")
             return source.removeprefix(_HUB)
         if root is None:
             raise InvalidField("source: no folder is allowed (setting model_root)", param="source")
-        folder = (root / source).resolve()
-        if not folder.is_relative_to(root) or not folder.is_dir():
+        below = (root / source).resolve()
+        if not below.is_relative_to(root) or not below.is_dir():
             raise InvalidField(f"source: no folder {source!r} in model_root", param="source")
-        return str(folder)
+        return str(below)
 
     def _fail(self, row: _Hosted, error: BaseException) -> None:
         row.state, row.reason = "failed", one_line(error)
         logger.error("the model %s could not be loaded: %s", row.name, row.reason)
 
-    def _forget(self, row: _Hosted) -> None:
+    async def _forget(self, row: _Hosted) -> None:
+        if row.request and row.request.source == UPLOADED:
+            await self._archives.delete(row.request.name)
         self._rows.pop(row.name, None)
         self._write_journal()
 

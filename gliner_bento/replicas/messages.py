@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, from_detail
 from gliner_bento.model_types import AddModelRequest, ModelRow
-from gliner_bento.replicas.base import Call, Models, Outcome, Part, Replica
+from gliner_bento.replicas.base import Archive, Call, Models, Outcome, Part, Replica
 from gliner_bento.tasks.base import AnyTask, Item, Result
 from gliner_bento.tasks.table import TASKS
 
@@ -111,8 +111,8 @@ async def call_adapters(replica: Replica, method: str, **arguments: Any) -> Any:
 def calls_of_models(models: Models) -> dict[str, Callable[..., Awaitable[Any]]]:
     """The methods of `Models`, by their names in messages."""
 
-    async def add(request: dict[str, Any], timeout_s: float) -> ModelRow:
-        return await models.add(AddModelRequest(**request), timeout_s)
+    async def add(request: dict[str, Any], timeout_s: float, archive: Archive | None = None) -> ModelRow:
+        return await models.add(AddModelRequest(**request), timeout_s, archive)
 
     return {"models": models.rows, "add_model": add, "change_model": models.change, "remove_model": models.remove}
 

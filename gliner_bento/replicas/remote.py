@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -102,6 +102,20 @@ class Connection(ABC):
             reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
         return reply.unwrap()
 
+    async def send_archive(self, kind: type[T], arguments: dict[str, Any], archive: Archive | None) -> T:
+        """Call `ReplicaServer.install`; returns its result, an instance of `kind`. Raises what `archive` raises."""
+        failures = list[Exception]()
+        with self.errors(NotReady(_UNREACHABLE)):
+            try:
+                answer = await self.install(encode(arguments), archive and _noting(failures, archive))
+                reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
+            except Exception:
+                if not failures:
+                    raise
+        if failures:
+            raise failures[0]
+        return reply.unwrap()
+
 
 class RemoteReplica:
     """A `Replica` behind a `ReplicaServer`. A lost connection is `NotReady`: extraction has no side effects, so the
@@ -161,17 +175,8 @@ class RemoteAdapters:
         self, adapter_id: str, *, archive: Archive | None = None, **options: Any
     ) -> tuple[AdapterInfo, bool]:
         """See `ReplicaAdapters`. Has no timeout; the caller sets one."""
-        message, failures = encode({"adapter_id": adapter_id, **options}), list[Exception]()
-        with self._connection.errors(NotReady(_UNREACHABLE)):
-            try:
-                answer = await self._connection.install(message, archive and _noting(failures, archive))
-                reply: Reply[Any] = _reply_decoder(cast(Any, tuple[AdapterInfo, bool])).decode(answer)
-            except Exception:
-                if not failures:
-                    raise
-        if failures:
-            raise failures[0]
-        return cast(tuple[AdapterInfo, bool], reply.unwrap())
+        arguments = {"adapter_id": adapter_id, **options}
+        return await self._connection.send_archive(tuple[AdapterInfo, bool], arguments, archive)
 
     async def remove(self, adapter_id: str, timeout_s: float) -> None:
         """See `ReplicaAdapters`."""
@@ -199,8 +204,11 @@ class RemoteModels:
         """See `Models`."""
         return await self._connection.control(list[ModelRow], "models", {})
 
-    async def add(self, request: AddModelRequest, timeout_s: float) -> ModelRow:
+    async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
         """See `Models`."""
+        if archive is not None:
+            arguments = {"request": request.model_dump(), "timeout_s": timeout_s}
+            return await self._connection.send_archive(ModelRow, arguments, archive)
         return await self._change(ModelRow, "add_model", timeout_s, request=request.model_dump())
 
     async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
@@ -248,9 +256,11 @@ class ReplicaServer:
         return encode(await reply_to(self._calls[method](**msgspec.msgpack.decode(message))))
 
     async def install(self, message: bytes, archive: Archive | None) -> bytes:
-        """Arguments of `ReplicaAdapters.install` by name -> `Reply`."""
+        """Arguments of `ReplicaAdapters.install`, or of `Models.add`, by name -> `Reply`."""
         arguments = msgspec.msgpack.decode(message)
-        return encode(await reply_to(call_adapters(self.replica, "install", **arguments, archive=archive)))
+        of_adapters = partial(call_adapters, self.replica, "install")
+        answer = self._calls["add_model"] if "request" in arguments else of_adapters
+        return encode(await reply_to(answer(**arguments, archive=archive)))
 
 
 async def _noting(failures: list[Exception], archive: Archive) -> AsyncIterator[bytes]:

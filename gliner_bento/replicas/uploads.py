@@ -1,4 +1,4 @@
-"""Adapter archives while they arrive: a file each, locked by its process, and deleted once that has ended."""
+"""Archives while they arrive: a file each, locked by its process, and deleted once that has ended."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Upload:
 
 
 class Uploads:
-    """Files in a folder, which processes may share."""
+    """Files in a folder, which processes may share. param: what they are, in errors."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, param: str = "adapter") -> None:
+        self._folder, self._param = folder, param
         self._lock_file = folder.with_name(f"{folder.name}.lock")
         if folder.is_dir():
             with suppress(OSError), file_lock(self._lock_file):
@@ -57,7 +57,7 @@ class Uploads:
         upload: Upload | None = None
         try:
             async for piece in in_pieces(archive):
-                with storage_errors():
+                with storage_errors(self._param):
                     if upload is None:
                         upload = await self._begun()
                     await asyncio.to_thread(upload.append, piece)

@@ -49,6 +49,12 @@ class ModelTableFields(BaseSettings):
     allow_model_hub: bool = Field(
         False, description="Allow POST /v1/models to download models from the Hugging Face hub."
     )
+    max_model_bytes: CountOrAuto = Field(
+        0,
+        description="Maximum size of a model's archive that POST /v1/models may upload, and of its unpacked files, in "
+        "bytes; larger ones are refused (413). They are kept in the temporary folder ($TMPDIR) until the model is "
+        "deleted or the server ends. 0: no archive may be uploaded.",
+    )
     max_loaded_models: CountOrAuto = Field(
         0,
         description="Maximum number of models in memory. To load a further one, the least recently used one is evicted "

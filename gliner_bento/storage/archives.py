@@ -16,6 +16,9 @@ from typing import Any, TypeVar, cast
 SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
 """Suffixes of archives' names."""
 
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+"""Suffixes of files that are never unpacked: to load them may run code."""
+
 _MAX_RATIO = 200
 _ANY_RATIO_BYTES = 16 * 2**20  # up to this size, the ratio is not limited
 _MAX_HEADER_BYTES = 256 * 2**10  # zip's directory, or all of tar's headers and padding

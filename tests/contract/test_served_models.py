@@ -53,6 +53,7 @@ def serve(checkpoint: Any, tmp_path_factory: Any) -> Callable[[Callable[[httpx.A
         model_root=root,
         model_settings={"related": {"max_text_chars": len(TEXT), "max_batch_items": 300, "pinned": True}},
         probe_models=False,
+        max_model_bytes=2**26,
         models=tuple(f"{name}={checkpoint(family, **options)}" for name, (family, options) in FAMILIES.items()),
         device="cpu",
         dtype="float32",
@@ -251,6 +252,53 @@ def test_each_model_has_its_own_limits(serve: Any) -> None:
             (True, False, True),
             (False, True, True),
         ]
+
+    serve(scene)
+
+
+def test_a_model_is_uploaded_as_an_archive(serve: Any, checkpoint: Any, reference: Any, tmp_path: Path) -> None:
+    family, options = FAMILIES["related"]
+    own = expected(reference(family, **options))
+    folder = checkpoint(family, **options)
+    archives = {
+        kind: Path(shutil.make_archive(str(tmp_path / kind), kind, folder.parent, folder.name))
+        for kind in ("zip", "gztar")
+    }
+    pickled = tmp_path / "pickled"
+    pickled.mkdir()
+    for name in ("gliner_config.json", "pytorch_model.bin"):
+        (pickled / name).write_text("{}")
+
+    async def scene(client: httpx.AsyncClient) -> None:
+        url = str(client.base_url)
+        for archive in archives.values():
+            words = ["models", "add", "sent", str(archive), "--url", url]
+            assert await asyncio.to_thread(cli.main, words) == 0
+            answer = (await client.post("/v1/extract", json=BODY | {"model": "sent"})).json()
+            assert (answer["model"], spans(answer["entities"])) == ("sent", own)
+            assert (await client.delete("/v1/models/sent")).status_code == 204
+        kept = dict(settings='{"max_text_chars": 5}', pinned="true")
+        added = await client.post("/v1/models", params={"name": "sent", **kept}, content=archive.read_bytes())
+        assert (added.status_code, added.json()["pinned"]) == (201, True)
+        assert error_of(await client.post("/v1/extract", json=BODY | {"model": "sent"})) == (413, "too_large")
+        assert (await client.delete("/v1/models/sent")).status_code == 204
+
+        binless = Path(shutil.make_archive(str(tmp_path / "binless"), "zip", pickled)).read_bytes()
+        for query, content, error, message in (
+            ({}, b"PK", (422, "invalid_field"), "name: Field required"),
+            ({"pinned": "yes"}, b"PK", (422, "invalid_field"), "pinned: is not JSON"),
+            ({"source": "x"}, b"PK", (422, "invalid_field"), "the archive is the source"),
+            ({}, b"", (422, "model_failed"), "the body is empty"),
+            ({}, b"no archive", (422, "model_failed"), "archive: the archive is neither zip nor tar"),
+            ({}, binless, (422, "model_failed"), "'pytorch_model.bin' is never unpickled"),
+            ({}, b"x" * (2**26 + 1), (413, "too_large"), "max_model_bytes"),
+            ({"name": "general"}, archive.read_bytes(), (409, "conflict"), "there is a model general"),
+        ):
+            name = {} if message.startswith("name") else {"name": "new"}
+            answer = await client.post("/v1/models", params=name | query, content=content)
+            assert error_of(answer) == error, answer.text
+            assert message in answer.json()["error"]["message"]
+        assert set(await states(client)) == {"general", "related"}
 
     serve(scene)
 

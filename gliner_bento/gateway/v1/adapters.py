@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import ValidationError
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.adapter_types import AdapterInfo, AdapterList, AdapterOptions, PutAdapterRequest
-from gliner_bento.errors import InvalidField, UnsupportedMediaType
+from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.endpoint import (
+    ARCHIVE,
     MODEL,
     READ_ERRORS,
     Endpoint,
     Operation,
+    archive_of,
     json_response,
     path_parameter,
     query_parameter,
@@ -26,7 +27,6 @@ from gliner_bento.gateway.media import is_json, media_type
 from gliner_bento.gateway.validation import from_model
 
 PATH = "/v1/adapters"
-_ARCHIVE = "application/octet-stream"
 _EXAMPLE = {
     "id": "tenant-a",
     "source": "upload",
@@ -43,11 +43,6 @@ _EXAMPLES: dict[type[Any], Any] = {
     AdapterList: {"adapters": [_EXAMPLE]},
     PutAdapterRequest: {"source": "tenant-a", "pinned": True},
 }
-
-
-def is_upload(method: str, path: str, headers: Headers) -> bool:
-    """Whether a request's body is an archive: it may be large, and is not JSON."""
-    return method == "PUT" and path.startswith(f"{PATH}/") and not is_json(media_type(headers))
 
 
 async def _list(gateway: Gateway, request: Request) -> Response:
@@ -72,10 +67,8 @@ async def _put(gateway: Gateway, request: Request) -> Response:
         if twice := sorted(options.keys() & body.model_fields_set):
             raise InvalidField(f"{twice[0]}: is in the query and in the body", param=twice[0])
         info, created = await adapters.put(adapter_id, body.model_copy(update=options))
-    elif kind == "multipart/form-data":
-        raise UnsupportedMediaType("send the archive itself as the body, not a form (curl -T archive.zip)")
     else:
-        info, created = await adapters.put(adapter_id, PutAdapterRequest(**options), request.stream())
+        info, created = await adapters.put(adapter_id, PutAdapterRequest(**options), archive_of(request))
     return json_response(info, status=201 if created else 200)
 
 
@@ -88,7 +81,7 @@ def _query(request: Request) -> AdapterOptions:
 
 
 def _put_operation(operation: dict[str, Any]) -> dict[str, Any]:
-    operation["requestBody"]["content"][_ARCHIVE] = {"schema": {"type": "string", "format": "binary"}}
+    operation["requestBody"]["content"] |= ARCHIVE
     operation["requestBody"]["required"] = False
     responses = operation["responses"]
     success = responses.pop("200")
@@ -153,6 +146,7 @@ ENDPOINTS = [
         method="PUT",
         path=_MEMBER,
         scope="adapters",
+        uploads="max_adapter_bytes",
         answer=_put,
         operation=_operation(
             "put_adapter",

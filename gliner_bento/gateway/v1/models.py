@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, get_args
 
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gliner_bento.errors import NotReady
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, Operation, json_response, path_parameter, success
+from gliner_bento.errors import InvalidField, NotReady
+from gliner_bento.gateway.endpoint import (
+    ARCHIVE,
+    READ_ERRORS,
+    Endpoint,
+    Operation,
+    archive_of,
+    json_response,
+    path_parameter,
+    query_parameter,
+    success,
+)
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.media import is_json, media_type
 from gliner_bento.gateway.models import ServedModel
-from gliner_bento.model_types import AddModelRequest, ListedModel, ListedModels, ModelAction
+from gliner_bento.gateway.validation import from_model
+from gliner_bento.model_types import UPLOADED, AddModelRequest, ListedModel, ListedModels, ModelAction
 
 PATH = "/v1/models"
 
@@ -47,8 +61,27 @@ async def _listed(gateway: Gateway, served: ServedModel) -> ListedModel:
 
 
 async def _add(gateway: Gateway, request: Request) -> Response:
-    body = AddModelRequest.model_validate_json(await request.body())
-    return json_response(await _listed(gateway, await gateway.models.add(body)), status=201)
+    if is_json(media_type(request.headers)) or not gateway.options.max_model_bytes:
+        added = await gateway.models.add(AddModelRequest.model_validate_json(await request.body()))
+    else:
+        added = await gateway.models.add(_of_query(request.query_params), archive_of(request))
+    return json_response(await _listed(gateway, added), status=201)
+
+
+def _of_query(query: Mapping[str, str]) -> AddModelRequest:
+    """The request of an archive. Raises `InvalidField`."""
+    fields: dict[str, Any] = {**query}
+    for field in fields.keys() & {"settings", "pinned", "load"}:
+        try:
+            fields[field] = json.loads(fields[field])
+        except ValueError:
+            raise InvalidField(f"{field}: is not JSON", param=field) from None
+    if "source" in fields:
+        raise InvalidField("source: the archive is the source", param="source")
+    try:
+        return AddModelRequest.model_validate(fields | {"source": UPLOADED})
+    except ValidationError as invalid:
+        raise from_model(invalid, AddModelRequest) from None
 
 
 async def _delete(gateway: Gateway, request: Request) -> Response:
@@ -101,7 +134,15 @@ def _admin(
         examples=_EXAMPLES,
         **{"errors": _ERRORS, "parameters": [_NAME], **more},
     )
-    return Endpoint(method=method, path=path, scope="admin", answer=handle, operation=operation, needs_model=False)
+    return Endpoint(
+        method=method,
+        path=path,
+        scope="admin",
+        answer=handle,
+        operation=operation,
+        needs_model=False,
+        uploads="max_model_bytes" if more.get("request") else "",
+    )
 
 
 _ACTIONS: dict[ModelAction, tuple[str, str]] = {
@@ -118,6 +159,12 @@ _ACTIONS: dict[ModelAction, tuple[str, str]] = {
     "unpin": ("Unpin a model", "It may be evicted, or unloaded because it is idle, as the settings say."),
 }
 assert set(_ACTIONS) == {*get_args(ModelAction)}
+
+
+def _add_operation(operation: dict[str, Any]) -> dict[str, Any]:
+    operation["requestBody"]["content"] |= ARCHIVE
+    return success(201, "The model is served")(operation)
+
 
 ENDPOINTS = [
     Endpoint(
@@ -138,14 +185,21 @@ ENDPOINTS = [
         PATH,
         _add,
         "Serve a further model",
-        "From a folder below `model_root`, or from the hub where the server allows it; until it is deleted or the "
-        "server ends. Answers as `load` does; a model that cannot be loaded is not added.",
+        "From a folder below `model_root`, from the hub where the server allows it, or from an archive, if it may be "
+        "uploaded (`max_model_bytes`): the body is a `.zip` or `.tar.gz` of the checkpoint, with safetensors or ONNX "
+        "weights, and the other fields are in the query. Until it is deleted or the server ends. Answers as `load` "
+        "does; a model that cannot be loaded is not added.",
         "add_model",
         request=AddModelRequest,
         answer=ListedModel,
         errors=(400, 409, 413, 415, 422, 500, 501, 503, 504, 507),
-        parameters=[],
-        extra=success(201, "The model is served"),
+        parameters=[
+            query_parameter("name", "Of a model whose archive is the body."),
+            query_parameter("settings", "Its settings, a JSON object."),
+            query_parameter("pinned", "Never evict it.", kind="boolean"),
+            query_parameter("load", "Load it now; default: true.", kind="boolean"),
+        ],
+        extra=_add_operation,
     ),
     _admin(
         "DELETE",

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from gliner_bento.errors import GLiNERBentoError, NotReady
 from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
-from gliner_bento.replicas.base import Models, Replica
+from gliner_bento.replicas.base import Archive, Models, Replica
 from gliner_bento.replicas.fleet.health import NONE_READY
 
 T = TypeVar("T")
@@ -40,10 +40,15 @@ class FleetModels:
                 best[row.name] = min(known, row, key=lambda one: _BEST_FIRST.index(one.state))
         return list(best.values())
 
-    async def add(self, request: AddModelRequest, timeout_s: float) -> ModelRow:
-        """See `Models`. Where one runner cannot load it, the others remove it again."""
-        calls = (member.add(request, timeout_s) for member in self._members.values())
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
+        """See `Models`. Where one runner cannot load it, the others remove it again. The first one unpacks an archive
+        for all."""
+        first, *others = self._members.values()
+        outcomes: list[ModelRow | BaseException] = []
+        if archive is not None:
+            outcomes.append(await first.add(request, timeout_s, archive))
+        calls = (member.add(request, timeout_s) for member in (others if outcomes else (first, *others)))
+        outcomes += await asyncio.gather(*calls, return_exceptions=True)
         failures = [one for one in outcomes if isinstance(one, BaseException)]
         if not failures:
             return next(one for one in outcomes if isinstance(one, ModelRow))

@@ -73,7 +73,7 @@ class HttpConnection(Connection):
                 async for piece in archive:
                     yield piece
 
-        response = await self._post("install_adapter", body())
+        response = await self._post("install", body())
         try:
             return await response.read()
         finally:

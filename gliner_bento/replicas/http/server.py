@@ -22,11 +22,11 @@ MEDIA_TYPE = "application/msgpack"
 class ReplicaApp:
     """Serves the replica that `bind` sets. A caller that closes its connection aborts its items.
 
-    POST /extract          `ItemsMessage` -> `OutcomesMessage`
-    POST /stream           `ItemsMessage` of one item -> frames of `StreamMessage`
-    POST /install_adapter  a frame of arguments, then the archive -> `Reply`
-    POST /{method}         arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`, and
-                           for those of `Models`
+    POST /extract   `ItemsMessage` -> `OutcomesMessage`
+    POST /stream    `ItemsMessage` of one item -> frames of `StreamMessage`
+    POST /install   a frame of arguments, then the archive -> `Reply`
+    POST /{method}  arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`, and
+                    for those of `Models`
 
     Below /models/{model} are the routes of the model of that name.
     """
@@ -37,7 +37,7 @@ class ReplicaApp:
         handlers = {
             "/extract": self._extract,
             "/stream": self._stream,
-            "/install_adapter": self._install_adapter,
+            "/install": self._install,
             "/{method}": self._call,
         }
         own = [Route(path, endpoint, methods=["POST"]) for path, endpoint in handlers.items()]
@@ -71,7 +71,7 @@ class ReplicaApp:
         message = await request.body()
         return StreamingResponse(self.server(request).stream(message), media_type=MEDIA_TYPE)
 
-    async def _install_adapter(self, request: Request) -> Response:
+    async def _install(self, request: Request) -> Response:
         body, frames = request.stream(), Frames()
         async for piece in body:
             for message in frames.add(piece):

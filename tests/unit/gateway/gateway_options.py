@@ -16,6 +16,7 @@ OPTIONS = GatewayOptions(
     phone_regions=("US", "GB", "DE"),
     max_body_bytes=1000,
     max_adapter_bytes=3 * 2**20,
+    max_model_bytes=0,
     request_timeout_s=30.0,
     max_queue_wait_s=0.0,
     max_queued_tokens=0,

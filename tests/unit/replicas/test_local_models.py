@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from serving import PATIENCE_S, call, item, run, scheduler_config, until
 
 from benchmark.fake_engine import FakeEngine
 from gliner_bento.errors import (
+    Aborted,
     Conflict,
     DeadlineExceeded,
     DoesNotFit,
@@ -24,7 +26,7 @@ from gliner_bento.errors import (
     ModelNotLoaded,
     StartupError,
 )
-from gliner_bento.model_types import AddModelRequest
+from gliner_bento.model_types import UPLOADED, AddModelRequest
 from gliner_bento.process.instances import by_model
 from gliner_bento.replicas import probe
 from gliner_bento.replicas.local import LocalReplica
@@ -224,6 +226,39 @@ def test_what_does_not_fit_is_refused_before_anything_is_disturbed(host: Host) -
         assert (await busy).entities
         await models.add(added("c"), PATIENCE_S)  # now b is idle
         assert await states_now(models) == {"a": "ready", "b": "evicted", "c": "ready"}
+
+    scene(models, play)
+
+
+def test_an_archive_of_a_model_that_is_not_added_leaves_no_file(host: Host) -> None:
+    models = host.models(own={"b": {"pinned": True}}, model_memory_fraction=0.2, max_model_bytes=2**20)
+    shutil.make_archive(str(host.folder / "sent"), "gztar", host.folder / "a")
+    content = (host.folder / "sent.tar.gz").read_bytes()
+
+    async def archive(lost: bool = False) -> AsyncIterator[bytes]:
+        yield content[:20]
+        if lost:
+            raise Aborted("the client has gone")
+        yield content[20:]
+
+    def files() -> list[str]:
+        return [one.name for one in (host.folder / "models").rglob("*") if one.is_file() and one.suffix != ".lock"]
+
+    async def play() -> None:
+        request = added("c", source=UPLOADED)
+        with pytest.raises(DoesNotFit):
+            await models.add(request, PATIENCE_S, archive())
+        with pytest.raises(Aborted):
+            await models.add(request, PATIENCE_S, archive(lost=True))
+        with pytest.raises(InvalidField, match="no archive"):
+            await models.add(request, PATIENCE_S)
+        assert await states_now(models) == {"a": "ready", "b": "ready"}
+        assert files() == []
+        await models.change("b", "unload", PATIENCE_S)
+        assert (await models.add(request, PATIENCE_S, archive())).state == "ready"
+        assert files() == ["gliner_config.json"]
+        await models.remove("c", PATIENCE_S)
+        assert files() == []
 
     scene(models, play)
 
