@@ -41,6 +41,7 @@ from gliner_bento.process.exits import exit_with, write_line
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
 from gliner_bento.process.port import check_address_or_exit, refuse_connections
 from gliner_bento.process.shutdown import Shutdown
+from gliner_bento.replicas.models_journal import ModelsJournal
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.storage.files import is_alive
@@ -147,9 +148,9 @@ class ServiceProcess:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(self._folder / METRICS)
 
     @property
-    def models_journal(self) -> Path | None:
+    def models_journal(self) -> ModelsJournal | None:
         """Where the service's next process finds the models that this one was given."""
-        return self._folder / f"{self._service}.models" if self._folder else None
+        return ModelsJournal(self._folder, self._service) if self._folder else None
 
     @contextmanager
     def starting(self, after: str | None = None) -> Iterator[None]:
@@ -216,7 +217,7 @@ class ServiceProcess:
         failures = self._failures()
         if not failures:
             return
-        if not self._was_ready():
+        if not self._was_ready() and not (self.models_journal and self.models_journal.failures()):
             self.end_server(
                 f"{self._service} was killed while it started; the system does that when memory has run out: use a "
                 "smaller model or dtype, or a machine with more memory"

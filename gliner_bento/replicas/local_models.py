@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import logging
 import shutil
 import time
@@ -37,6 +36,7 @@ from gliner_bento.replicas.base import Archive, Call, Outcome, Part, Replica, Re
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.memory import total_bytes, weights_bytes
 from gliner_bento.replicas.model_archives import ModelArchives
+from gliner_bento.replicas.models_journal import ModelsJournal
 from gliner_bento.replicas.probe import probe
 from gliner_bento.scheduler.turns import DeviceTurns, ModelTurns
 from gliner_bento.settings import Settings
@@ -65,7 +65,8 @@ class Load(Protocol):
 class _Hosted:
     """A row. replica: while it is loaded. model: of its last replica. loading: until it is loaded or has failed.
 
-    running: calls under way. drained: set when there is none. failures: since it was last loaded.
+    running: calls under way. drained: set when there is none. failures: since it was last loaded. request: that added
+    it.
     """
 
     name: str | None
@@ -115,8 +116,7 @@ class LocalModels:
     """Implements `Models`. The first model is the default.
 
     load, probe_model, weights, capacity: see `LocalReplica.load`, `probe`, `weights_bytes` and `total_bytes`.
-    journal: file with the models that were added and the number of failures of each, for the next process of this
-    server; None: there is none.
+    journal: for the next process, and the other runners, of this server; None: there is none.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class LocalModels:
         load: Load,
         *,
         cores: int | None = None,
-        journal: Path | None = None,
+        journal: ModelsJournal | None = None,
         probe_model: Callable[[Settings, float], None] = probe,
         weights: Callable[[Settings], int] = weights_bytes,
         capacity: Callable[[str], int | None] = total_bytes,
@@ -145,7 +145,7 @@ class LocalModels:
         self._shares = len(self._rows) > 1 or bool(
             settings.model_root or settings.allow_model_hub or settings.max_model_bytes
         )
-        folder = journal.parent if journal else Path(mkdtemp(prefix="gliner-bento-"))
+        folder = journal.folder if journal else Path(mkdtemp(prefix="gliner-bento-"))
         if journal is None:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._archives = ModelArchives(folder / "models", settings.max_model_bytes)
@@ -159,16 +159,18 @@ class LocalModels:
             thread.submit(asyncio.run, self._start()).result()
 
     async def _start(self) -> None:
-        self._read_journal()
         failure: BaseException | None = None
-        for row in self._rows.values():
-            try:
-                await self._load(row)
-            except Exception as error:
-                failure = error.__cause__ or error
-                self._fail(row, error)
-                if row.required:
-                    raise failure from None
+        rows = [*self._rows.values()]
+        while rows := [*self._noted(rows), *self._adopt()]:
+            for row in rows:
+                try:
+                    await self._load(row)
+                except Exception as error:
+                    failure = error.__cause__ or error
+                    self._fail(row, error)
+                    if row.required:
+                        raise failure from None
+            rows = []
         if failure and not any(row.replica for row in self._rows.values()):
             raise failure
 
@@ -199,9 +201,10 @@ class LocalModels:
                 await self._archives.store(request.name, archive)
                 row.settings = self._hosted(request).settings
                 row.state = "unloaded"
-            self._write_journal()
             if request.load:
                 await self._begin_load(row, timeout_s)
+            elif self._journal:
+                self._journal.note_unloaded(request.name, request.model_dump())
         except BaseException:
             if row.loading is None:
                 await self._forget(row)
@@ -301,26 +304,26 @@ class LocalModels:
         async with self._changing:
             if row.failures >= self.settings.max_load_failures:
                 raise ModelFailed(f"{row.name} has failed {row.failures} times; delete it, and add it again")
-            row.failures += 1  # a process that dies now has noted it
-            self._write_journal()
+            suspect = row.failures > 0 or row.request is not None
+            self._note_failures(row, row.failures + 1)  # a process that dies now has noted it
             try:
                 if row.bytes is None:
                     row.bytes = await asyncio.to_thread(self._weights, row.settings)
                 for victim in self._victims(row):
                     logger.info("%s is evicted for %s", victim.name, row.name)
                     await self._close(victim, "evicted")
-                if row.request and row.model is None and self.settings.probe_models:
+                if suspect and row.model is None and self.settings.probe_models:
                     await asyncio.to_thread(self._probe, row.settings, PROBE_S)
                 row.replica = await asyncio.to_thread(self._loaded_replica, row)
             except Exception as error:
                 failure = _as_public(error)
-                row.failures -= isinstance(failure, DoesNotFit)
-                self._write_journal()
+                self._note_failures(row, row.failures - isinstance(failure, DoesNotFit))
                 await asyncio.to_thread(free_memory)
                 raise failure from error
             row.model, row.state, row.reason = row.replica.model, "ready", None
             row.failures, row.used_s = 0, self._clock()
-            self._write_journal()
+            if self._journal and row.name:
+                self._journal.note_loaded(row.name, row.request.model_dump() if row.request else None)
 
     def _loaded_replica(self, row: _Hosted) -> LocalReplica:
         turns = self._join(row) if self._shares else None
@@ -385,6 +388,8 @@ class LocalModels:
                 raise
         async with self._changing:  # a load under way may share the weights
             await self._close(row, "unloaded")
+        if self._journal and row.name:
+            self._journal.note_unloaded(row.name, None)
 
     async def _close(self, row: _Hosted, state: ModelState) -> None:
         replica, row.replica, row.state, row.reason = row.replica, None, state, None
@@ -412,7 +417,10 @@ class LocalModels:
     # Rows
 
     def row_of(self, name: str | None) -> _Hosted:
-        """Raises `ModelNotFound`."""
+        """Raises `ModelNotFound`. A model that only another runner was given is loaded here, too."""
+        if name not in self._rows:
+            for row in self._adopt():
+                self._start_loading(row)
         if name in self._rows:
             return self._rows[name]
         unnamed = self._rows.get(None)
@@ -462,23 +470,35 @@ class LocalModels:
         if row.request and row.request.source == UPLOADED:
             await self._archives.delete(row.request.name)
         self._rows.pop(row.name, None)
-        self._write_journal()
+        if self._journal and row.name:
+            self._journal.forget(row.name)
 
-    def _read_journal(self) -> None:
-        if self._journal and self._journal.exists():
-            noted = json.loads(self._journal.read_text())
-            for added in noted["added"]:
-                request = AddModelRequest.model_validate(added)
-                self._rows[request.name] = self._hosted(request)
-            for row in self._rows.values():
-                row.failures = noted["failures"].get(row.name, 0) if row.name else 0
+    def _note_failures(self, row: _Hosted, count: int) -> None:
+        row.failures = count
+        if self._journal and row.name:
+            self._journal.note_failures(row.name, count)
 
-    def _write_journal(self) -> None:
-        if self._journal:
-            rows = self._rows.values()
-            added = [row.request.model_dump() for row in rows if row.request]
-            failures = {row.name: row.failures for row in rows if row.name and row.failures}
-            self._journal.write_text(json.dumps({"added": added, "failures": failures}))
+    def _adopt(self) -> list[_Hosted]:
+        """Add the models that other runners, or this one's last process, were given. Returns those to load."""
+        added = self._journal.read().added if self._journal else {}
+        rows = []
+        for name in added.keys() - self._rows.keys():
+            try:
+                rows.append(self._hosted(AddModelRequest(**added[name])))
+            except InvalidField as error:  # its folder has gone
+                logger.error("the model %s is not served any more: %s", name, error.message)
+        for row in rows:
+            self._rows[row.name] = row
+        return self._noted(rows)
+
+    def _noted(self, rows: list[_Hosted]) -> list[_Hosted]:
+        """Note in the rows how often loading has failed. Returns those that were not unloaded by request."""
+        if not self._journal:
+            return rows
+        unloaded, failures = self._journal.read().unloaded, self._journal.failures()
+        for row in rows:
+            row.failures = failures.get(row.name or "", 0)
+        return [row for row in rows if row.name not in unloaded]
 
 
 class HostedReplica:
@@ -520,12 +540,12 @@ class HostedReplica:
         return await self._row.replica.abort(request_id) if self._row.replica else False
 
     async def status(self) -> ReplicaStatus:
-        """See `Replica`. An evicted model is ready: it admits items."""
+        """See `Replica`. An evicted model is ready: it admits items. Raises `NotReady` until it has been loaded."""
         row = self._row
         if row.replica:
             return await row.replica.status()
-        if row.model and row.state in ("evicted", "loading"):
-            return ReplicaStatus(model=row.model, ready=True, **_NO_CALL)
+        if row.model:
+            return ReplicaStatus(model=row.model, ready=row.state in ("evicted", "loading"), **_NO_CALL)
         raise NotReady(f"the model {row.name} is {row.state}")
 
 

@@ -6,6 +6,7 @@ python -m gliner_bento.replicas.probe < settings
 from __future__ import annotations
 
 import pickle
+import signal
 import subprocess
 import sys
 
@@ -29,7 +30,8 @@ def probe(settings: Settings, timeout_s: float) -> None:
         raise ModelFailed(ended.stderr.decode(errors="replace").strip().rpartition("\n")[2])
     if ended.returncode:
         how = f"signal {-ended.returncode}" if ended.returncode < 0 else f"exit code {ended.returncode}"
-        raise ModelFailed(f"the process that tried the model ended with {how}")
+        why = "; the system does that when memory has run out" if ended.returncode == -signal.SIGKILL else ""
+        raise ModelFailed(f"the process that tried the model ended with {how}{why}")
 
 
 def main() -> int:

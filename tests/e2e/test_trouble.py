@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -202,6 +204,35 @@ def test_an_adapter_store_that_cannot_be_written_ends_the_start(tmp_path):
     (tmp_path / "file").touch()
     written = start_fails(UVICORN, GLINER_ENABLE_LORA="1", GLINER_DISK_CACHE_DIR=str(tmp_path / "file"))
     assert written.startswith(f"disk_cache_dir: adapters cannot be stored in {tmp_path}/file: ")
+
+
+def test_a_model_whose_load_kills_the_process_costs_one_restart(tmp_path):
+    (tmp_path / "orders").mkdir()
+    shutil.copytree(PROJECT_ROOT / "models" / "demo", tmp_path / "deadly")
+    order = tmp_path / "orders" / "kill_load"
+    order.write_text("deadly")
+    models = {"good": {"model": "models/demo"}, "deadly": {"model": str(tmp_path / "deadly")}}
+    (tmp_path / "configuration.yaml").write_text(json.dumps({"gliner": {"models": models}}))
+    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--max-restarts", "1"]
+    command += ["--config", str(tmp_path / "configuration.yaml")]
+    env = {
+        **ENVIRONMENT,
+        "PYTHONPATH": str(PROJECT_ROOT / "reliability" / "injected"),
+        "CHAOS_ORDERS": str(order.parent),
+    }
+    with (
+        started(command, cwd=PROJECT_ROOT, log=tmp_path / "log", env=env) as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE_S) as client,
+    ):
+        listed = {one["id"]: one for one in client.get("/v1/models").json()["data"]}
+        assert (listed["good"]["state"], listed["deadly"]["state"]) == ("ready", "failed")
+        assert "ended with signal 9" in listed["deadly"]["reason"]
+        assert client.post("/v1/extract", json=BODY).status_code == 200
+        refused = client.post("/v1/extract", json=BODY | {"model": "deadly"}).json()["error"]
+        assert (refused["code"], "signal 9" in refused["message"]) == ("model_not_loaded", True)
+        order.unlink()
+        assert client.post("/v1/models/deadly/load").json()["state"] == "ready"
+    assert (tmp_path / "log").read_text().count("starts again") == 1
 
 
 def test_make_serve_fails_with_its_server():

@@ -235,7 +235,7 @@ class Health:
 
     def _change(self, member: Member, state: HealthState, reason: str | None) -> None:
         if member.state != state:
-            level = logging.INFO if state == "ready" else logging.WARNING
+            level = logging.INFO if state in ("ready", "not_ready") else logging.WARNING
             logger.log(level, "replica %s is %s%s", member.name, state, f": {reason}" if reason else "")
         member.state, member.reason = state, reason
 

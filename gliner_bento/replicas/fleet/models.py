@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
-from gliner_bento.errors import GLiNERBentoError, NotReady
+from gliner_bento.errors import Conflict, GLiNERBentoError, NotReady
 from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
 from gliner_bento.replicas.base import Archive, Models, Replica
 from gliner_bento.replicas.fleet.health import NONE_READY
@@ -41,20 +42,31 @@ class FleetModels:
         return list(best.values())
 
     async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
-        """See `Models`. Where one runner cannot load it, the others remove it again. The first one unpacks an archive
-        for all."""
-        first, *others = self._members.values()
-        outcomes: list[ModelRow | BaseException] = []
+        """See `Models`. Where one runner cannot load it, the others remove it again; one that does not answer loads it
+        when it is back. The first one unpacks an archive for all."""
+        members, outcomes = [*self._members.values()], list[ModelRow | BaseException]()
         if archive is not None:
-            outcomes.append(await first.add(request, timeout_s, archive))
-        calls = (member.add(request, timeout_s) for member in (others if outcomes else (first, *others)))
+            first = await self._reachable()
+            members.sort(key=lambda member: member is not first)
+            outcomes.append(unpacked := await first.add(request, timeout_s, archive))
+        calls = (member.add(request, timeout_s) for member in members[len(outcomes) :])
         outcomes += await asyncio.gather(*calls, return_exceptions=True)
-        failures = [one for one in outcomes if isinstance(one, BaseException)]
-        if not failures:
-            return next(one for one in outcomes if isinstance(one, ModelRow))
-        added = (member for member, one in zip(self._members.values(), outcomes, strict=True) if one not in failures)
-        await asyncio.gather(*(member.remove(request.name, timeout_s) for member in added), return_exceptions=True)
-        raise failures[0]
+        if archive is not None:  # a runner may have seen it in the journal before
+            outcomes = [unpacked if isinstance(one, Conflict) else one for one in outcomes]
+        try:
+            return _results(outcomes)[0]
+        except GLiNERBentoError:
+            added = (member for member, one in zip(members, outcomes, strict=True) if isinstance(one, ModelRow))
+            await asyncio.gather(*(member.remove(request.name, timeout_s) for member in added), return_exceptions=True)
+            raise
+
+    async def _reachable(self) -> Models:
+        """The first runner that answers."""
+        for member in self._members.values():
+            with suppress(NotReady):
+                await member.rows()
+                return member
+        raise NotReady(NONE_READY)
 
     async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
         """See `Models`."""
@@ -73,13 +85,17 @@ class FleetModels:
         return self._fleets[name]
 
     async def _on_all(self, call: Callable[[Models], Awaitable[T]]) -> list[T]:
-        """The results of all runners that answer. Raises an error of one of them, or `NotReady` if none answers."""
+        """See `_results`, of all runners."""
         calls = (call(member) for member in self._members.values())
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        failures = [one for one in outcomes if isinstance(one, BaseException)]
-        if other := next((one for one in failures if not isinstance(one, NotReady)), None):
-            raise other
-        results = [one for one in outcomes if not isinstance(one, BaseException)]
-        if not results:
-            raise next((one for one in failures if isinstance(one, GLiNERBentoError)), NotReady(NONE_READY))
-        return results
+        return _results(await asyncio.gather(*calls, return_exceptions=True))
+
+
+def _results(outcomes: Sequence[T | BaseException]) -> list[T]:
+    """The results of the runners that answer. Raises an error of one of them, or `NotReady` if none answers."""
+    failures = [one for one in outcomes if isinstance(one, BaseException)]
+    if other := next((one for one in failures if not isinstance(one, NotReady)), None):
+        raise other
+    results = [one for one in outcomes if not isinstance(one, BaseException)]
+    if not results:
+        raise next(iter(failures), NotReady(NONE_READY))
+    return results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import logging
 import shutil
 import sys
 import threading
@@ -24,14 +24,18 @@ from gliner_bento.errors import (
     ModelFailed,
     ModelNotFound,
     ModelNotLoaded,
+    NotReady,
     StartupError,
 )
 from gliner_bento.model_types import UPLOADED, AddModelRequest
 from gliner_bento.process.instances import by_model
 from gliner_bento.replicas import probe
+from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
+from gliner_bento.replicas.fleet.models import FleetModels
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.local_models import LocalModels
+from gliner_bento.replicas.models_journal import ModelsJournal
 from gliner_bento.replicas.uploads import Uploads
 from gliner_bento.settings import Settings
 
@@ -52,25 +56,33 @@ class Host:
         self.now_s = 0.0
         self.shared: list[bool] = []
         self.probed: list[str] = []
+        self.probe_errors: dict[str, Exception] = {}
         for name in ("a", "b", "c", "d"):
             (folder / name).mkdir()
             (folder / name / "gliner_config.json").touch()
 
-    def models(self, names: str = "ab", own: dict[str, Any] | None = None, **settings: Any) -> LocalModels:
+    def models(
+        self, names: str = "ab", own: dict[str, Any] | None = None, *, runner: str = "runner", **settings: Any
+    ) -> LocalModels:
         given = {"models": ",".join(f"{name}={self.folder / name}" for name in names), "model_settings": own or {}}
         loaded = Settings.load(given | {"model_root": self.folder, "device": "cpu", "inference_lanes": 1} | settings)
         made = LocalModels(
             by_model(loaded),
             loaded,
             self.load,
-            journal=self.folder / "journal",
-            probe_model=lambda one, timeout_s: self.probed.append(Path(one.model).name),
+            journal=ModelsJournal(self.folder, runner),
+            probe_model=self.probe,
             weights=lambda _: WEIGHTS,
             capacity=lambda _: 1000,
             clock=lambda: self.now_s,
         )
         made.start()
         return made
+
+    def probe(self, settings: Settings, timeout_s: float) -> None:
+        self.probed.append(name := Path(settings.model).name)
+        if error := self.probe_errors.get(name):
+            raise error
 
     def load(self, settings: Settings, *, name: str | None, turns: Any, shared: LocalReplica | None) -> LocalReplica:
         assert self.gate.wait(PATIENCE_S)
@@ -330,6 +342,22 @@ def test_unloading_waits_for_running_requests(host: Host) -> None:
     scene(models, play)
 
 
+def test_the_fleet_of_a_model_that_is_unloaded_suspects_nothing(host: Host, caplog: Any) -> None:
+    models = host.models()
+
+    async def play() -> None:
+        fleet = Fleet({"runner": models.replica("b")}, FleetOptions(10_000, 100))
+        for action, ready in (("load", True), ("unload", False), ("load", True)):
+            await models.change("b", action, PATIENCE_S)
+            assert (await fleet.status()).ready is ready
+            states = [one.state for one in (await fleet.status()).replicas]
+            assert states == ["ready" if ready else "not_ready"]
+        await fleet.close()
+
+    scene(models, play)
+    assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
 def test_a_model_that_fails_too_often_is_not_loaded_again(host: Host) -> None:
     models = host.models(max_load_failures=2)
 
@@ -351,25 +379,68 @@ def test_a_model_that_fails_too_often_is_not_loaded_again(host: Host) -> None:
     scene(models, play)
 
 
-def test_the_next_process_knows_added_models_and_loads_that_killed_the_last(host: Host) -> None:
-    first = host.models(max_load_failures=1)
+def test_the_next_process_has_the_models_of_the_last_and_tries_what_killed_it(host: Host) -> None:
+    journal = ModelsJournal(host.folder, "runner")
+    first = host.models("abd")
 
     async def play() -> None:
         await first.add(added("c"), PATIENCE_S)
+        await first.change("a", "unload", PATIENCE_S)
+        await first.change("b", "unload", PATIENCE_S)
         host.gate.clear()
-        loading = asyncio.ensure_future(first.add(added("d"), 0.0))
-        await until(lambda: "d" in json.loads((host.folder / "journal").read_text())["failures"])
-        killed = (host.folder / "journal").read_text()
+        loading = [
+            asyncio.ensure_future(one)
+            for one in (first.change("b", "load", PATIENCE_S), first.add(added("e", source="d"), PATIENCE_S))
+        ]
+        await until(lambda: bool(journal.failures().get("b")))
+        killed = journal.read()
         host.gate.set()
-        await asyncio.gather(loading, return_exceptions=True)
-        await until(lambda: _all_ready(first))
-        (host.folder / "journal").write_text(killed)
+        await asyncio.gather(*loading)
+        with journal.changing() as noted:  # as if the process had died before
+            noted.added, noted.unloaded, noted.failures = killed.added, {"a"}, killed.failures
 
     scene(first, play)
-    second = host.models(max_load_failures=1)
-    assert states(second) == {"a": "ready", "b": "ready", "c": "ready", "d": "failed"}
+    host.probed.clear()
+    host.probe_errors["b"] = ModelFailed("ended with signal 11")
+    second = host.models("abd")
+    assert states(second) == {"a": "unloaded", "b": "failed", "d": "ready", "c": "ready"}  # e was not loaded
+    assert host.probed == ["b", "c"]
     for replica in second.loaded():
         replica.close()
+
+
+def test_a_runner_that_was_away_has_the_models_that_the_others_were_given(host: Host) -> None:
+    here, away = host.models(runner="here"), host.models(runner="away")
+    for one in (here, away):
+        one._probe = lambda settings, timeout_s: None
+
+    class Away:
+        """The other runner while it cannot be reached."""
+
+        async def lost(self, *_: Any) -> None:
+            raise NotReady("cannot be reached")
+
+        add = change = rows = lost
+
+    async def play() -> None:
+        members: dict[str, Any] = {"here": here, "away": Away()}
+        fleet = FleetModels(members, {}, away.replica, _ended)
+        assert (await fleet.add(added("c"), PATIENCE_S)).state == "ready"
+        assert (await fleet.change("b", "unload", PATIENCE_S)).state == "unloaded"
+        assert set(await states_now(away)) == {"a", "b"}
+        with pytest.raises(ModelNotLoaded, match="c is loading"):
+            away.replica("c").adapters  # noqa: B018  # its first call has it loaded
+        assert (await answer(away, "c")).entities
+
+    scene(here, play)
+    third = host.models(runner="third")
+    assert states(third) == {"a": "ready", "b": "unloaded", "c": "ready"}
+    for replica in (*away.loaded(), *third.loaded()):
+        replica.close()
+
+
+async def _ended(_: Any) -> None:
+    """The fleet has none to end."""
 
 
 def test_models_of_one_checkpoint_share_its_weights(host: Host) -> None:
