@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from copy import copy
 from dataclasses import asdict, replace
 
 from gliner_bento.errors import (
-    Conflict,
-    DeadlineExceeded,
     GLiNERBentoError,
     ModelNotFound,
     ModelNotLoaded,
-    NotReady,
     NotSupported,
     QueueFull,
 )
@@ -29,16 +26,13 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
-from gliner_bento.replicas.base import Archive, Call, Models, Outcome, Part, Replica
+from gliner_bento.replicas.base import ROWS_AGE_S, Archive, Call, Models, Outcome, Part, Replica
 from gliner_bento.status_types import ModelCard, ModelInfo, ReplicaHealth, ReplicaList
 from gliner_bento.tasks.base import ExtractionWarning, Item, Result
 from gliner_bento.telemetry.metrics import ReplicaState
 
 SERVING = ("ready", "evicted")
 """States of models that admit requests."""
-
-REFRESH_S = 1.0
-"""How old the rows may be, in seconds, when a request names none of them or one that does not serve."""
 
 Replicas = Replica | Mapping[str | None, Replica]
 """By the names that their models were given, the default's first; a model without one, or a single replica's, is named
@@ -64,8 +58,6 @@ class ServedModel:
         self._info: ModelInfo | None = None
         self._languages = LanguageCheck(())
         self._probing: asyncio.Future[None] | None = None
-        self._running = 0
-        self._ended: asyncio.Future[None] | None = None
 
     async def info(self) -> ModelInfo:
         """What the replica serves, under its name here. Requested from it once, because its model never changes. Raises
@@ -160,23 +152,11 @@ class ServedModel:
                         self._learn(item, part)
                     yield part
 
-    async def drained(self) -> None:
-        """Return when no request runs."""
-        while self._running:
-            self._ended = asyncio.get_running_loop().create_future()
-            await self._ended
-
     @contextmanager
     def _admitted(self, items: Sequence[Item], latest_s: float, priority: int) -> Iterator[None]:
         with self.policy.admit(items, latest_s, tenants.current(), priority):
             request_record.current().admitted = True
-            self._running += 1
-            try:
-                yield
-            finally:
-                self._running -= 1
-                if not self._running and self._ended and not self._ended.done():
-                    self._ended.set_result(None)
+            yield
 
     def _observe(self) -> None:
         """Pass the replica's throughput, and from time to time its load from other gateways, to the policy."""
@@ -208,6 +188,7 @@ class ModelTable:
         self._chosen: ServedModel | None = None
         self._pacer = LoopPacer()
         self._refreshed_s = -math.inf
+        self._refreshing: asyncio.Future[None] | None = None
         self._rows: dict[str | None, ServedModel] = {}
         self.policies: dict[str | None, OverloadPolicy] = {}
         for name, replica in (replicas if isinstance(replicas, Mapping) else {None: replicas}).items():
@@ -235,8 +216,10 @@ class ModelTable:
         """A model by its name, or the last part of its hub id; None: the default. Raises `ModelNotFound`."""
         served = self.default if name is None else await self._named(name)
         if (self._models and self._refreshed_s < 0) or served is None or served.row.state not in SERVING:
-            await self.refresh(REFRESH_S)
+            await self.refresh(ROWS_AGE_S)
             served = (served and self._rows.get(served.given)) or (await self._named(name) if name else self.default)
+        elif time.monotonic() >= self._refreshed_s + ROWS_AGE_S and (not self._refreshing or self._refreshing.done()):
+            self._refreshing = asyncio.ensure_future(self.refresh())  # another gateway may unload the model
         if served is None:
             names = [row.given or (await row.info()).model for row in self]
             raise ModelNotFound(f"model: no model {str(name)[:100]!r}; there are {', '.join(names)}", param="model")
@@ -245,7 +228,7 @@ class ModelTable:
     async def refresh(self, age_s: float = 0.0) -> None:
         """Read the rows again, if they are older than `age_s`. They stay as they are if nothing answers."""
         if self._models and time.monotonic() >= self._refreshed_s + age_s:
-            with suppress(NotReady):
+            with suppress(GLiNERBentoError):
                 rows = {row.name: row for row in await self._models.rows()}
                 self._refreshed_s = time.monotonic()
                 for name in self._rows.keys() - rows.keys():
@@ -255,7 +238,7 @@ class ModelTable:
 
     async def ready(self) -> bool:
         """Whether a model serves, and all that should."""
-        await self.refresh(REFRESH_S)
+        await self.refresh(ROWS_AGE_S)
         serving = [served for served in self if served.row.state in SERVING]
         failed = any(served.row.required and served.row.state == "failed" for served in self)
         return bool(serving) and not failed and all([await served.ready() for served in serving])
@@ -265,37 +248,13 @@ class ModelTable:
         return self._note(await self._changeable.add(request, self._options.request_timeout_s, archive))
 
     async def change(self, name: str, action: ModelAction) -> ServedModel:
-        """See `Models`. Unloading waits for the requests of this gateway first."""
-        timeout_s, models = self._options.request_timeout_s, self._changeable
-        if action == "unload":
-            async with self._drained(name, timeout_s):
-                return self._note(await models.change(name, action, timeout_s))
-        return self._note(await models.change(name, action, timeout_s))
+        """See `Models`."""
+        return self._note(await self._changeable.change(name, action, self._options.request_timeout_s))
 
     async def remove(self, name: str) -> None:
         """See `Models`."""
-        timeout_s, models = self._options.request_timeout_s, self._changeable
-        async with self._drained(name, timeout_s):
-            await models.remove(name, timeout_s)
+        await self._changeable.remove(name, self._options.request_timeout_s)
         await self.refresh()
-
-    @asynccontextmanager
-    async def _drained(self, name: str, timeout_s: float) -> AsyncIterator[None]:
-        """A model without requests of this gateway, which admits none. Raises `ModelNotFound`, and `Conflict` while it
-        is loaded or unloaded."""
-        served = await self.find(name)
-        row = served.row
-        if row.state in ("loading", "unloading"):
-            raise Conflict(f"the model {name} is {row.state} already")
-        served.note(replace(row, state="unloading"))
-        try:
-            await asyncio.wait_for(served.drained(), timeout_s)
-            yield
-        except BaseException as error:
-            served.note(row)
-            if isinstance(error, asyncio.TimeoutError):
-                raise DeadlineExceeded("the deadline passed before the model's requests had ended") from None
-            raise
 
     @property
     def _changeable(self) -> Models:

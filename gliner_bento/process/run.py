@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gliner_bento.process.instances import by_model
 from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.process.supervision import ServiceProcess
-from gliner_bento.replicas.base import Models, Replica
+from gliner_bento.replicas.base import ROWS_AGE_S, Models, Replica
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 from gliner_bento.telemetry.metrics import Metrics, process_metrics
@@ -124,7 +124,12 @@ def load_models(parts: Parts, cores: int | None = None) -> Source:
         cores=cores,
     )
     models = LocalModels(
-        by_model(parts.settings), parts.settings, load, cores=cores, journal=parts.process.models_journal
+        by_model(parts.settings),
+        parts.settings,
+        load,
+        cores=cores,
+        journal=parts.process.models_journal,
+        linger_s=2 * ROWS_AGE_S,
     )
 
     def fail() -> None:

@@ -152,6 +152,11 @@ class Replica(Protocol):
         """Its state now; raises `NotReady` if it cannot be reached."""
 
 
+ROWS_AGE_S = 1.0
+"""A gateway with requests reads the rows of `Models` after so many seconds, and refuses those of a model that is being
+unloaded."""
+
+
 class Models(Protocol):
     """The models that can be served, in one process or several: loads and unloads them while others serve."""
 
@@ -167,7 +172,8 @@ class Models(Protocol):
         """
 
     async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
-        """Load, unload, pin or unpin a model. Unloading waits for its running items.
+        """Load, unload, pin or unpin a model. Unloading waits for its running items, and for those of gateways that do
+        not know of it yet.
 
         Raises `ModelNotFound`, `Conflict` while it is changed already, and what `add` raises.
         """

@@ -65,8 +65,8 @@ class Load(Protocol):
 class _Hosted:
     """A row. replica: while it is loaded. model: of its last replica. loading: until it is loaded or has failed.
 
-    running: calls under way. drained: set when there is none. failures: since it was last loaded. request: that added
-    it.
+    running: calls under way. admits: further ones while it is unloading. drained: set when there is none. failures:
+    since it was last loaded. request: that added it.
     """
 
     name: str | None
@@ -80,6 +80,7 @@ class _Hosted:
     model: ModelInfo | None = None
     loading: asyncio.Future[None] | None = None
     running: int = 0
+    admits: bool = False
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     used_s: float = 0.0
     failures: int = 0
@@ -116,7 +117,8 @@ class LocalModels:
     """Implements `Models`. The first model is the default.
 
     load, probe_model, weights, capacity: see `LocalReplica.load`, `probe`, `weights_bytes` and `total_bytes`.
-    journal: for the next process, and the other runners, of this server; None: there is none.
+    journal: for the next process, and the other runners, of this server; None: there is none. linger_s: a model that is
+    being unloaded still admits calls for so long, until all gateways know of it.
     """
 
     def __init__(
@@ -127,12 +129,14 @@ class LocalModels:
         *,
         cores: int | None = None,
         journal: ModelsJournal | None = None,
+        linger_s: float = 0.0,
         probe_model: Callable[[Settings, float], None] = probe,
         weights: Callable[[Settings], int] = weights_bytes,
         capacity: Callable[[str], int | None] = total_bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings, self._load_replica, self._cores, self._journal = settings, load, cores, journal
+        self._linger_s = linger_s
         self._probe, self._weights, self._capacity, self._clock = probe_model, weights, capacity, clock
         self._rows: dict[str | None, _Hosted] = {}
         self._changing = asyncio.Lock()
@@ -245,7 +249,7 @@ class LocalModels:
         row.used_s = self._clock()
         if row.replica is None:
             await self._load_again(row, call)
-        if row.replica is None or row.state == "unloading":
+        if row.replica is None or (row.state == "unloading" and not row.admits):
             raise ModelNotLoaded(f"the model {row.name} is {row.state}")
         row.running += 1
         try:
@@ -374,13 +378,11 @@ class LocalModels:
     # Unloading
 
     async def _drain(self, row: _Hosted, timeout_s: float) -> None:
-        """Refuse new calls, wait for the running ones, and unload."""
+        """Wait for the calls that run, and those that gateways have admitted, refuse further ones, and unload."""
         if row.replica:
-            row.state = "unloading"
+            row.state, row.admits = "unloading", bool(self._linger_s)
             try:
-                while row.running:
-                    row.drained.clear()
-                    await asyncio.wait_for(row.drained.wait(), timeout_s)
+                await asyncio.wait_for(self._drained(row), timeout_s)
             except BaseException as error:
                 row.state = "ready"
                 if isinstance(error, asyncio.TimeoutError):
@@ -390,6 +392,13 @@ class LocalModels:
             await self._close(row, "unloaded")
         if self._journal and row.name:
             self._journal.note_unloaded(row.name, None)
+
+    async def _drained(self, row: _Hosted) -> None:
+        await asyncio.sleep(self._linger_s)
+        while row.running:
+            row.drained.clear()
+            await row.drained.wait()
+        row.admits = False
 
     async def _close(self, row: _Hosted, state: ModelState) -> None:
         replica, row.replica, row.state, row.reason = row.replica, None, state, None

@@ -342,6 +342,27 @@ def test_unloading_waits_for_running_requests(host: Host) -> None:
     scene(models, play)
 
 
+def test_a_model_that_is_unloaded_admits_the_requests_of_gateways_that_do_not_know(host: Host) -> None:
+    models = host.models()
+    models._linger_s = 0.05
+
+    async def play() -> None:
+        host.batch_gate.clear()
+        unloading = asyncio.ensure_future(models.change("b", "unload", PATIENCE_S))
+        await until(lambda: models.row_of("b").state == "unloading")
+        running = [asyncio.ensure_future(answer(models, "b")) for _ in range(200)]
+        await asyncio.sleep(0.1)
+        late = asyncio.ensure_future(answer(models, "b"))  # while others run
+        await until(lambda: models.row_of("b").running == 201)
+        host.batch_gate.set()
+        assert (await unloading).state == "unloaded"
+        assert all(one.entities for one in await asyncio.gather(*running, late))
+        with pytest.raises(ModelNotLoaded):
+            await answer(models, "b")
+
+    scene(models, play)
+
+
 def test_the_fleet_of_a_model_that_is_unloaded_suspects_nothing(host: Host, caplog: Any) -> None:
     models = host.models()
 
