@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import bentoml
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.http_protocol import limit_connections
@@ -58,9 +59,6 @@ class GLiNERService:
         """One result or error per text, in order."""
         return await respond(_answer(answer_batch, request))  # type: ignore[return-value]
 
-    async def __is_ready__(self) -> bool:
-        return await app.gateway.ready()
-
     @bentoml.on_shutdown
     async def shut_down(self) -> None:
         """The process ends as it should; all requests have been answered."""
@@ -71,6 +69,17 @@ async def _answer(answer: Callable[..., Awaitable[Any]], request: Mapping[str, A
     return await answer(EXTRACTION, await app.current_gateway(), request)
 
 
+class _Readiness:
+    """The gateway answers /readyz in BentoML's place: its answer names the models that could not be loaded."""
+
+    def __init__(self, bentoml_app: ASGIApp) -> None:
+        self._app = bentoml_app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_probe = scope["type"] == "http" and scope["path"].removeprefix(scope.get("root_path", "")) == "/readyz"
+        await (app.routes if is_probe else self._app)(scope, receive, send)
+
+
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class
-for middleware, arguments in app.middleware:
+for middleware, arguments in (*app.middleware, (_Readiness, {})):
     _service.add_asgi_middleware(middleware, **arguments)
