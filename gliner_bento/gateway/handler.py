@@ -13,18 +13,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, StartupError, one_line
+from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady, StartupError, one_line
 from gliner_bento.replicas.base import Call, Outcome
 from gliner_bento.tasks.base import Item, Result
 
 logger = logging.getLogger("gliner_bento.gateway")
 
 _STEPS = ("preprocess", "postprocess")
+_THREADS = 32
 
 
 class Handler:
@@ -42,14 +43,16 @@ class Handler:
         self._functions = {step: getattr(module, step) for step in _STEPS if callable(getattr(module, step, None))}
         if not self._functions:
             raise StartupError(f"handler: {path}: has neither preprocess nor postprocess")
-        self._threads = ThreadPoolExecutor(thread_name_prefix="handler")
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="handler")
+        self._hanging: set[Future[list[Any]]] = set()
 
     async def run(
         self, items: Sequence[Item], call: Call, extract: Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]]
     ) -> Sequence[Outcome]:
         """The outcomes of `extract` for the items that `preprocess` returns, as `postprocess` returns them.
 
-        Raises `DeadlineExceeded` if a step takes longer than the request may.
+        Raises `DeadlineExceeded` if a step takes longer than the request may, and `NotReady` while such steps keep all
+        threads.
         """
         given = await self._step("preprocess", [(item,) for item in items], call)
         admitted = [one for one in given if isinstance(one, Item)]
@@ -63,11 +66,17 @@ class Handler:
         """What a function returns for each tuple of arguments, or its error; the last argument, if there is none."""
         if step not in self._functions or not arguments:
             return [one[-1] for one in arguments]
+        self._hanging = {one for one in self._hanging if not one.done()}
+        if len(self._hanging) >= _THREADS:
+            raise NotReady(f"the handler hangs in all of its {_THREADS} threads")
         timeout_s = min(call.deadline_s - time.monotonic(), call.idle_timeout_s)
-        run = asyncio.get_running_loop().run_in_executor(self._threads, self._returned, step, arguments)
+        run = self._threads.submit(self._returned, step, arguments)
         try:
-            return await asyncio.wait_for(run, timeout_s)
+            return await asyncio.wait_for(asyncio.wrap_future(run), timeout_s)
         except asyncio.TimeoutError:
+            if run.running():
+                self._hanging.add(run)
+                logger.error("the handler's %s runs past its deadline in %d threads", step, len(self._hanging))
             raise DeadlineExceeded.before(f"the handler's {step} finished") from None
 
     def _returned(self, step: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

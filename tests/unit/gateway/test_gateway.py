@@ -4,6 +4,7 @@ import asyncio
 import math
 import re
 import time
+from concurrent.futures import wait
 from contextvars import copy_context
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from gliner_bento.errors import (
     StartupError,
     TooLarge,
 )
+from gliner_bento.gateway import handler
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.tenants import Tenant
@@ -427,6 +429,8 @@ def preprocess(item: Item) -> Item:
         return item.text
     if item.text == "slow":
         time.sleep(0.2)
+    if item.text == "hang":
+        RELEASED.wait()
     return replace(item, text=item.text.replace("Miss", "Ada "))
 
 
@@ -471,6 +475,23 @@ def test_a_fault_of_a_handler_fails_its_text_alone(handled, replica, caplog):
     with pytest.raises(DeadlineExceeded, match="before the handler's preprocess finished"):
         extract(handled, text="slow", timeout_ms=10)
     assert replica.admitted == ["Ada"]
+
+
+def test_a_handler_that_hangs_in_all_threads_is_an_error_until_it_ends(replica, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(handler, "_THREADS", 2)
+    path = tmp_path / "handler.py"
+    path.write_text(f"import threading\nRELEASED = threading.Event()\n{HANDLER}", encoding="utf-8")
+    gateway = Gateway(replica, replace(OPTIONS, handler=path))
+    for _ in range(2):
+        with pytest.raises(DeadlineExceeded):
+            extract(gateway, text="hang", timeout_ms=10)
+    with pytest.raises(NotReady, match="hangs in all of its 2 threads"):
+        extract(gateway, text="Ada")
+    assert "preprocess runs past its deadline in 2 threads" in caplog.text
+    hanging = gateway._handler._hanging
+    gateway._handler._functions["preprocess"].__globals__["RELEASED"].set()
+    wait(hanging)
+    assert extract(gateway, text="Ada").entities
 
 
 @pytest.mark.parametrize(
