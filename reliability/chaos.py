@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import threading
 import time
@@ -14,6 +15,7 @@ import httpx
 
 from benchmark.server import Server
 from gliner_bento.loadtest.machine import provenance
+from gliner_bento.settings import PROJECT_ROOT
 from reliability.faults import FAULTS, Fault
 from reliability.faults import Target as Disturbed
 from reliability.known_answers import DROPPED, HUNG, RIGHT, WRONG, Load, known_answers
@@ -26,7 +28,6 @@ SETTINGS: Mapping[str, object] = {
     "enable_lora": True,
     "hang_timeout_s": 10,
     "max_restarts": 100,
-    "model_root": "models",
     "shutdown_timeout_s": 20,
 }
 _INJECTED = Path(__file__).parent / "injected"
@@ -51,11 +52,14 @@ def chaos(
         orders = Path(folder) / "orders"
         orders.mkdir()
         used.setdefault("disk_cache_dir", str(Path(folder) / "adapters"))
+        models = Path(folder) / "models"
+        shutil.copytree(PROJECT_ROOT / "models" / "demo", models / "demo")
+        used["model_root"] = str(models)
         env = {"PYTHONPATH": str(_INJECTED), "CHAOS_ORDERS": str(orders)}
         with serving(log, used, env) as server:
             asked = known_answers(server.url, different)
             for name in faults:
-                target = Disturbed(server, orders, Path(str(used["disk_cache_dir"])), seconds)
+                target = Disturbed(server, orders, Path(str(used["disk_cache_dir"])), models, seconds)
                 reports[name] = _disturb(FAULTS[name], target, Load(server.url, asked, clients), seconds)
                 if FAULTS[name].ends:
                     break

@@ -12,12 +12,14 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from safetensors.numpy import save
 
 from benchmark.server import Server
 from gliner_bento.client import Client
-from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError
+from gliner_bento.errors import DeadlineExceeded, DoesNotFit, GLiNERBentoError
 from reliability.commands import kill_bulk, lie_to_redact
 from reliability.served import processes
 
@@ -40,11 +42,12 @@ _OVERLOAD = ("queue_full", "deadline_exceeded", "not_ready", "429", "503", "504"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server, the folder of orders for what is injected into its processes, and that of its adapters."""
+    """The server, and folders: of orders for what is injected into its processes, of its adapters, and `model_root`."""
 
     server: Server
     orders: Path
     adapters: Path
+    models: Path
     lasts_s: float
 
     def process(self, name: str) -> psutil.Process:
@@ -280,6 +283,61 @@ def _models_change(target: Target) -> str:
     return f"requests to it: {dict(outcomes)}"
 
 
+def _large_model(target: Target) -> str:
+    """A model whose weights do not fit into the memory is added: refused, before it is loaded."""
+    shutil.copytree(target.models / "demo", target.models / "large", dirs_exist_ok=True)
+    with (target.models / "large" / "model.safetensors").open("r+b") as weights:
+        weights.truncate(2**42)  # no blocks are allocated
+    with Client(target.server.url, timeout_s=300) as client:
+        for _ in _ticks(target.lasts_s, 1.0):
+            try:
+                client.add_model("chaos-large", "large")
+            except DoesNotFit:
+                continue
+            raise AssertionError("a model of 4 TB was added")
+    return "refused each time"
+
+
+def _one_name_twice(target: Target) -> str:
+    """Two clients add a model of the same name concurrently: one wins."""
+
+    def add(_: int) -> str:
+        with Client(target.server.url, timeout_s=300) as client:
+            try:
+                client.add_model("chaos-twice", "demo")
+            except GLiNERBentoError as error:
+                return error.code
+        return "added"
+
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = sorted(pool.map(add, range(2)))
+    with Client(target.server.url, timeout_s=300) as client:
+        client.delete_model("chaos-twice")
+    if outcomes != ["added", "conflict"]:
+        raise AssertionError(f"two additions of one name: {outcomes}")
+    return f"the two got: {', '.join(outcomes)}"
+
+
+def _load_killed(target: Target) -> str:
+    """The model's process gets SIGKILL while it loads a further model, which the next process does not know."""
+    with Client(target.server.url, timeout_s=300) as client, ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(client.add_model, "chaos-killed", "demo")
+        while not any(one.id == "chaos-killed" for one in client.models()):
+            if adding.done():
+                raise AssertionError("the model was loaded before the process was killed")
+            time.sleep(0.01)
+        target.process("runner").kill()
+        error = adding.exception()
+        target.process("runner")
+        while not httpx.get(f"{target.server.url}/readyz", timeout=60).is_success:
+            time.sleep(0.2)
+        if error is None or any(one.id == "chaos-killed" for one in client.models()):
+            raise AssertionError(f"an addition was killed: {error!r}; {client.models()}")
+        client.add_model("chaos-killed", "demo")
+        client.delete_model("chaos-killed")
+    return f"the addition got {getattr(error, 'code', error)}; the next one worked"
+
+
 def _ticks(seconds: float, every_s: float) -> Iterator[float]:
     for number in range(int(seconds / every_s)):
         yield number * every_s
@@ -311,6 +369,9 @@ FAULTS = {
     "no-file-descriptors": Fault("the gateway can open no connection", _no_file_descriptors, drops=True),
     "bad-clients": Fault("clients that are slow, and that leave", _bad_clients),
     "models-change": Fault("a second model is added, unloaded, loaded and deleted", _models_change),
+    "model-too-large": Fault("a model that does not fit into the memory is added", _large_model),
+    "model-twice": Fault("a model is added twice concurrently", _one_name_twice),
+    "model-load-killed": Fault("the model's process gets SIGKILL while it loads another model", _load_killed),
     "bulk-killed": Fault("bulk gets SIGKILL twice, and continues", lambda target: kill_bulk(target.server.url)),
     "false-answers": Fault("redact gets false answers", lambda target: lie_to_redact(target.server.url)),
     "sigterm": Fault("SIGTERM under load", _terminate, drops=True, ends=True),
