@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 import bentoml
-from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gliner_bento.gateway.app import OwnReadiness
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.v1.tasks import answer_batch, answer_one
@@ -69,17 +69,6 @@ async def _answer(answer: Callable[..., Awaitable[Any]], request: Mapping[str, A
     return await answer(EXTRACTION, await app.current_gateway(), request)
 
 
-class _Readiness:
-    """The gateway answers /readyz in BentoML's place: its answer names the models that could not be loaded."""
-
-    def __init__(self, bentoml_app: ASGIApp) -> None:
-        self._app = bentoml_app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_probe = scope["type"] == "http" and scope["path"].removeprefix(scope.get("root_path", "")) == "/readyz"
-        await (app.routes if is_probe else self._app)(scope, receive, send)
-
-
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class
-for middleware, arguments in (*app.middleware, (_Readiness, {})):
+for middleware, arguments in (*app.middleware, (OwnReadiness, {"routes": app.routes})):
     _service.add_asgi_middleware(middleware, **arguments)

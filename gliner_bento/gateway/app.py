@@ -160,6 +160,18 @@ class GatewayApp:
         return HTMLResponse(self._index_page)
 
 
+class OwnReadiness:
+    """ASGI middleware around BentoML's app: `routes` answer /readyz, and name the models that could not be loaded."""
+
+    def __init__(self, app: ASGIApp, routes: ASGIApp) -> None:
+        self._app, self._routes = app, routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        is_probe = scope["type"] == "http" and scope["path"].removeprefix(scope.get("root_path", "")) == "/readyz"
+        await (self._routes if is_probe else self._app)(scope, receive, send)
+
+
 def _mcp_endpoints() -> list[Endpoint]:
     from gliner_bento.gateway.mcp.route import ENDPOINTS  # noqa: PLC0415  # needs the extra mcp
 

@@ -52,4 +52,8 @@ class GatewayOptions(Limits):
     @property
     def body_limits(self) -> dict[str, int]:
         """The limits on bodies in bytes, by setting."""
-        return {name: getattr(self, name) for name in ("max_body_bytes", "max_adapter_bytes", "max_model_bytes")}
+        return {
+            "max_body_bytes": self.max_body_bytes,
+            "max_adapter_bytes": self.max_adapter_bytes,
+            "max_model_bytes": self.max_model_bytes,
+        }
