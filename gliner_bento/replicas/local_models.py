@@ -491,7 +491,7 @@ class LocalModels:
         """Add the models that other runners, or this one's last process, were given. Returns those to load."""
         added = self._journal.read().added if self._journal else {}
         rows = []
-        for name in added.keys() - self._rows.keys():
+        for name in [name for name in added if name not in self._rows]:
             try:
                 rows.append(self._hosted(AddModelRequest(**added[name])))
             except InvalidField as error:  # its folder has gone
