@@ -19,6 +19,7 @@ from gliner_bento.engine.checkpoint.device import pick_device
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.loadtest.load import percentile_ms
+from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.settings import Settings
@@ -53,8 +54,7 @@ def throughput(bodies: list[Body], seconds: float, concurrency: int | None = Non
 
     Bodies may name adapters where the settings enable them.
     """
-    settings = Settings.load()
-    replica = LocalReplica.load(settings)
+    replica = _replica()
     items = [_item(body) for body in bodies]
     answers = _all(replica.scheduler, items, concurrency)
     start, done = time.perf_counter(), 0
@@ -73,7 +73,7 @@ def throughput(bodies: list[Body], seconds: float, concurrency: int | None = Non
 def loads(bodies: list[Body], concurrencies: list[int], seconds: float) -> dict[str, Any]:
     """The same at each concurrency, on one replica on a GPU: with latencies, the share of time in which the GPU ran a
     kernel, peak memory in bytes, and the answers."""
-    replica = LocalReplica.load(Settings.load())
+    replica = _replica()
     items = [_item(body) for body in bodies]
     results = []
     for number in concurrencies:
@@ -147,6 +147,13 @@ def windows(body: Body) -> dict[str, Any]:
     while prepared.chunked and not prepared.chunked.exhausted:
         passes += prepared.chunked.next_passes()
     return {"windows": [len(one.payload.words) for one in passes]}
+
+
+def _replica() -> LocalReplica:
+    """As a server loads it."""
+    replica = LocalReplica.load(Settings.load())
+    prefer_throughput()
+    return replica
 
 
 def _engine(settings: Settings) -> GLiNEREngine:
