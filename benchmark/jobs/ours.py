@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from benchmark.answers import THRESHOLD
 from benchmark.jobs import run_job
 from gliner_bento.engine.checkpoint.device import pick_device
 from gliner_bento.engine.engine import GLiNEREngine
@@ -23,8 +24,10 @@ from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.settings import Settings
+from gliner_bento.tasks.classifications import Classification
 from gliner_bento.tasks.extraction import Extraction, LongText
 from gliner_bento.tasks.extraction import ExtractionItem as Item
+from gliner_bento.tasks.structures import StructureField
 
 Body = dict[str, Any]
 
@@ -164,7 +167,20 @@ def _engine(settings: Settings) -> GLiNEREngine:
 def _item(body: Body, long_text: LongText = "truncate") -> Item:
     """In one pass, as in gliner, by default."""
     labels, relations = ({name: name for name in body.get(kind) or ()} for kind in ("labels", "relations"))
-    return Item(body["text"], labels, relations, adapter_id=body.get("adapter_id"), long_text=long_text)
+    classes = body.get("classifications", {}).items()
+    structures = body.get("structures", {}).items()
+    return Item(
+        body["text"],
+        labels,
+        relations,
+        adapter_id=body.get("adapter_id"),
+        long_text=long_text,
+        classifications={task: Classification({name: name for name in names}) for task, names in classes},
+        structures={
+            name: {field: StructureField(field, kind, THRESHOLD) for field, kind in fields.items()}
+            for name, fields in structures
+        },
+    )
 
 
 def _all(
@@ -190,7 +206,8 @@ def _all(
 def _answer(result: Any) -> dict[str, Any]:
     """In the format of `/v1/extract`."""
     answer = asdict(result)
-    return {"entities": answer["entities"], "relations": answer["relations"]}
+    classes = [result["labels"][0]["label"] for result in answer["classifications"].values()]
+    return {"entities": answer["entities"], "relations": answer["relations"], "classes": classes}
 
 
 if __name__ == "__main__":
