@@ -172,7 +172,7 @@ class Bench:
             settings["models"] = ",".join(f"{name}={folder.resolve()}" for name, folder in model.items())
         else:
             settings["model"] = str(model.resolve())
-        with self._server("ours", command, environment(settings)) as server:
+        with self.started("ours", command, environment(settings)) as server:
             yield server
 
     @contextlib.contextmanager
@@ -181,14 +181,14 @@ class Bench:
 
         That is the number of threads it computes with, 4 by default; with fewer cores than that it stalls for minutes.
         """
-        self._need("ray")
+        self.need("ray")
         command = [sys.executable, "-m", "gliner.serve", "--model", str(model), "--device", device]
         gpus = "1" if device == "cuda" else "0"
         command += ["--dtype", dtype, "--no-compile", "--num-gpus-per-replica", gpus, "--num-cpus-per-replica", "1"]
         command += ["--tokenizer-threads", str(usable_cores())]
         with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as temporary:
             env = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": temporary}
-            with self._server("gliner.serve", [*command, "--port", "{port}"], env, "running at") as server:
+            with self.started("gliner.serve", [*command, "--port", "{port}"], env, "running at") as server:
                 yield server
 
     @contextlib.contextmanager
@@ -197,11 +197,11 @@ class Bench:
         command = [sys.executable, "-m", "bentoml", "serve", "benchmark.jobs.naive_service:NaiveService"]
         command += ["--working-dir", str(PROJECT_ROOT), "--host", "127.0.0.1", "--port", "{port}"]
         env = {"BENCH_MODEL": str(model), "BENCH_DTYPE": dtype, **_bentoml()}
-        with self._server("naive", command, env) as server:
+        with self.started("naive", command, env) as server:
             yield server
 
     @contextlib.contextmanager
-    def _server(
+    def started(
         self, name: str, command: Sequence[str], env: Mapping[str, str], ready: str = "/readyz"
     ) -> Iterator[Server]:
         log_progress(f"  starting {name} {' '.join(f'{k}={v}' for k, v in env.items() if k.startswith('GLINER_'))}")
@@ -212,7 +212,8 @@ class Bench:
         except RuntimeError as error:
             raise NotMeasured(f"{name} did not start, see {log.name}: {str(error).splitlines()[-1]}") from error
 
-    def _need(self, package: str) -> None:
+    def need(self, package: str) -> None:
+        """Raise NotMeasured if a package is not installed."""
         if versions([package])[package] is None:
             raise NotMeasured(f"{package} is not installed")
 

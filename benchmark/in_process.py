@@ -54,20 +54,6 @@ def in_process(bench: Bench, section: str) -> list[Row]:
     return rows
 
 
-def gliner2(bench: Bench, section: str) -> list[Row]:
-    """Texts/s of a GLiNER2 model without a server, fp32, against gliner2's `batch_extract` at its best batch size."""
-    model, plan = bench.gliner2_checkpoint(), bench.plan
-    bodies = [{key: body[key] for key in ("text", "labels")} for body in bench.bodies("ner", plan.in_process_texts)]
-    load: dict[str, Any] = {"bodies": bodies, "seconds": plan.in_process_s}
-    ours = bench.ours_in_process(model, {"dtype": "float32"}, what="throughput", **load)
-    theirs = job.run("gliner2_own", what="speed", model=model, batch_sizes=[8, 4, 1], **load)
-    agreement = agreement_of(ours["answers"], [predictions_of(answer) for answer in theirs["answers"]])
-    bench.extra["gliner2"] = {"ours": ours["texts_per_s"], "theirs": theirs["texts_per_s"], "agreement": agreement}
-    note = f"{_batch_sizes(theirs)}; {agreement['wrong']} of {agreement['answers']} answers differ"
-    speeds = ours["texts_per_s"], theirs["best"]
-    return [Row(section, "GLiNER2 in process, fp32", "texts/s", *speeds, "gliner2", 3.0, note=note)]
-
-
 def served(bench: Bench, section: str) -> list[Row]:
     """The cost of HTTP, gateway and runner client: requests/s over texts/s of the same engine under the same load."""
     model, least, most = bench.checkpoint("ner"), min(bench.plan.concurrencies), max(bench.plan.concurrencies)

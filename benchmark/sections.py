@@ -16,6 +16,7 @@ from benchmark import (
     with_adapters,
     with_long_texts,
     with_models,
+    with_schemas,
 )
 from benchmark.bench import Bench, log_progress
 from benchmark.job import NotMeasured
@@ -28,7 +29,7 @@ SECTIONS: dict[str, Section] = {
     "fp32": partial(over_http.http, "float32", 3.3),
     "naive": over_http.naive,
     "in_process": in_process.in_process,
-    "gliner2": in_process.gliner2,
+    "gliner2": with_schemas.gliner2,
     "served": in_process.served,
     "relex": over_http.relex,
     "labels128": over_http.labels128,

@@ -14,16 +14,20 @@ from typing import Any
 
 import torch
 
+from benchmark.answers import THRESHOLD
 from benchmark.jobs import run_job
 from gliner_bento.engine.checkpoint.device import pick_device
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.loadtest.load import percentile_ms
+from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.settings import Settings
+from gliner_bento.tasks.classifications import Classification
 from gliner_bento.tasks.extraction import Extraction, LongText
 from gliner_bento.tasks.extraction import ExtractionItem as Item
+from gliner_bento.tasks.structures import StructureField
 
 Body = dict[str, Any]
 
@@ -53,8 +57,7 @@ def throughput(bodies: list[Body], seconds: float, concurrency: int | None = Non
 
     Bodies may name adapters where the settings enable them.
     """
-    settings = Settings.load()
-    replica = LocalReplica.load(settings)
+    replica = _replica()
     items = [_item(body) for body in bodies]
     answers = _all(replica.scheduler, items, concurrency)
     start, done = time.perf_counter(), 0
@@ -73,7 +76,7 @@ def throughput(bodies: list[Body], seconds: float, concurrency: int | None = Non
 def loads(bodies: list[Body], concurrencies: list[int], seconds: float) -> dict[str, Any]:
     """The same at each concurrency, on one replica on a GPU: with latencies, the share of time in which the GPU ran a
     kernel, peak memory in bytes, and the answers."""
-    replica = LocalReplica.load(Settings.load())
+    replica = _replica()
     items = [_item(body) for body in bodies]
     results = []
     for number in concurrencies:
@@ -149,6 +152,13 @@ def windows(body: Body) -> dict[str, Any]:
     return {"windows": [len(one.payload.words) for one in passes]}
 
 
+def _replica() -> LocalReplica:
+    """As a server loads it."""
+    replica = LocalReplica.load(Settings.load())
+    prefer_throughput()
+    return replica
+
+
 def _engine(settings: Settings) -> GLiNEREngine:
     options = settings.decided_for(str(pick_device(settings.device))).view(EngineOptions)
     return GLiNEREngine.load(settings.model, device=settings.device, dtype=settings.dtype, options=options)
@@ -157,7 +167,20 @@ def _engine(settings: Settings) -> GLiNEREngine:
 def _item(body: Body, long_text: LongText = "truncate") -> Item:
     """In one pass, as in gliner, by default."""
     labels, relations = ({name: name for name in body.get(kind) or ()} for kind in ("labels", "relations"))
-    return Item(body["text"], labels, relations, adapter_id=body.get("adapter_id"), long_text=long_text)
+    classes = body.get("classifications", {}).items()
+    structures = body.get("structures", {}).items()
+    return Item(
+        body["text"],
+        labels,
+        relations,
+        adapter_id=body.get("adapter_id"),
+        long_text=long_text,
+        classifications={task: Classification({name: name for name in names}) for task, names in classes},
+        structures={
+            name: {field: StructureField(field, kind, THRESHOLD) for field, kind in fields.items()}
+            for name, fields in structures
+        },
+    )
 
 
 def _all(
@@ -183,7 +206,8 @@ def _all(
 def _answer(result: Any) -> dict[str, Any]:
     """In the format of `/v1/extract`."""
     answer = asdict(result)
-    return {"entities": answer["entities"], "relations": answer["relations"]}
+    classes = [result["labels"][0]["label"] for result in answer["classifications"].values()]
+    return {"entities": answer["entities"], "relations": answer["relations"], "classes": classes}
 
 
 if __name__ == "__main__":

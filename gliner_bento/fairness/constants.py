@@ -67,6 +67,10 @@ MARGIN, BATCH_TOKENS = 1.5, 1024
 """Protects the deadlines of admitted requests: a request is refused if MARGIN x (its estimated wait + the time of a
 batch of BATCH_TOKENS) exceeds the time until its deadline."""
 
+ARRIVALS_SHARE = 0.85
+"""Protects refusals from coming late: so much of the longest wait is for requests that have just arrived. The rest is
+for those that were let in and wait for their turn, so that an estimate that falls meanwhile does not refuse them."""
+
 MEASURED_S, REACH = 1.0, 2
 """Protects clients of a server that has just started: an estimated wait refuses nobody before the throughput has been
 measured for MEASURED_S, nor a request whose maximum wait is longer than REACH x the measured time."""

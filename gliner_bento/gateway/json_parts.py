@@ -121,6 +121,8 @@ def _is_short(value: Any) -> bool:
         return len(value) <= _PART_BYTES
     if isinstance(value, list | tuple | LazySequence):
         return len(value) <= _FEW_ELEMENTS and _has_flat_elements(value)
+    if isinstance(value, dict):
+        return len(value) <= _FEW_ELEMENTS and all(map(_is_flat, value.values()))
     return _is_flat(value)
 
 

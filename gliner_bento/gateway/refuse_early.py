@@ -19,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from gliner_bento.errors import GLiNERBentoError, QueueFull, RateLimited
-from gliner_bento.fairness.constants import BYTES_PER_TOKEN, MAX_READ_BYTES, PASS_TOKENS, SHORT_TOKENS
+from gliner_bento.fairness.constants import ARRIVALS_SHARE, BYTES_PER_TOKEN, MAX_READ_BYTES, PASS_TOKENS, SHORT_TOKENS
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
@@ -95,22 +95,23 @@ class EarlyRefusal:
         reads_body = is_small and endpoint.has_deadline and "expect" not in headers
         return Arrival(scope, endpoint, tenant, cost, reads_body)
 
-    def refusal(self, arrival: Arrival, body: bytes | None) -> Refusal | None:
+    def refusal(self, arrival: Arrival, body: bytes | None, share: float = ARRIVALS_SHARE) -> Refusal | None:
         """`refuse`; None, so that the app answers, if the check itself fails."""
         try:
-            return self.refuse(arrival, body)
+            return self.refuse(arrival, body, share)
         except Exception:
             logger.exception("%s %s could not be refused early", arrival.scope["method"], arrival.scope["path"])
             return None
 
-    def refuse(self, arrival: Arrival, body: bytes | None = None) -> Refusal | None:
-        """The response, if the extraction is refused. body: None if it has not been read."""
+    def refuse(self, arrival: Arrival, body: bytes | None = None, share: float = ARRIVALS_SHARE) -> Refusal | None:
+        """The response, if the extraction is refused. body: None if it has not been read. share: see
+        `OverloadPolicy.check`."""
         if arrival.tenant is None:
             return None
         started_s = time.perf_counter()
         asked = _parsed(body)
         try:
-            self._admission.refuse(arrival.tenant, asked.timeout_s, arrival.cost, asked.model)
+            self._admission.refuse(arrival.tenant, asked.timeout_s, arrival.cost, asked.model, share)
         except (QueueFull, RateLimited) as error:
             sent_id = Headers(scope=arrival.scope).get(request_id.HEADER)
             record = RequestRecord(request_id.choose(sent_id), error=error.code)
@@ -131,7 +132,7 @@ class EarlyRefusal:
             await self._pacer.wait()
         finally:
             expected()
-        return self.refusal(arrival, body)
+        return self.refusal(arrival, body, 1.0)
 
     def count_unread(self, arrival: Arrival, body: bytes | None = None) -> Callable[[], None]:
         """Count a request that waits to be read as load. Returns a function that ends this."""

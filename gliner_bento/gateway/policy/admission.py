@@ -25,14 +25,16 @@ class Admission:
         self.policies: Mapping[str | None, OverloadPolicy] = {}
         self._rates = Rates(options.max_tenant_concurrency, options.max_tenant_requests_per_s, clock)
 
-    def refuse(self, tenant: Tenant, timeout_s: float, cost: float, model: str | None = None) -> None:
+    def refuse(
+        self, tenant: Tenant, timeout_s: float, cost: float, model: str | None = None, share: float = 1.0
+    ) -> None:
         """Raise what `request` would raise for an extraction; counts only a request that is refused.
 
-        timeout_s, cost: see `OverloadPolicy.check`. model: its name, if it is known.
+        timeout_s, cost, share: see `OverloadPolicy.check`. model: its name, if it is known.
         """
         self._rates.check(tenant)
         try:
-            self._check(tenant, timeout_s, cost, model)
+            self._check(tenant, timeout_s, cost, model, share)
         except QueueFull:
             with self._rates.request(tenant):
                 raise
@@ -56,13 +58,18 @@ class Admission:
         return policies[0].count_unread(tenant) if policies else lambda: None
 
     def _check(
-        self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS, model: str | None = None
+        self,
+        tenant: Tenant,
+        timeout_s: float = math.inf,
+        cost: float = SHORT_TOKENS,
+        model: str | None = None,
+        share: float = 1.0,
     ) -> None:
         """Raise `QueueFull` if no model that the request may be for admits it."""
         refusal: QueueFull | None = None
         for policy in self._of(model):
             try:
-                policy.check(tenant, timeout_s, cost)
+                policy.check(tenant, timeout_s, cost, share=share)
             except QueueFull as full:
                 refusal = full
             else:

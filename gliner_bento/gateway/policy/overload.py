@@ -111,15 +111,24 @@ class OverloadPolicy:
         self._other_items = 0
         self._probed_s = -math.inf
 
-    def check(self, tenant: Tenant, timeout_s: float = math.inf, cost: float = SHORT_TOKENS, priority: int = 0) -> None:
+    def check(
+        self,
+        tenant: Tenant,
+        timeout_s: float = math.inf,
+        cost: float = SHORT_TOKENS,
+        priority: int = 0,
+        share: float = 1.0,
+    ) -> None:
         """Raise `QueueFull` if a request of `tenant` would wait longer than `max_queue_wait_s`, or miss its deadline.
-        Cheap; for a request that has not been read. timeout_s: the request's `timeout_ms`, if it is known."""
+        Cheap; for a request that has not been read. timeout_s: the request's `timeout_ms`, if it is known. share: of
+        the longest wait that is allowed."""
         load = self._load_of(tenant)
         self._check_tokens(tenant, 1)
         if rate := self._rate_when_busy():
             ahead = load.ahead_of(cost, priority)
             wait_s = (ahead + self._tokens_of_others(load, ahead + PASS_TOKENS)) / rate
-            self._check_wait(wait_s, min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate)))
+            allowed_s = min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate))
+            self._check_wait(wait_s, allowed_s, share)
 
     @contextmanager
     def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant, priority: int = 0) -> Iterator[None]:
@@ -191,8 +200,8 @@ class OverloadPolicy:
 
         return leave
 
-    def _check_wait(self, wait_s: float, max_s: float) -> None:
-        if wait_s > max_s and max_s <= REACH * self._throughput.measured_s:
+    def _check_wait(self, wait_s: float, max_s: float, share: float = 1.0) -> None:
+        if wait_s > share * max_s and max_s <= REACH * self._throughput.measured_s:
             raise _refusal(wait_s - max_s)
 
     def _rate_when_busy(self) -> float | None:

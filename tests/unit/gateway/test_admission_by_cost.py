@@ -13,7 +13,7 @@ from overloading import measured as measured_at
 from simulated_replica import BATCH, SOMEONE, TIMEOUT_S, TOKENS_PER_S, Simulated, item, tokens
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.fairness.constants import BATCH_TOKENS, MARGIN, MEASURED_S, REACH
+from gliner_bento.fairness.constants import ARRIVALS_SHARE, BATCH_TOKENS, MARGIN, MEASURED_S, REACH
 from gliner_bento.gateway.gateway import Gateway
 
 
@@ -180,6 +180,22 @@ def test_a_request_that_would_miss_its_deadline_is_refused(measured: Simulated):
     twelve_s = [item()] * 1000
     assert not measured.ask(*twelve_s, timeout_s=10)
     assert measured.ask(*twelve_s, timeout_s=60)
+
+
+def test_who_was_let_in_is_not_refused_at_its_turn_because_the_estimate_fell(measured: Simulated):
+    admission = measured.admission
+
+    def arrives() -> None:
+        admission.check(SOMEONE, 10, share=ARRIVALS_SHARE)
+        admission.count_unread(SOMEONE)
+
+    with suppress(QueueFull):
+        while True:
+            arrives()
+    admission._throughput._tokens *= 0.9
+    with pytest.raises(QueueFull):
+        arrives()
+    admission.check(SOMEONE, 10)
 
 
 def test_an_idle_replica_is_asked_whatever_it_costs(measured: Simulated):

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from gateway_options import OPTIONS
 from overloaded_server import serving
-from overloading import REQUEST, measured
+from overloading import REQUEST, TOKENS, measured
 
 from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.storage.api_keys import hash_of
@@ -407,6 +407,29 @@ def test_requests_that_wait_to_be_read_count_as_load():
             assert OPTIONS.max_batch_size <= len(leaving)
             leaving.pop()()
             assert early.refuse(arrival) is None
+            for leave in leaving:
+                leave()
+
+    asyncio.run(scene())
+
+
+def test_a_request_that_was_let_in_keeps_its_place_until_its_turn():
+    async def scene():
+        async with serving() as served:
+            scope = {
+                **{"type": "http", "method": "POST", "path": "/v1/extract", "headers": []},
+                **{"client": ("127.0.0.1", 1), "server": served.address},
+            }
+            early = served.app.early
+            arrival = early.arrival(scope)
+            await served.recover()
+            measured(served.app.gateway, 20 * TOKENS / served.options.request_timeout_s)
+            leaving = []
+            while early.refuse(arrival) is None:
+                leaving.append(early.count_unread(arrival))
+            early._pacer.run(lambda: None)  # so that it waits
+            assert await early.await_turn(arrival, None) is None
+            assert early.refuse(arrival)
             for leave in leaving:
                 leave()
 

@@ -120,6 +120,12 @@ def test_what_is_lazy_is_made_when_it_is_written() -> None:
     assert made == list(range(10_000))
 
 
+def test_a_small_answer_is_encoded_in_one_go() -> None:
+    assert (
+        len(list(json_parts.json_parts(ExtractResponse([ENTITY] * 4, model="m", adapter_id=None, request_id="r")))) == 1
+    )
+
+
 def test_only_a_large_answer_is_streamed() -> None:
     small = ExtractResponse(entities=[ENTITY] * 1000, model="m", adapter_id=None, request_id="r")
     large = ExtractResponse(entities=[ENTITY] * 2000, model="m", adapter_id=None, request_id="r")
