@@ -39,8 +39,8 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
 
 
 def _problems(gateway: Gateway) -> list[str]:
-    """A line for each model that could not be loaded."""
-    return [f"model {one.given}: {one.row.state}: {one.row.reason}" for one in gateway.models if one.row.reason]
+    """A line for each model that could not be loaded. Probes need no key, and the reason may name a folder."""
+    return [f"model {one.given}: {one.row.state}" for one in gateway.models if one.row.reason]
 
 
 async def _metrics(gateway: Gateway, _: Request) -> Response:
