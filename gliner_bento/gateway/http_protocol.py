@@ -322,7 +322,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _check_size(self, options: GatewayOptions) -> None:
         if self._framing_bytes > MAX_HEADER_BYTES:
             self._refuse(HeadersTooLarge(f"the request has more than {MAX_HEADER_BYTES} bytes without its body"))
-        elif self.cycle.response_complete and self._body_bytes > max(options.body_limits.values()):
+        elif self._body_bytes > max(options.body_limits.values()) and self.cycle.response_complete:
             self.transport.close()
 
     def _await(self, part: Part) -> None:
