@@ -1,7 +1,8 @@
-"""Reads an adapter in PEFT's format, checked against the layers of the model. Nothing is unpickled.
+"""Reads an adapter in PEFT's format or gliner2's own, checked against the layers of the model. Nothing is unpickled.
 
 adapter_config.json         what a layer computes, see peft_config.py
 adapter_model.safetensors   base_model.model.<layer>.lora_A.weight, .lora_B.weight, .lora_B.bias
+                            gliner2's own: <layer>.lora_A, .lora_B
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from peft import LoraConfig
 from safetensors import SafetensorError, deserialize, safe_open
 
-from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE, check_complete, invalid
+from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE, files_in, invalid
 from gliner_bento.adapters.peft_config import check_patterns, rank_and_scale, read_config
 from gliner_bento.storage.archives import shown
 
@@ -34,6 +35,7 @@ _MAX_HEADER_BYTES = 4 * 2**20
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 _TENSOR = re.compile(r"base_model\.model\.(?P<layer>.+)\.(?P<part>lora_A\.weight|lora_B\.weight|lora_B\.bias)")
+_TENSOR_OF_GLINER2 = re.compile(r"(?P<layer>.+)\.(?P<part>lora_[AB])")
 _OTHER_TENSORS = (
     (r"\.lora_embedding_[AB]$", "of an embedding"),
     (r"\.lora_magnitude_vector\b", "of DoRA"),
@@ -89,7 +91,7 @@ def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapte
     with _files(folder) as (config, weights):
         fields = read_config(config)
         with safe_open(weights.name, framework="np") as file:
-            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+            slices = {_name_of_peft(name): file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # not a dict
             shapes = _shapes((name, one.get_dtype(), one.get_shape()) for name, one in slices.items())
     return _plan(fields, shapes, layers, max_rank)
 
@@ -97,7 +99,8 @@ def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapte
 def read_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapter:
     """Read the adapter in `folder`; raises `AdapterInvalid`, also for numbers that are not finite."""
     with _files(folder) as (config, weights):  # read, not memory-mapped: the operator may overwrite the file
-        fields, tensors = read_config(config), dict(deserialize(weights.read()))  # type: ignore[no-untyped-call]
+        fields, read = read_config(config), deserialize(weights.read())  # type: ignore[no-untyped-call]
+    tensors = {_name_of_peft(name): tensor for name, tensor in read}
     shapes = _shapes((name, tensor["dtype"], tensor["shape"]) for name, tensor in tensors.items())
     plan = _plan(fields, shapes, layers, max_rank)
     updates = {name: _low_rank(layer, tensors) for name, layer in plan.layers.items()}
@@ -108,8 +111,8 @@ def read_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapter
 def _files(folder: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The two files, open. Raises `AdapterInvalid` where one cannot be read."""
     try:
-        check_complete({path.name for path in folder.iterdir() if path.is_file()})
-        with (folder / CONFIG_FILE).open("rb") as config, (folder / WEIGHTS_FILE).open("rb") as weights:
+        names = files_in({path.name for path in folder.iterdir() if path.is_file()})
+        with (folder / names[0]).open("rb") as config, (folder / names[1]).open("rb") as weights:
             if int.from_bytes(weights.read(8), "little") > _MAX_HEADER_BYTES:
                 raise invalid(f"{WEIGHTS_FILE} is truncated, or not a safetensors file")
             weights.seek(0)
@@ -118,6 +121,12 @@ def _files(folder: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         raise invalid(f"{WEIGHTS_FILE} is damaged ({error})") from error
     except OSError as error:
         raise invalid(f"its files cannot be read ({error.strerror})") from error
+
+
+def _name_of_peft(name: str) -> str:
+    """The name of a tensor in PEFT's format."""
+    own = _TENSOR_OF_GLINER2.fullmatch(name)
+    return f"base_model.model.{own['layer']}.{own['part']}.weight" if own else name
 
 
 def _shapes(tensors: Iterable[tuple[str, str, Sequence[int]]]) -> dict[str, tuple[int, ...]]:

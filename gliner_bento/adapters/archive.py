@@ -15,6 +15,9 @@ from gliner_bento.storage.archives import PICKLES, ArchiveError, ArchiveTooLarge
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 FILES = (CONFIG_FILE, WEIGHTS_FILE)
+GLINER2_WEIGHTS_FILE = "adapter_weights.safetensors"
+"""The weights in gliner2's own form. An installed adapter has them as WEIGHTS_FILE."""
+GIVEN_FILES = (*FILES, GLINER2_WEIGHTS_FILE)
 
 _MAX_ENTRIES = 64
 
@@ -28,10 +31,21 @@ def check_complete(names: Collection[str]) -> None:
     """Raises `AdapterInvalid` if one of the two files is not among `names`."""
     if CONFIG_FILE not in names:
         raise invalid(f"there is no {CONFIG_FILE}")
-    if WEIGHTS_FILE not in names:
+    if not {WEIGHTS_FILE, GLINER2_WEIGHTS_FILE} & {*names}:
         pickled = min((name for name in names if name.endswith(PICKLES)), default=None)
         never = f", and {shown(pickled)} is never unpickled; save it as safetensors" if pickled else ""
         raise invalid(f"there is no {WEIGHTS_FILE}{never}")
+
+
+def files_in(names: Collection[str]) -> tuple[str, str]:
+    """The two files of an adapter among `names`; PEFT's weights, if there are also gliner2's."""
+    check_complete(names)
+    return CONFIG_FILE, WEIGHTS_FILE if WEIGHTS_FILE in names else GLINER2_WEIGHTS_FILE
+
+
+def installed_name(name: str) -> str:
+    """The name of one of `GIVEN_FILES` in the folder of an installed adapter."""
+    return WEIGHTS_FILE if name == GLINER2_WEIGHTS_FILE else name
 
 
 def unpack(archive: Path, into: Path, *, max_bytes: int) -> None:
@@ -48,10 +62,10 @@ def unpack(archive: Path, into: Path, *, max_bytes: int) -> None:
     try:
         for file in files_of(archive, max_bytes=max_bytes, max_entries=_MAX_ENTRIES):
             seen.add(file.path)
-            wanted = file.path.name in FILES
+            wanted = file.path.name in GIVEN_FILES
             if wanted:
                 _check_folder(file.path, seen)
-            with (into / file.path.name).open("xb") if wanted else open(os.devnull, "wb") as target:
+            with (into / installed_name(file.path.name)).open("xb") if wanted else open(os.devnull, "wb") as target:
                 target.writelines(file.content)
     except ArchiveTooLarge as error:
         raise TooLarge(f"adapter: {error}", param="adapter") from error
@@ -64,5 +78,6 @@ def _check_folder(path: PurePosixPath, seen: set[PurePosixPath]) -> None:
     """Raises `AdapterInvalid` unless both files are at the top or in the same folder."""
     if len(path.parts) > 2:
         raise invalid(f"the archive holds {shown(path)}; the files may be in one folder, not deeper")
-    if any(other.name in FILES and other.parent != path.parent for other in seen):
+    others = [other for other in seen if other.name in GIVEN_FILES and other != path]
+    if any(other.parent != path.parent or installed_name(other.name) == installed_name(path.name) for other in others):
         raise invalid("the archive holds more than one adapter")

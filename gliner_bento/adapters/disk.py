@@ -25,7 +25,7 @@ from tempfile import TemporaryFile
 from typing import TypeVar
 from uuid import uuid4
 
-from gliner_bento.adapters.archive import FILES, check_complete
+from gliner_bento.adapters.archive import FILES, GIVEN_FILES, check_complete
 from gliner_bento.adapters.base import AdapterSettings, Source, StoredAdapter
 from gliner_bento.adapters.manifest import MANIFEST_FILE, Manifest
 from gliner_bento.adapters.sources import Fill
@@ -202,7 +202,7 @@ class AdapterStore:
         if self._root is None:
             return None
         folder = self._root / adapter_id
-        files = [_status(folder / name) for name in FILES]
+        files = [_status(folder / name) for name in GIVEN_FILES]
         if files[0] is None:
             return None
         present = [status for status in files if status]

@@ -1,4 +1,4 @@
-"""`adapter_config.json`: PEFT's LoRA fields, read strictly, and the rank and scale of each layer.
+"""`adapter_config.json`: PEFT's LoRA fields, or gliner2's, read strictly, and the rank and scale of each layer.
 
 PEFT defines the fields, and which layers a pattern matches. Nothing that a field names is imported. Patterns are first
 matched in a separate process, because matching may hang.
@@ -103,6 +103,8 @@ def read_config(file: BinaryIO) -> LoraConfig:
         raise invalid(f"{CONFIG_FILE} is not JSON ({error})") from error
     if not isinstance(given, dict):
         raise invalid(f"{CONFIG_FILE} is not a JSON object")
+    if "peft_type" not in given and given.get("adapter_type") == "lora":
+        given = _of_gliner2(given)
     _check_fields(given)
     try:
         fields = _Fields.model_validate(given)
@@ -166,6 +168,13 @@ def rank_and_scale(config: LoraConfig, name: str) -> tuple[int, float]:
     if not targeted:
         raise invalid(f"layer {shown(name)} is not in target_modules (less exclude_modules) in {CONFIG_FILE}")
     return rank, alpha / (math.sqrt(rank) if config.use_rslora else rank)
+
+
+def _of_gliner2(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of gliner2's own form as PEFT's. Its `target_modules` are parts of the model; the layers are those
+    of the tensors."""
+    of_gliner2 = {"r": given.get("lora_r", 8), "lora_alpha": given.get("lora_alpha", 16.0)}
+    return {"peft_type": "LORA", "target_modules": _ALL_LINEAR, **of_gliner2}
 
 
 def _check_fields(given: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from gliner_bento.adapters.archive import FILES, check_complete, invalid, unpack
+from gliner_bento.adapters.archive import GIVEN_FILES, files_in, installed_name, invalid, unpack
 from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, InternalError, InvalidField, TooLarge
 from gliner_bento.storage.archives import shown
 
@@ -39,7 +39,7 @@ def from_folder(source: Path, max_bytes: int) -> Fill:
 
     def fill(folder: Path) -> None:
         home = source.resolve()
-        for name in FILES:
+        for name in GIVEN_FILES:
             if not (home / name).resolve().is_relative_to(home):
                 raise invalid(f"{name} is a link to outside its folder")
         _copy(home, folder, max_bytes)
@@ -58,7 +58,7 @@ def from_hub(repo_id: str, revision: str | None, max_bytes: int) -> Fill:
         name = shown(repo_id if revision is None else f"{repo_id}@{revision}")
         try:
             _check_on_hub(repo_id, revision, max_bytes)
-            snapshot = snapshot_download(repo_id, revision=revision, allow_patterns=list(FILES))
+            snapshot = snapshot_download(repo_id, revision=revision, allow_patterns=list(GIVEN_FILES))
         except GLiNERBentoError:
             raise
         except HFValidationError as error:
@@ -90,17 +90,15 @@ def _check_on_hub(repo_id: str, revision: str | None, max_bytes: int) -> None:
     except Exception:
         return
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-    check_complete(sizes)
-    if sum(sizes[name] for name in FILES) > max_bytes:
+    if sum(sizes[name] for name in files_in(sizes)) > max_bytes:
         raise _too_large(max_bytes)
 
 
 def _copy(source: Path, target: Path, max_bytes: int) -> None:
     """Copy the two files; raises `TooLarge` before more than `max_bytes` are written."""
-    check_complete([name for name in os.listdir(source) if (source / name).is_file()])
     left = max_bytes
-    for name in FILES:
-        with (source / name).open("rb") as file, (target / name).open("xb") as copy:
+    for name in files_in([name for name in os.listdir(source) if (source / name).is_file()]):
+        with (source / name).open("rb") as file, (target / installed_name(name)).open("xb") as copy:
             while chunk := file.read(_CHUNK_BYTES):
                 left -= len(chunk)
                 if left < 0:

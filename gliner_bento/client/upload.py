@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import IO
 
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+_CONFIG_FILE = "adapter_config.json"
+_WEIGHTS_FILES = ("adapter_model.safetensors", "adapter_weights.safetensors")
+"""Of PEFT, and of gliner2's own form."""
 _PIECE_BYTES = 2**20
 
 
@@ -22,7 +24,8 @@ def opened(adapter: Path | None) -> Iterator[IO[bytes] | None]:
     elif adapter.is_dir():
         with tempfile.TemporaryFile() as file:
             with zipfile.ZipFile(file, "w", strict_timestamps=False) as archive:
-                for name in ADAPTER_FILES:
+                weights = [name for name in _WEIGHTS_FILES if (adapter / name).exists()]
+                for name in (_CONFIG_FILE, (weights or _WEIGHTS_FILES)[0]):
                     archive.write(adapter / name, name)
             file.seek(0)
             yield file

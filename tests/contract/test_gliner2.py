@@ -20,9 +20,11 @@ import torch
 from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
 from comparison import TOLERANCE, extract_batch, extract_one, random_item
 from gliner2_checkpoints import BOUNDARY, COUNTING_LAYERS, extracted, reference_of, tiny_gliner2
-from lora_training import linears, serving, train
+from lora_training import Trained, linears, serving, train
 from safetensors.torch import load_file, save_file
 
+from gliner_bento.adapters.archive import FILES
+from gliner_bento.adapters.sources import from_folder
 from gliner_bento.asgi import create_app
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
@@ -401,6 +403,38 @@ def test_a_batch_of_adapters_gives_the_results_of_merged_models(
             assert found.classifications["topic"].labels[0].label == answer["topic"]["label"]
         assert padded or found == one
     assert not without_effect
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+@pytest.mark.parametrize(("layer", "backbone"), CASES[:2])
+def test_an_adapter_in_gliner2s_own_form(layer: str, backbone: str, folder: Any, tmp_path: Path) -> None:
+    from gliner2.training import lora
+
+    parts = ["encoder", "classifier"]
+    config = lora.LoRAConfig(enabled=True, r=4, alpha=8.0, target_modules=parts)
+    adapted, _ = lora.apply_lora_to_model(reference_of(folder(layer, backbone)), config)
+    torch.manual_seed(0)
+    for name, parameter in adapted.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.5 / parameter.shape[-1] ** 0.5)
+    given, installed = tmp_path / "given", tmp_path / "installed"
+    lora.save_lora_adapter(adapted, given)
+    # As gliner2 1 did: gliner2 2 writes names of layers, and then loads only some of what it has saved.
+    lora.LoRAAdapterConfig(lora_r=4, lora_alpha=8.0, target_modules=parts).save(given)
+    installed.mkdir()
+    from_folder(given, 2**20)(installed)
+    assert {file.name for file in installed.iterdir()} == set(FILES)
+
+    model = reference_of(folder(layer, backbone)).load_adapter(str(given))
+    engine = load_engine(folder(layer, backbone), enable_lora=True)
+    items = [replace(drawn_schema(seed, overlap="allow"), adapter_id="own") for seed in range(4)]
+    plain = extract_batch(engine, [replace(item, adapter_id=None) for item in items])
+    for kept in (given, installed):
+        with serving(engine, {"own": Trained(kept, model)}):
+            found = extract_batch(engine, items)
+        for item, one in zip(items, found, strict=True):
+            assert_equal(one, extracted(model, item), item)
+        assert found != plain
 
 
 WORDS = (
