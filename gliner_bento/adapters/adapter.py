@@ -91,7 +91,7 @@ def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapte
     with _files(folder) as (config, weights):
         fields = read_config(config)
         with safe_open(weights.name, framework="np") as file:
-            slices = {_name_of_peft(name): file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+            slices = _by_name((name, file.get_slice(name)) for name in file.keys())  # noqa: SIM118  # not a dict
             shapes = _shapes((name, one.get_dtype(), one.get_shape()) for name, one in slices.items())
     return _plan(fields, shapes, layers, max_rank)
 
@@ -99,8 +99,7 @@ def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapte
 def read_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapter:
     """Read the adapter in `folder`; raises `AdapterInvalid`, also for numbers that are not finite."""
     with _files(folder) as (config, weights):  # read, not memory-mapped: the operator may overwrite the file
-        fields, read = read_config(config), deserialize(weights.read())  # type: ignore[no-untyped-call]
-    tensors = {_name_of_peft(name): tensor for name, tensor in read}
+        fields, tensors = read_config(config), _by_name(deserialize(weights.read()))  # type: ignore[no-untyped-call]
     shapes = _shapes((name, tensor["dtype"], tensor["shape"]) for name, tensor in tensors.items())
     plan = _plan(fields, shapes, layers, max_rank)
     updates = {name: _low_rank(layer, tensors) for name, layer in plan.layers.items()}
@@ -123,10 +122,16 @@ def _files(folder: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         raise invalid(f"its files cannot be read ({error.strerror})") from error
 
 
-def _name_of_peft(name: str) -> str:
-    """The name of a tensor in PEFT's format."""
-    own = _TENSOR_OF_GLINER2.fullmatch(name)
-    return f"base_model.model.{own['layer']}.{own['part']}.weight" if own else name
+def _by_name(tensors: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Tensors by their names in PEFT's format."""
+    named: dict[str, Any] = {}
+    for name, tensor in tensors:
+        own = _TENSOR_OF_GLINER2.fullmatch(name)
+        of_peft = f"base_model.model.{own['layer']}.{own['part']}.weight" if own else name
+        if of_peft in named:
+            raise invalid(f"tensor {shown(of_peft)} is there twice, once in gliner2's form")
+        named[of_peft] = tensor
+    return named
 
 
 def _shapes(tensors: Iterable[tuple[str, str, Sequence[int]]]) -> dict[str, tuple[int, ...]]:

@@ -103,14 +103,16 @@ def read_config(file: BinaryIO) -> LoraConfig:
         raise invalid(f"{CONFIG_FILE} is not JSON ({error})") from error
     if not isinstance(given, dict):
         raise invalid(f"{CONFIG_FILE} is not a JSON object")
-    if "peft_type" not in given and given.get("adapter_type") == "lora":
+    is_gliner2s = "peft_type" not in given and given.get("adapter_type") == "lora"
+    if is_gliner2s:
         given = _of_gliner2(given)
     _check_fields(given)
     try:
         fields = _Fields.model_validate(given)
     except ValidationError as error:
         fault = error.errors()[0]
-        raise _field(fault["loc"][0], fault["msg"]) from error
+        name = fault["loc"][0]
+        raise _field("lora_r" if is_gliner2s and name == "r" else name, fault["msg"]) from error
     initialization = fields.init_lora_weights
     if isinstance(initialization, str) and initialization.lower() not in _INITIALIZATIONS:
         raise _field(

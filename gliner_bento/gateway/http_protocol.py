@@ -58,6 +58,7 @@ class Limits:
     incomplete: dict[HttpProtocol, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.largest_body_bytes = max(self.options.body_limits.values())
         _allow_files(2 * self.options.max_connections + _OTHER_FILES)  # each request has a connection to the runner
 
     @property
@@ -306,7 +307,7 @@ class HttpProtocol(HttpToolsProtocol):
             except httptools.HttpParserError:
                 self._refuse(MalformedRequest("the request is not valid HTTP"))
             if self._limits:
-                self._check_size(self._limits.options)
+                self._check_size(self._limits)
         if self._unparsed:
             self.transport.pause_reading()
         else:
@@ -319,10 +320,10 @@ class HttpProtocol(HttpToolsProtocol):
         line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
         return line + b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade") + b"\r\n"
 
-    def _check_size(self, options: GatewayOptions) -> None:
+    def _check_size(self, limits: Limits) -> None:
         if self._framing_bytes > MAX_HEADER_BYTES:
             self._refuse(HeadersTooLarge(f"the request has more than {MAX_HEADER_BYTES} bytes without its body"))
-        elif self._body_bytes > max(options.body_limits.values()) and self.cycle.response_complete:
+        elif self._body_bytes > limits.largest_body_bytes and self.cycle.response_complete:
             self.transport.close()
 
     def _await(self, part: Part) -> None:

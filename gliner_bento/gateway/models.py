@@ -218,12 +218,16 @@ class ModelTable:
         if (self._models and self._refreshed_s < 0) or served is None or served.row.state not in SERVING:
             await self.refresh(ROWS_AGE_S)
             served = (served and self._rows.get(served.given)) or (await self._named(name) if name else self.default)
-        elif time.monotonic() >= self._refreshed_s + ROWS_AGE_S and (not self._refreshing or self._refreshing.done()):
+        elif self._is_old and (not self._refreshing or self._refreshing.done()):
             self._refreshing = asyncio.ensure_future(self.refresh())  # another gateway may unload the model
         if served is None:
             names = [row.given or (await row.info()).model for row in self]
             raise ModelNotFound(f"model: no model {str(name)[:100]!r}; there are {', '.join(names)}", param="model")
         return served
+
+    @property
+    def _is_old(self) -> bool:
+        return self._models is not None and time.monotonic() >= self._refreshed_s + ROWS_AGE_S
 
     async def refresh(self, age_s: float = 0.0) -> None:
         """Read the rows again, if they are older than `age_s`. They stay as they are if nothing answers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -62,7 +63,7 @@ class ModelArchives:
                     target = into / file.path
                     if target.suffix in PICKLES:
                         pickled = file.path.name
-                        target = Path("/dev/null")
+                        target = Path(os.devnull)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with target.open("wb") as opened:
                         opened.writelines(file.content)

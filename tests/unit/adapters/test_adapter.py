@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import resource
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from adapter_reading import ATTENTION, A, B, read, refused
 from peft import IA3Config, LoraConfig
 from peft_adapters import LAYERS, Save, model, wrapper
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from gliner_bento.adapters import peft_config
 from gliner_bento.adapters.adapter import TEXT_ENCODER, Adapter, check_adapter
-from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
+from gliner_bento.adapters.archive import CONFIG_FILE, GLINER2_WEIGHTS_FILE, WEIGHTS_FILE
 from gliner_bento.errors import AdapterInvalid
 
 SLOW = r"((\w|\.)+)+!"
@@ -91,6 +93,31 @@ def test_names_may_be_relative_to_the_model_its_wrapper_or_its_text_encoder(save
         assert_as_peft(saved, prefix)
     names = {TEXT_ENCODER + f"encoder.layer.{layer}.attention.self.query_proj" for layer in (0, 1)}
     assert read(saved.folder).updates.keys() == names
+
+
+def in_gliner2s_form(folder: Path, tensors: dict[str, torch.Tensor], **fields: Any) -> Path:
+    folder.mkdir()
+    (folder / CONFIG_FILE).write_text(json.dumps({"adapter_type": "lora", "lora_r": 2, "lora_alpha": 8.0} | fields))
+    save_file(tensors, folder / GLINER2_WEIGHTS_FILE)
+    return folder
+
+
+def test_gliner2s_own_form_says_what_pefts_does(save: Save, tmp_path):
+    saved = save(of=model, r=2, lora_alpha=8)
+    tensors = load_file(saved.folder / WEIGHTS_FILE)
+    own = {name.removeprefix("base_model.model.").removesuffix(".weight"): one for name, one in tensors.items()}
+    expected, found = read(saved.folder), read(in_gliner2s_form(tmp_path / "own", own))
+    assert found.rank == expected.rank == 2
+    assert found.updates.keys() == expected.updates.keys() != set()
+    for name, update in found.updates.items():
+        assert torch.equal(update.a, expected.updates[name].a)
+        assert torch.equal(update.b, expected.updates[name].b)
+
+    assert "lora_r: Input should be" in refused(in_gliner2s_form(tmp_path / "rank", own, lora_r="2"))
+    assert "has rank 2, and adapter_config.json says 3" in refused(in_gliner2s_form(tmp_path / "other", own, lora_r=3))
+    assert "twice, once in gliner2's form" in refused(
+        in_gliner2s_form(tmp_path / "twice", own | load_file(saved.folder / WEIGHTS_FILE))
+    )
 
 
 def test_patterns_match_the_names_of_training(save: Save):

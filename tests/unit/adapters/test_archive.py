@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE, unpack
+from gliner_bento.adapters.archive import CONFIG_FILE, FILES, GLINER2_WEIGHTS_FILE, WEIGHTS_FILE, unpack
 from gliner_bento.errors import AdapterInvalid, GLiNERBentoError, TooLarge
 
 MIB = 2**20
@@ -137,9 +137,17 @@ def test_a_duplicate_name_is_refused(unpacked, pack: Pack):
 
 
 @pytest.mark.parametrize("pack", FORMATS)
-def test_two_adapters_are_refused(unpacked, pack: Pack):
+@pytest.mark.parametrize(
+    "other", [[(f"checkpoint/{name}", content) for name, content in BOTH], [(GLINER2_WEIGHTS_FILE, WEIGHTS)]]
+)
+def test_two_adapters_are_refused(unpacked, pack: Pack, other: Files):
     with pytest.raises(AdapterInvalid, match="more than one adapter"):
-        unpacked(pack([*BOTH, *[(f"checkpoint/{name}", content) for name, content in BOTH]]))
+        unpacked(pack([*BOTH, *other]))
+
+
+@pytest.mark.parametrize("pack", FORMATS)
+def test_gliner2s_own_weights_get_the_name_of_pefts(unpacked, pack: Pack):
+    assert unpacked(pack([(CONFIG_FILE, CONFIG), (GLINER2_WEIGHTS_FILE, WEIGHTS)])) == dict(BOTH)
 
 
 @pytest.mark.parametrize("pack", FORMATS)

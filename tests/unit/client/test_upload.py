@@ -76,16 +76,17 @@ def test_a_file_is_sent_as_it_is(kind, server, tmp_path):
     assert "transfer-encoding" not in request.headers
 
 
+@pytest.mark.parametrize("weights", ["adapter_model.safetensors", "adapter_weights.safetensors"])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_folder_is_sent_as_an_archive_of_the_adapters_two_files(kind, server, tmp_path):
+def test_a_folder_is_sent_as_an_archive_of_the_adapters_two_files(kind, weights, server, tmp_path):
     (tmp_path / "adapter_config.json").write_text("{}")
-    (tmp_path / "adapter_model.safetensors").write_bytes(b"weights")
+    (tmp_path / weights).write_bytes(b"weights")
     (tmp_path / "optimizer.pt").write_bytes(b"not sent")
     request = put(kind, server, "a", tmp_path)
     with zipfile.ZipFile(io.BytesIO(request.content)) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == {
             "adapter_config.json": b"{}",
-            "adapter_model.safetensors": b"weights",
+            weights: b"weights",
         }
     assert request.headers["content-length"] == str(len(request.content))
 

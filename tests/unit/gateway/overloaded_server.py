@@ -71,6 +71,15 @@ class Served:
             with contextlib.suppress(ConnectionError):
                 await connection.writer.wait_closed()
 
+    @property
+    def arrival(self):
+        """An extraction whose headers have arrived."""
+        scope = {
+            **{"type": "http", "method": "POST", "path": "/v1/extract", "headers": []},
+            **{"client": ("127.0.0.1", 1), "server": self.address},
+        }
+        return self.app.early.arrival(scope)
+
     async def recover(self) -> None:
         self.replica.step = lambda: True
         assert {answer.status_code for answer in await asyncio.gather(*self.asked)} <= {200}

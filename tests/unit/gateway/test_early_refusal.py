@@ -393,12 +393,7 @@ def test_requests_that_wait_to_be_read_count_as_load():
 
     async def scene():
         async with serving() as served:
-            scope = {
-                **{"type": "http", "method": "POST", "path": "/v1/extract", "headers": []},
-                **{"client": ("127.0.0.1", 1), "server": served.address},
-            }
-            early, leaving = served.app.early, []
-            arrival = early.arrival(scope)
+            early, arrival, leaving = served.app.early, served.arrival, []
             assert early.refuse(arrival)
             await served.recover()
             assert early.refuse(arrival) is None
@@ -416,15 +411,9 @@ def test_requests_that_wait_to_be_read_count_as_load():
 def test_a_request_that_was_let_in_keeps_its_place_until_its_turn():
     async def scene():
         async with serving() as served:
-            scope = {
-                **{"type": "http", "method": "POST", "path": "/v1/extract", "headers": []},
-                **{"client": ("127.0.0.1", 1), "server": served.address},
-            }
-            early = served.app.early
-            arrival = early.arrival(scope)
+            early, arrival, leaving = served.app.early, served.arrival, []
             await served.recover()
             measured(served.app.gateway, 20 * TOKENS / served.options.request_timeout_s)
-            leaving = []
             while early.refuse(arrival) is None:
                 leaving.append(early.count_unread(arrival))
             early._pacer.run(lambda: None)  # so that it waits

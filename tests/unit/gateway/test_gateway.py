@@ -372,6 +372,16 @@ def test_a_replica_that_cannot_be_reached_is_not_ready(gateway, replica):
         extract(gateway)
 
 
+def test_a_request_starts_no_refresh_where_models_cannot_change(gateway):
+    async def scene():
+        before = asyncio.all_tasks()
+        for _ in range(3):
+            await gateway.models.find(None)
+        return asyncio.all_tasks() - before
+
+    assert not asyncio.run(scene())
+
+
 def test_a_request_waits_for_a_replica_that_has_not_answered_yet(gateway, replica):
     """As a fleet does, whose `status` raises until then."""
     status, run = replica.status, replica.extract
