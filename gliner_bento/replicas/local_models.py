@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import shutil
 import time
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any, Protocol
 
 from gliner_bento.adapters.base import AdapterSettings
@@ -149,10 +145,7 @@ class LocalModels:
         self._shares = len(self._rows) > 1 or bool(
             settings.model_root or settings.allow_model_hub or settings.max_model_bytes
         )
-        folder = journal.folder if journal else Path(mkdtemp(prefix="gliner-bento-"))
-        if journal is None:
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self._archives = ModelArchives(folder / "models", settings.max_model_bytes)
+        self._archives = ModelArchives(journal.folder / "models" if journal else None, settings.max_model_bytes)
 
     # Start and end
 

@@ -6,7 +6,10 @@ import asyncio
 import errno
 import os
 import shutil
+import weakref
+from functools import cached_property
 from pathlib import Path
+from tempfile import mkdtemp
 
 from gliner_bento.adapters.storage_errors import storage_errors
 from gliner_bento.errors import ModelFailed, TooLarge
@@ -19,11 +22,23 @@ _NO_FILE_NAME = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, 
 
 
 class ModelArchives:
-    """Folders of models below `folder`. max_bytes: limit on a model's files."""
+    """Folders of models below `folder`; None: a temporary one, made for the first model. max_bytes: limit on a model's
+    files."""
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
-        self._folder, self._max_bytes = folder, max_bytes
-        self._uploads = Uploads(folder / "uploads", "model")
+    def __init__(self, folder: Path | None, max_bytes: int) -> None:
+        self._given, self._max_bytes = folder, max_bytes
+
+    @cached_property
+    def _folder(self) -> Path:
+        if self._given:
+            return self._given
+        made = Path(mkdtemp(prefix="gliner-bento-"))
+        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    @cached_property
+    def _uploads(self) -> Uploads:
+        return Uploads(self._folder / "uploads", "model")
 
     def find(self, name: str) -> Path | None:
         """The folder with the checkpoint of a model, if it was uploaded: its archive may hold it in a folder."""
