@@ -50,7 +50,8 @@ def _in_process(bench: Bench, section: str, model: Path, name: str, bodies: Sequ
     measured = {"ours": ours["texts_per_s"], "theirs": theirs["texts_per_s"], "agreement": agreement}
     bench.extra.setdefault("gliner2", {})[name] = measured | {"other_classes": others}
     sizes = ", ".join(f"{size}: {per_s:.0f}" for size, per_s in theirs["texts_per_s"].items())
-    note = f"by batch size: {sizes}; {agreement['wrong'] + others} of {agreement['answers']} other entities or classes"
+    differ = f"entities or classes differ in {agreement['wrong'] + others} of {agreement['answers']}"
+    note = f"by batch size: {sizes}; {differ}"
     speeds = ours["texts_per_s"], theirs["best"]
     yield Row(section, f"GLiNER2 in process, {name}", "texts/s", *speeds, "gliner2", IN_PROCESS_TARGET, note=note)
 
