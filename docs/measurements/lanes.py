@@ -20,11 +20,12 @@ from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 SHORT, SHORT_TOKENS = Item("Ada Lovelace wrote a program in London, and Charles Babbage built it.", {"p": "p"}), 60
+MEDIUM, MEDIUM_TOKENS = Item("x" * 2_000, {"p": "p"}), 450
 LONG, PASS_TOKENS, PASSES = Item("x" * 60_000, {"p": "p"}), 600, 40
 BATCH_S, GAIN = 0.002, 0.7
 """Fixed time of a batch, and how much faster a lane is while another one is idle."""
 RULES = ("no rule", "shares of batches", "and a lane")
-FLOODS = ("impatient connections", "bulk requests", "long texts")
+FLOODS = ("impatient connections", "the same with 300 words", "bulk requests", "long texts")
 
 
 class Simulation:
@@ -61,8 +62,10 @@ class Simulation:
         self._number += 1
         heapq.heappush(self._events, (self.now_s + seconds, self._number, event))
 
-    def send(self, texts: int, share: TenantShare, done: Callable[[], None]) -> None:
-        """A request with short texts."""
+    def send(
+        self, texts: int, share: TenantShare, done: Callable[[], None], item: Item = SHORT, tokens: int = SHORT_TOKENS
+    ) -> None:
+        """A request with several texts like `item`."""
         left = texts
 
         def ended() -> None:
@@ -71,9 +74,9 @@ class Simulation:
             if not left:
                 done()
 
-        for entry in self._admit([SHORT] * texts, share):
+        for entry in self._admit([item] * texts, share):
             self._ended[entry.sequence] = ended
-            self._queue.put(entry, Prepared(SHORT, SHORT_TOKENS, words=5))
+            self._queue.put(entry, Prepared(item, tokens, words=5))
 
     def send_long(self, share: TenantShare, at_a_time: int, done: Callable[[], None]) -> None:
         """A request with a text of many passes."""
@@ -162,11 +165,13 @@ def measure(flood: str, *, same: bool, rules: int, lanes: int, rate: float, batc
     def send() -> None:
         if flood == "long texts":
             scene.send_long(other, 2 * lanes, again)
+        elif flood == "the same with 300 words":
+            scene.send(1, other, again, MEDIUM, MEDIUM_TOKENS)
         else:
             scene.send(256 if flood == "bulk requests" else 1, other, again)
 
     scene.after(0.1, short)
-    for number in range({"": 0, "impatient connections": 64}.get(flood, 4)):
+    for number in range({"": 0, "bulk requests": 4, "long texts": 4}.get(flood, 64)):
         scene.after(number / 1000, send)
     scene.run(seconds)
     latencies_ms.sort()

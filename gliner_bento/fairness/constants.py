@@ -21,6 +21,12 @@ MAX_IDLE_TENANTS = 10_000
 MAX_SMALL_ITEMS = 32
 """Protects small requests: a request that is charged as more items is large; lanes and batches are kept free of it."""
 
+MAX_SHORT_ITEMS = 4
+"""Protects short requests: beside them, one that is charged as more items has at most 1/4 of a packed batch."""
+
+HEAD_START_ITEMS = 8
+"""Protects short requests from many longer ones of their tenant: each of these waits as if charged so many more."""
+
 CHARS_PER_CHARGED_ITEM = 250
 """Protects small requests from long texts: a text is charged as one more item per so many characters."""
 

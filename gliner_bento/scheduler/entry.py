@@ -42,6 +42,17 @@ class State(IntEnum):
 PREPARING, LOADING_ADAPTER, WAITING, RUNNING, CHUNKED, FINISHED = State
 
 
+class Size(IntEnum):
+    """The size of a request, by the number of items that it is charged as; see `reservation`."""
+
+    SHORT = 0
+    MEDIUM = auto()
+    LARGE = auto()
+
+
+SHORT, MEDIUM, LARGE = Size
+
+
 class Sink(Protocol):
     """Receives the parts of a chunked request's result while it is processed."""
 
@@ -74,7 +85,7 @@ class Entry:
         `tenants`), sequence.
     admitted_s, deadline_s: in seconds of the scheduler's clock. A pass ends with its item, and has no deadline.
     parent: of a pass, the chunked item. stream: of a streamed item.
-    large_request: whether it is a pass or belongs to a large request; see `reservation`.
+    size: of its request; passes are LARGE. See `reservation`.
     charged_items: how many items it is charged as in its tenant's order of service.
     cost: in a batch, in tokens; 0 until it is prepared. adapter: key of its adapter; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
@@ -90,7 +101,7 @@ class Entry:
     deadline_s: float | None = None
     stream: Stream | None = None
     parent: Entry | None = None
-    large_request: bool = False
+    size: Size = SHORT
     charged_items: int = 1
     future: Future[Result] = field(default_factory=Future)
     state: State = PREPARING

@@ -17,22 +17,25 @@ from itertools import islice
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.fairness.capacity import SharedCapacity
-from gliner_bento.fairness.constants import CHARGED_ITEMS_OF_PASS, MAX_SMALL_ITEMS
+from gliner_bento.fairness.constants import CHARGED_ITEMS_OF_PASS
 from gliner_bento.fairness.queue import NO_TENANT, FairQueue, TenantShare
 from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, form_batch, is_full
 from gliner_bento.scheduler.entry import (
     CHUNKED,
     FINISHED,
+    LARGE,
     LOADING_ADAPTER,
+    MEDIUM,
     PREPARING,
     RUNNING,
+    SHORT,
     WAITING,
     Entry,
     State,
     Stream,
 )
 from gliner_bento.scheduler.reservation import BatchQuota, LaneReservation, Senders, TrafficClass
-from gliner_bento.scheduler.tenants import Tenant, charged_items
+from gliner_bento.scheduler.tenants import Tenant, charged_items, size_of
 from gliner_bento.tasks.base import Item
 
 _NEXT_STATES = {
@@ -65,7 +68,7 @@ class Tally:
             self.items += sign
         else:
             self.passes += sign
-        self.small += sign * (not entry.large_request)
+        self.small += sign * (entry.size is not LARGE)
         self.cost += sign * entry.cost
 
 
@@ -143,7 +146,7 @@ class WaitingQueue:
     def excluded_s(self, traffic: TrafficClass) -> float:
         """For how long a reserved lane must not run `traffic`: while work outside that class arrives, unless waiting
         work has a higher priority than what arrives. 0: no lane is reserved."""
-        others = (one for one in self._senders if not traffic.includes(one.share.tenant, large=one.large_request))
+        others = (one for one in self._senders if not traffic.includes(one.share.tenant, one.size))
         last = next(others, None)
         if last is None or self._waiting.more_urgent_waits(last.share, last.priority):
             return 0.0
@@ -151,14 +154,16 @@ class WaitingQueue:
 
     def batch_quota(self, tokens: int) -> BatchQuota | None:
         """Each tenant's quota of a batch; None if nobody else sends. tokens: see `BatchQuota`."""
-        small = any(not one.large_request for one in self._senders)
+        smallest = MEDIUM if any(one.size < LARGE for one in self._senders) else LARGE
+        if self._packs and any(one.size is SHORT for one in self._senders):
+            smallest = SHORT
         senders: set[str] = set()
         for one in self._senders:
             senders.add(one.share.tenant)
             if len(senders) > 1:
                 break
         alone = len(senders) == 1 and not self._waiting.others_wait(*senders)
-        return BatchQuota(tokens, senders, small) if small or (senders and not alone) else None
+        return BatchQuota(tokens, senders, smallest) if smallest < LARGE or (senders and not alone) else None
 
     # Admission
 
@@ -205,12 +210,13 @@ class WaitingQueue:
         tenant = self._tenants.setdefault(share.tenant, Tenant(share))
         tenant.share = share
         charged = charged_items(items)
-        large = sum(charged) > MAX_SMALL_ITEMS or priority > 0
-        for item, virtual_finish, item_charge in zip(items, tenant.virtual_finishes(charged), charged, strict=True):
+        size = size_of(sum(charged), priority)
+        finishes = tenant.virtual_finishes(charged, size)
+        for item, virtual_finish, item_charge in zip(items, finishes, charged, strict=True):
             self._sequences += 1
             order = priority, virtual_finish, self._sequences
             entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, stream)
-            entry.large_request, entry.charged_items = large, item_charge
+            entry.size, entry.charged_items = size, item_charge
             self._register(entry)
             entries.append(entry)
         return entries
@@ -237,10 +243,10 @@ class WaitingQueue:
         self._sequences += 1
         tenant = parent.tenant
         before = tenant.requests[parent.request_id]
-        (virtual_finish,) = tenant.virtual_finishes([CHARGED_ITEMS_OF_PASS * (before + 1)])
+        (virtual_finish,) = tenant.virtual_finishes([CHARGED_ITEMS_OF_PASS * (before + 1)], LARGE)
         order = parent.priority, virtual_finish, self._sequences
         entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, self._clock(), parent=parent)
-        entry.large_request, entry.charged_items, entry.trace = True, CHARGED_ITEMS_OF_PASS, parent.trace
+        entry.size, entry.charged_items, entry.trace = LARGE, CHARGED_ITEMS_OF_PASS, parent.trace
         self._register(entry)
         self._wait(entry, prepared)
         return entry

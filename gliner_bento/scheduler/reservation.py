@@ -1,7 +1,7 @@
 """Who may have the last lane and how much of a batch, so that one tenant or large requests do not hold up others.
 
 A large request has many texts or a long one (more than MAX_SMALL_ITEMS charged items), or a lower priority than the
-default. Decision 18 has the measurement that shows who needs this.
+default. A medium one has more than MAX_SHORT_ITEMS. Decision 18 has the measurement that shows who needs this.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from gliner_bento.fairness.constants import SENDS_S
 from gliner_bento.fairness.queue import TenantShare
-from gliner_bento.scheduler.entry import Entry
+from gliner_bento.scheduler.entry import LARGE, Entry, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class TrafficClass:
 
     tenant: str | None = None
 
-    def includes(self, tenant: str, *, large: bool) -> bool:
+    def includes(self, tenant: str, size: Size) -> bool:
         """Whether work of this tenant and size is in the class."""
-        return large if self.tenant is None else tenant == self.tenant
+        return size is LARGE if self.tenant is None else tenant == self.tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class LaneReservation:
 
     def admits(self, entry: Entry) -> bool:
         """Whether the lane may run `entry`."""
-        return not any(one.includes(entry.tenant.name, large=entry.large_request) for one in self.excluded)
+        return not any(one.includes(entry.tenant.name, entry.size) for one in self.excluded)
 
     def first_of(self, order: Iterable[Entry], count: int) -> tuple[list[Entry], list[Entry]]:
         """The entries of `order` up to the `count`-th that the lane may run; and of these, the ones that it may run."""
@@ -52,11 +52,11 @@ class LaneReservation:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """When an item of a tenant last started to wait; kept separately for its small and its large requests."""
+    """When an item of a tenant last started to wait; kept separately for each size of its requests."""
 
     at_s: float
     share: TenantShare
-    large_request: bool
+    size: Size
     priority: int
 
 
@@ -65,13 +65,13 @@ class Senders:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._latest: dict[tuple[str, bool], Arrival] = {}  # the earliest first
+        self._latest: dict[tuple[str, Size], Arrival] = {}  # the earliest first
 
     def arrived(self, entry: Entry) -> None:
         """An item starts to wait. Not called for passes of chunked requests."""
-        key = entry.tenant.name, entry.large_request
+        key = entry.tenant.name, entry.size
         self._latest.pop(key, None)
-        self._latest[key] = Arrival(self._clock(), entry.share, entry.large_request, entry.priority)
+        self._latest[key] = Arrival(self._clock(), entry.share, entry.size, entry.priority)
         for old in list(takewhile(self._is_old, self._latest)):
             del self._latest[old]
 
@@ -84,7 +84,7 @@ class Senders:
         """For how many seconds its tenant still counts as a sender."""
         return arrival.at_s + SENDS_S - self._clock()
 
-    def _is_old(self, key: tuple[str, bool]) -> bool:
+    def _is_old(self, key: tuple[str, Size]) -> bool:
         return self.left_s(self._latest[key]) <= 0
 
 
@@ -92,26 +92,28 @@ class Senders:
 class BatchQuota:
     """Limits each tenant's part of a batch while another tenant sends: one entry, and more up to a cost of `tokens`.
 
-    While any tenant sends small requests, the quota also limits large requests, and a batch has either small or large
-    ones: a small one does not wait for a pass of a large one.
+    The quota also limits requests that are larger than the smallest ones that arrive (medium ones in packed batches
+    only: smaller padded batches cost throughput). While any arrive that are not
+    large, a batch has either large ones or others: a short one does not wait for a pass of a large one.
 
-    senders: tenants that send, at most two of them. small: whether any tenant sends small requests.
+    senders: tenants that send, at most two of them. smallest: of the requests that arrive.
     """
 
     tokens: int
     senders: set[str]
-    small: bool
+    smallest: Size
 
     def admitted(self, waiting: Sequence[Entry]) -> list[Entry]:
         """The entries within the quota of their tenant. The first entry of each tenant always is."""
         costs: Counter[str] = Counter()
         admitted = []
         for entry in waiting:
-            if self.small and entry.large_request != waiting[0].large_request:
+            large = entry.size is LARGE
+            if self.smallest < LARGE and large != (waiting[0].size is LARGE):
                 continue
             tenant = entry.tenant.name
             cost = costs[tenant] + entry.cost
-            limited = (self.small and entry.large_request) or self.senders - {tenant}
+            limited = entry.size > self.smallest or self.senders - {tenant}
             if cost == entry.cost or cost <= self.tokens or not limited:
                 costs[tenant] = cost
                 admitted.append(entry)

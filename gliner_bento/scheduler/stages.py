@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from gliner_bento.engine.base import Engine, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError, InternalError, ScoresNotFinite
 from gliner_bento.scheduler.batching import batch_cost
-from gliner_bento.scheduler.entry import Entry, ItemOwner
+from gliner_bento.scheduler.entry import LARGE, Entry, ItemOwner
 from gliner_bento.scheduler.observer import ItemTiming, Observer, Stage
 from gliner_bento.scheduler.watchdog import Watchdog
 
@@ -50,7 +50,7 @@ class Batch:
     @property
     def has_large_request(self) -> bool:
         """Whether an entry belongs to a large request."""
-        return any(entry.large_request for entry in self.entries)
+        return any(entry.size is LARGE for entry in self.entries)
 
 
 class BatchOwner(Protocol):

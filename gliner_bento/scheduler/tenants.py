@@ -2,7 +2,8 @@
 
 A tenant's virtual time is the number of items that each of its waiting requests has been served. Items are ordered by
 the virtual time at which they finish: a short request does not wait for all of a large one, or for all of many
-requests, and none waits for ever. A long text is charged as several items.
+requests, and none waits for ever. A long text is charged as several items. A short request has a head start, as it
+would otherwise wait until each of many others has been served as much.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS
+from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, HEAD_START_ITEMS, MAX_SHORT_ITEMS, MAX_SMALL_ITEMS
 from gliner_bento.fairness.queue import TenantShare
+from gliner_bento.scheduler.entry import LARGE, MEDIUM, SHORT, Size
 from gliner_bento.tasks.base import Item
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 def charged_items(items: Sequence[Item]) -> list[int]:
     """For each item, the number of items that it is charged as."""
     return [1 + len(item.text) // CHARS_PER_CHARGED_ITEM + (MAX_SMALL_ITEMS if item.is_large else 0) for item in items]
+
+
+def size_of(charged_items: int, priority: int) -> Size:
+    """The size of a request that is charged as so many items."""
+    if charged_items > MAX_SMALL_ITEMS or priority > 0:
+        return LARGE
+    return MEDIUM if charged_items > MAX_SHORT_ITEMS else SHORT
 
 
 @dataclass(slots=True, eq=False)
@@ -41,9 +50,10 @@ class Tenant:
         """The tenant's name."""
         return self.share.tenant
 
-    def virtual_finishes(self, charged: Sequence[int]) -> Iterator[float]:
+    def virtual_finishes(self, charged: Sequence[int], size: Size) -> Iterator[float]:
         """The virtual finish time of each item of a new request, or of a pass. charged: see `charged_items`."""
-        return (self.virtual_time + until for until in accumulate(charged))
+        start = self.virtual_time - (HEAD_START_ITEMS if size is SHORT else 0)
+        return (start + until for until in accumulate(charged))
 
     def serve(self, entry: Entry) -> None:
         """`entry` is in a batch. Called for all entries of the batch before `leave` is called for one."""

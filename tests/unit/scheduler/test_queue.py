@@ -15,10 +15,10 @@ from views import view
 from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
-from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM
+from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, HEAD_START_ITEMS
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler.batching import BatchLimits
-from gliner_bento.scheduler.entry import Entry, State
+from gliner_bento.scheduler.entry import LARGE, Entry, State
 from gliner_bento.scheduler.queue import Tally, WaitingQueue
 from gliner_bento.scheduler.reservation import LaneReservation, TrafficClass
 from gliner_bento.tasks.extraction import ExtractionItem as Item
@@ -268,7 +268,39 @@ def test_a_short_request_goes_before_many_longer_ones_of_its_tenant(clock: Clock
                 taken += 1
             waits.append(taken)
         take(queue, ONE)
-    assert max(waits) <= 16, "of 64 that wait"
+    assert max(waits) == 0, "of 64 that wait"
+
+
+def test_a_longer_request_is_not_held_up_for_ever_by_short_ones_of_its_tenant(clock: Clock) -> None:
+    queue = WaitingQueue(1000, clock, packs=False)
+    queue.open()
+    text = replace(ITEM, text="a" * (6 * CHARS_PER_CHARGED_ITEM))
+    (longer,) = queue.admit([text], "longer")
+    queue.put(longer, Prepared(text, 10, words=5))
+    served = 0
+    while longer.state is State.WAITING:
+        while queue.waiting_entries < 5:
+            wait(queue, request_id=f"short {queue._sequences}")
+        take(queue, ONE)
+        served += 1
+    assert served <= 5 * (7 + HEAD_START_ITEMS + 1)
+
+
+@pytest.mark.parametrize(("packs", "together"), [(True, 1), (False, 4)])
+def test_a_packed_batch_has_few_longer_items_while_short_requests_arrive(
+    clock: Clock, packs: bool, together: int
+) -> None:
+    queue = WaitingQueue(1000, clock, packs=packs)
+    queue.open()
+    text = replace(ITEM, text="a" * (6 * CHARS_PER_CHARGED_ITEM))
+    for number in range(3):
+        (longer,) = queue.admit([text], f"longer {number}")
+        queue.put(longer, Prepared(text, 300, words=5))
+    limits = replace(MANY, max_batch_tokens=2048)
+    assert len(queue.next_batch(limits, quota=queue.batch_quota(512)).entries) == 3, "nobody else sends"
+    short = wait(queue, tokens=300)
+    batch = queue.next_batch(limits, quota=queue.batch_quota(512)).entries
+    assert (batch[0], len(batch)) == (short, together)
 
 
 SHARES = {
@@ -359,7 +391,7 @@ class AnyHistory(RuleBasedStateMachine):
         for state in State:
             entries = self.entries(state)
             passes = sum(entry.is_pass for entry in entries)
-            small = sum(not entry.large_request for entry in entries)
+            small = sum(entry.size is not LARGE for entry in entries)
             cost = sum(entry.cost for entry in entries)
             assert self.queue.tally(state) == Tally(len(entries) - passes, passes, small, cost)
 
@@ -373,7 +405,7 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.queue.waiting_entries == len(waiting)
         assert self.queue.waiting_cost == sum(entry.cost for entry in waiting)
         only_small, only_others = (LaneReservation([TrafficClass(tenant)], 1) for tenant in (None, "a"))
-        assert self.queue.has_work_for(only_small) == any(not entry.large_request for entry in waiting)
+        assert self.queue.has_work_for(only_small) == any(entry.size is not LARGE for entry in waiting)
         assert self.queue.has_work_for(only_others) == any(entry.tenant.name != "a" for entry in waiting)
         for tenant, priority in product(SHARES, range(-1, 2)):
             most_urgent = min((e.priority for e in waiting if e.tenant.name == tenant), default=inf)

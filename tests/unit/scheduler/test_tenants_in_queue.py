@@ -13,7 +13,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import QueueFull
 from gliner_bento.fairness.queue import NO_TENANT, TenantShare
 from gliner_bento.scheduler.batching import BatchLimits, form_batch
-from gliner_bento.scheduler.entry import Entry
+from gliner_bento.scheduler.entry import LARGE, Entry
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
@@ -119,8 +119,8 @@ def test_priority_counts_among_the_requests_of_a_tenant_only() -> None:
 def test_requests_of_a_lower_priority_leave_lanes_and_batches_to_the_others() -> None:
     queue = opened()
     background, usual = [wait(queue, A, priority=100) for _ in range(4)], [wait(queue, A) for _ in range(4)]
-    assert all(entry.large_request for entry in background)
-    assert not any(entry.large_request for entry in usual)
+    assert all(entry.size is LARGE for entry in background)
+    assert not any(entry.size is LARGE for entry in usual)
     quota = queue.batch_quota(1000)
     assert queue.next_batch(MANY, quota=quota).entries == usual
     assert [serve(queue)[0] for _ in range(8)] == [*usual, *background]
