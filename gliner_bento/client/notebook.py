@@ -11,15 +11,17 @@ from typing import Any, Literal
 
 from gliner_bento.errors import install
 from gliner_bento.tasks.extraction import BatchResult, Entity, ExtractBatchResponse, Extraction, ExtractResponse
+from gliner_bento.tasks.structures import FieldValue, Instance
 
 _COLORS = ("#fde68a", "#bfdbfe", "#bbf7d0", "#fbcfe8", "#ddd6fe", "#fed7aa", "#a5f3fc", "#e5e7eb")
 _COLUMNS = {
     "entities": ["start", "end", "text", "label", "score"],
     "relations": ["head", "relation", "tail", "score"],
     "classifications": ["classification", "label", "score"],
+    "structures": ["structure", "instance", "field", "text", "score", "start", "end"],
 }
 
-Rows = Literal["entities", "relations", "classifications"]
+Rows = Literal["entities", "relations", "classifications", "structures"]
 
 
 class ExtractAnswer(ExtractResponse):
@@ -37,7 +39,8 @@ class ExtractAnswer(ExtractResponse):
         return _html(self._text, self) if hasattr(self, "_text") else None
 
     def to_pandas(self, rows: Rows = "entities") -> Any:
-        """A DataFrame with a row per entity, relation or label of a classification. ImportError without pandas."""
+        """A DataFrame with a row per entity, relation, label of a classification, or value of a structure's instance.
+        ImportError without pandas."""
         return _table(list(_rows(self, rows)), _columns(rows))
 
 
@@ -79,10 +82,21 @@ def _rows(result: Extraction, rows: Rows) -> Iterable[dict[str, Any]]:
     if rows == "classifications":
         found = result.classifications.items()
         return ({"classification": name, **asdict(label)} for name, one in found for label in one.labels)
+    if rows == "structures":
+        return (
+            {"structure": name, "instance": number, "field": field, **asdict(value)}
+            for name, number, instance in _instances(result)
+            for field, values in instance.items()
+            for value in values
+        )
     return (
         {"head": one.head.text, "relation": one.relation, "tail": one.tail.text, "score": one.score}
         for one in result.relations
     )
+
+
+def _instances(result: Extraction) -> Iterator[tuple[str, int, Instance]]:
+    return ((name, number, one) for name, found in result.structures.items() for number, one in enumerate(found))
 
 
 def _table(rows: list[dict[str, Any]], columns: list[str]) -> Any:
@@ -102,19 +116,27 @@ def _message(item: BatchResult) -> str:
 
 
 def _html(text: str, result: Extraction) -> str:
-    """The text with its entities in colour, each followed by its label; relations, classifications and warnings, a
-    line each."""
+    """The text with its entities in colour, each followed by its label; relations, classifications, instances of
+    structures and warnings, a line each."""
     relations = (f"{one.head.text} → {one.relation} → {one.tail.text} ({one.score:.2f})" for one in result.relations)
     classes = (
         f"{name}: {', '.join(f'{label.label} ({label.score:.2f})' for label in one.labels) or 'no label'}"
         for name, one in result.classifications.items()
     )
-    lines = [*relations, *classes, *(f"Warning: {one.message}" for one in result.warnings)]
+    records = (
+        f"{name}: {'; '.join(f'{field}: {_values(values)}' for field, values in one.items() if values)}"
+        for name, _, one in _instances(result)
+    )
+    lines = [*relations, *classes, *records, *(f"Warning: {one.message}" for one in result.warnings)]
     if result.truncated:
         lines.append(f"Only the first {result.truncated_at} characters were processed.")
     below = "".join(f"<div>{escape(line)}</div>" for line in lines)
     marked = "".join(_pieces(text, result.entities))
     return f'<div style="white-space: pre-wrap; line-height: 1.8">{marked}</div>{below}'
+
+
+def _values(values: Sequence[FieldValue]) -> str:
+    return ", ".join(f"{one.text} ({one.score:.2f})" for one in values)
 
 
 def _pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:

@@ -29,6 +29,7 @@ class GatewayOptions(Limits):
     compat: tuple[str, ...]
     nemo_prefix: str
     nemo_labels: tuple[str, ...]
+    nemo_jailbreak_labels: tuple[str, ...]
     fastino_labels: tuple[str, ...]
     huggingface_labels: tuple[str, ...]
     tei_labels: tuple[str, ...]

@@ -115,7 +115,7 @@ def _comma_separated(value: object) -> object:
 
 def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(values)) < len(values):
-        raise ValueError("a device is named twice")
+        raise ValueError("one is named twice")
     return values
 
 
@@ -206,6 +206,7 @@ Formats = Annotated[Listed[Annotated[str, Field(pattern=r"^[a-z_]+$")]], AfterVa
 EntityTypes = Listed[Annotated[str, Field(pattern=r"^[^\s=,]+$")]]
 NamedLabels = Annotated[Listed[Annotated[str, Field(pattern=r"^[^\s=]+=\s*\S")]], BeforeValidator(_named)]
 LabelNames = Listed[_Text]
+ClassNames = Annotated[Listed[_Text], Field(min_length=2), AfterValidator(_unique)]
 Mcp = Annotated[bool, AfterValidator(_needs("mcp"))]
 CudaDevices = Annotated[Listed[Annotated[str, Field(pattern=r"^[\w-]+$")]], AfterValidator(_unique)]
 BatchSizes = Listed[Annotated[int, Field(ge=1, le=4096)]]

@@ -12,6 +12,7 @@ from gliner_bento.settings.field_types import (
     FORMATS,
     AbsolutePath,
     ApiKeysSource,
+    ClassNames,
     Count,
     CountOrUnlimited,
     EntityTypes,
@@ -97,6 +98,10 @@ class GatewayFields(BaseSettings):
             *("ipv4", "mac_address", "user_name", "password", "medical_record_number", "license_plate"),
         ),
         description="Labels for NeMo's requests that have none.",
+    )
+    nemo_jailbreak_labels: ClassNames = Field(
+        ("jailbreak", "benign"),
+        description="Labels that /v1/classify, NeMo's detection of jailbreaks, chooses from; the first is an attack.",
     )
     fastino_labels: LabelNames = Field(
         ("person", "organization", "location", "date", "event", "product"),

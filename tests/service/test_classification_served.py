@@ -148,6 +148,18 @@ def test_predict_gets_the_scores(url: str, scores: dict[str, float]) -> None:
     assert {one["label"]: one["score"] for one in answer[0]} == pytest.approx(scores)
 
 
+def test_a_prompt_is_no_jailbreak_or_one(url: str) -> None:
+
+    def classified(labels: list[str]) -> float:
+        asked = {"labels": labels, "top_k": 2}
+        answer = patient.post(f"{url}/v1/extract", json={"text": TEXT, "classifications": {"jailbreak": asked}}).json()
+        return {one["label"]: one["score"] for one in answer["classifications"]["jailbreak"]["labels"]}["jailbreak"]
+
+    answer = patient.post(f"{url}/v1/classify", json={"input": TEXT}).json()
+    probability = classified(["jailbreak", "benign"])
+    assert answer == {"jailbreak": probability > 0.5, "score": pytest.approx(2 * probability - 1)}
+
+
 def test_the_playground_classifies_what_is_typed(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PROJECT_ROOT / "tests" / "e2e")
     from chromium import chromium, executable

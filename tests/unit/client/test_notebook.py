@@ -87,11 +87,55 @@ def test_tables_have_a_row_per_entity_or_relation_and_keep_errors():
 
 
 def test_a_table_names_what_is_missing(monkeypatch):
-    with pytest.raises(ValueError, match="rows: must be entities, relations, classifications, not 'words'"):
+    with pytest.raises(ValueError, match="rows: must be entities, relations, classifications, structures, not 'words'"):
         answer().to_pandas("words")  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas; install the extra dataframes in the clone"):
         answer().to_pandas()
+
+
+VALUE = {"text": "<Ada>", "score": 0.75, "start": 0, "end": 5}
+CHOICE = {"text": "poet", "score": 0.5, "start": None, "end": None}
+RECORDS = {"person": [{"name": [VALUE], "work": [CHOICE, CHOICE]}, {"name": [VALUE], "work": []}], "place": []}
+
+
+def test_structures_are_lines_and_rows():
+    shown = answer(entities=[], relations=[], structures=RECORDS)
+    lines = re.findall(r"<div>(.*?)</div>", shown._repr_html_() or "")
+    assert list(map(unescape, lines)) == [
+        "person: name: <Ada> (0.75); work: poet (0.50), poet (0.50)",
+        "person: name: <Ada> (0.75)",
+    ]
+    pytest.importorskip("pandas")
+    table = shown.to_pandas("structures")
+    assert list(table["instance"]) == [0, 0, 0, 1]
+    assert list(table.columns) == ["structure", "instance", "field", "text", "score", "start", "end"]
+    assert list(table["field"]) == ["name", "work", "work", "name"]
+
+
+@pytest.mark.slow  # `make test-all` installs them
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_has_the_classifications_and_structures_that_are_asked_for(library):
+    frames = pytest.importorskip(library)
+    from gliner_bento.integrations.dataframes import add_extractions
+
+    classes = {"tone": {"labels": [{"label": "good", "score": 0.75}], "merge": None}}
+    found = {"entities": [], "relations": [], "classifications": classes, "structures": RECORDS}
+    failed = {"error": {"code": "invalid_field", "message": "too long"}}
+    content = json.dumps({"results": [{"result": found}, failed], "model": "demo", "request_id": "1"}).encode()
+
+    class Answers:
+        def extract_many(self, texts, labels, **options):
+            return calls.extract_batch(list(texts), labels, {}).answer(content).results
+
+    asked = {"classifications": {"tone": ["good", "bad"]}, "structures": {"person": ["name", "work"], "place": ["x"]}}
+    table = add_extractions(Answers(), frames.DataFrame({"text": ["a", "b"]}), ["city"], **asked)
+    assert list(table.columns) == ["text", "entities", "relations", "classifications", "structures", "error"]
+    assert table["classifications"].to_list()[0] == classes
+    assert table["structures"].to_list()[0] == RECORDS
+    assert [bool(error) for error in table["error"].to_list()] == [False, True]
+    plain = add_extractions(Answers(), frames.DataFrame({"text": ["a", "b"]}), ["city"])
+    assert list(plain.columns) == ["text", "entities", "relations", "error"]
 
 
 def test_classifications_are_lines_and_rows():

@@ -32,6 +32,7 @@ OPTIONS = GatewayOptions(
     nemo_labels=("first_name", "email"),
     fastino_labels=("person", "place"),
     huggingface_labels=("person", "city"),
+    nemo_jailbreak_labels=("jailbreak", "benign"),
     tei_labels=("positive", "negative", "neutral"),
     presidio_labels=(),
     presidio_entities=("PERSON", "EMAIL_ADDRESS"),

@@ -33,6 +33,7 @@ ROUTES = {
     },
     "presidio": {"/analyze", "/anonymize", "/supportedentities", "/recognizers", "/anonymizers", "/health"},
     "tei": {"/tei/predict"},
+    "nemo_jailbreak": {"/v1/classify"},
     "vllm_factory": {"/pooling", "/health"},
     "xinference": {"/v1/cluster/auth", "/v1/models/{model_uid}/requests/{request_id}/abort"},
 }

@@ -56,6 +56,21 @@ def test_the_text_is_the_last_message_in_parts_or_not(client, replica):
     assert replica.calls[0][0][0].text == "Ada Byron"
 
 
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("jailbreak jailbreak benign jailbreak", {"jailbreak": True, "score": 0.5}),
+        ("benign jailbreak benign benign", {"jailbreak": False, "score": -0.5}),
+        ("jailbreak benign", {"jailbreak": False, "score": 0.0}),
+        ("", {"jailbreak": False, "score": -1.0}),
+    ],
+)
+def test_the_detection_of_jailbreaks_gets_the_share_of_the_first_label(client, replica, prompt, expected):
+    assert ask(client, "/v1/classify", {"input": prompt}).json() == expected  # a label's score is its share of words
+    (asked,) = replica.calls[0][0][0].classifications.values()
+    assert (asked.merge, asked.multi_label, list(asked.labels)) == ("max", False, ["jailbreak", "benign"])
+
+
 def test_what_is_served_is_listed(client, options):
     (model,) = ask(client, "/v1/models").json()["data"]
     assert {"id", "object", "created", "owned_by", "revision", "model_name"} <= set(model)
