@@ -213,6 +213,8 @@ class LocalModels:
         row = self.row_of(name)
         if action in ("pin", "unpin"):
             row.pinned = action == "pin"
+            if self._journal and row.name:
+                self._journal.note_pinned(row.name, row.pinned)
         elif row.state in ("loading", "unloading"):
             raise Conflict(f"the model {name} is {row.state} already")
         elif action == "unload":
@@ -494,13 +496,14 @@ class LocalModels:
         return self._noted(rows)
 
     def _noted(self, rows: list[_Hosted]) -> list[_Hosted]:
-        """Note in the rows how often loading has failed. Returns those that were not unloaded by request."""
+        """Note in the rows how often loading has failed, and pins. Returns those that were not unloaded by request."""
         if not self._journal:
             return rows
-        unloaded, failures = self._journal.read().unloaded, self._journal.failures()
+        noted, failures = self._journal.read(), self._journal.failures()
         for row in rows:
             row.failures = failures.get(row.name or "", 0)
-        return [row for row in rows if row.name not in unloaded]
+            row.pinned = noted.pinned.get(row.name or "", row.pinned)
+        return [row for row in rows if row.name not in noted.unloaded]
 
 
 class HostedReplica:

@@ -15,10 +15,12 @@ from gliner_bento.storage.files import file_lock
 
 class Noted(msgspec.Struct):
     """added: the requests of models that were added, by name. unloaded: models that are not loaded at the start.
-    failures: of loads since the last success, by runner and model; of one that killed the process, too."""
+    pinned: whether, of models that were pinned or unpinned. failures: of loads since the last success, by runner and
+    model; of one that killed the process, too."""
 
     added: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     unloaded: set[str] = msgspec.field(default_factory=set)
+    pinned: dict[str, bool] = msgspec.field(default_factory=dict)
     failures: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
 
 
@@ -71,9 +73,15 @@ class ModelsJournal:
             noted.unloaded.add(name)
             noted.added.update({name: request} if request else {})
 
+    def note_pinned(self, name: str, pinned: bool) -> None:
+        """A model was pinned or unpinned by request."""
+        with self.changing() as noted:
+            noted.pinned[name] = pinned
+
     def forget(self, name: str) -> None:
         """A model was deleted."""
         with self.changing() as noted:
             noted.unloaded.discard(name)
             noted.added.pop(name, None)
+            noted.pinned.pop(name, None)
             noted.failures.get(self._service, {}).pop(name, None)

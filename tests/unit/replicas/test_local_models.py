@@ -402,10 +402,12 @@ def test_a_model_that_fails_too_often_is_not_loaded_again(host: Host) -> None:
 
 def test_the_next_process_has_the_models_of_the_last_and_tries_what_killed_it(host: Host) -> None:
     journal = ModelsJournal(host.folder, "runner")
-    first = host.models("abd")
+    first = host.models("abd", {"d": {"pinned": True}})
 
     async def play() -> None:
         await first.add(added("c"), PATIENCE_S)
+        await first.change("c", "pin", PATIENCE_S)
+        await first.change("d", "unpin", PATIENCE_S)
         await first.change("a", "unload", PATIENCE_S)
         await first.change("b", "unload", PATIENCE_S)
         host.gate.clear()
@@ -423,7 +425,8 @@ def test_the_next_process_has_the_models_of_the_last_and_tries_what_killed_it(ho
     scene(first, play)
     host.probed.clear()
     host.probe_errors["b"] = ModelFailed("ended with signal 11")
-    second = host.models("abd")
+    second = host.models("abd", {"d": {"pinned": True}})
+    assert [name for name, row in second._rows.items() if row.pinned] == ["c"]
     assert states(second) == {"a": "unloaded", "b": "failed", "d": "ready", "c": "ready"}  # e was not loaded
     assert host.probed == ["b", "c"]
     for replica in second.loaded():
