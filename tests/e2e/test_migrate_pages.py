@@ -165,7 +165,10 @@ def test_a_configuration_is_accepted(block, tmp_path):
     elif "rails" in content:
         rails = pytest.importorskip("nemoguardrails", reason="nemoguardrails is not installed")
         config = rails.RailsConfig.from_content(yaml_content=block.code)
-        assert config.rails.config.gliner.server_endpoint == content["rails"]["config"]["gliner"]["server_endpoint"]
+        for rail, fields in content["rails"]["config"].items():
+            read = getattr(config.rails.config, rail)
+            urls = {name: value for name, value in fields.items() if isinstance(value, str)}
+            assert {name: getattr(read, name) for name in urls} == urls
     else:
         file = tmp_path / "configuration.yaml"
         file.write_text(block.code)

@@ -160,6 +160,12 @@ def test_a_prompt_is_no_jailbreak_or_one(url: str) -> None:
     assert answer == {"jailbreak": probability > 0.5, "score": pytest.approx(2 * probability - 1)}
 
 
+def test_nemos_client_gets_the_decision(url: str) -> None:
+    nemo = pytest.importorskip("nemoguardrails.library.jailbreak_detection.request", reason="needs nemoguardrails")
+    expected = patient.post(f"{url}/v1/classify", json={"input": TEXT}).json()["jailbreak"]
+    assert asyncio.run(nemo.jailbreak_nim_request(TEXT, f"{url}/v1", None, "classify")) is expected
+
+
 def test_the_playground_classifies_what_is_typed(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(PROJECT_ROOT / "tests" / "e2e")
     from chromium import chromium, executable
