@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from gliner_bento.errors import QueueFull
 from gliner_bento.fairness.constants import SHORT_TOKENS
@@ -66,16 +66,12 @@ class Admission:
         share: float = 1.0,
     ) -> None:
         """Raise `QueueFull` if no model that the request may be for admits it."""
-        refusal: QueueFull | None = None
-        for policy in self._of(model):
-            try:
-                policy.check(tenant, timeout_s, cost, share=share)
-            except QueueFull as full:
-                refusal = full
-            else:
-                return
-        if refusal:
-            raise refusal
+        policies = self._of(model)
+        for policy in policies[:-1]:
+            with suppress(QueueFull):
+                return policy.check(tenant, timeout_s, cost, share=share)
+        if policies:  # no variable keeps its error: with the frames of the traceback, that would be a cycle
+            policies[-1].check(tenant, timeout_s, cost, share=share)
 
     def _of(self, model: str | None) -> list[OverloadPolicy]:
         return [self.policies[model]] if model in self.policies else list(self.policies.values())
