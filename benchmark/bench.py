@@ -102,11 +102,16 @@ class Bench:
 
     def gliner2_checkpoint(self) -> Path:
         """The folder of a GLiNER2 checkpoint; built unless one by the same code is cached."""
-        version = hashlib.sha256((job.JOBS / "gliner2_own.py").read_bytes()).hexdigest()[:12]
-        bodies = workload.mixed(24, 1)
-        return _cached_folder(
-            self.models / f"gliner2-{version}", "gliner2_own", what="build", tokenizer=DEMO, bodies=bodies
-        )
+        return self._by_own_job("gliner2", bodies=workload.mixed(24, 1))
+
+    def gliclass_checkpoint(self) -> Path:
+        """The folder of a GLiClass checkpoint; built unless one by the same code is cached."""
+        return self._by_own_job("gliclass")
+
+    def _by_own_job(self, package: str, **arguments: Any) -> Path:
+        version = hashlib.sha256((job.JOBS / f"{package}_own.py").read_bytes()).hexdigest()[:12]
+        folder = self.models / f"{package}-{version}"
+        return _cached_folder(folder, f"{package}_own", what="build", tokenizer=DEMO, **arguments)
 
     def exported(self) -> Path:
         """The folder with the ONNX export of the entity model."""

@@ -30,6 +30,7 @@ SECTIONS: dict[str, Section] = {
     "naive": over_http.naive,
     "in_process": in_process.in_process,
     "gliner2": with_schemas.gliner2,
+    "gliclass": with_schemas.gliclass,
     "served": in_process.served,
     "relex": over_http.relex,
     "labels128": over_http.labels128,

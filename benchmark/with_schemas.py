@@ -1,4 +1,4 @@
-"""The section `gliner2`: a GLiNER2 model with random weights, fp32, ours against the package gliner2."""
+"""The sections `gliner2` and `gliclass`: models with random weights, fp32, ours against their own packages."""
 
 from __future__ import annotations
 
@@ -32,28 +32,40 @@ def gliner2(bench: Bench, section: str) -> list[Row]:
     """Texts/s against `batch_extract` at its best batch size, and requests/s against a FastAPI app around it."""
     model = bench.gliner2_checkpoint()
     plain = [{name: body[name] for name in ("text", "labels")} for body in bench.bodies("ner", bench.plan.texts)]
-    rows = [row for name, more in TASKS.items() for row in _in_process(bench, section, model, name, _with(plain, more))]
+    rows = [
+        _in_process(bench, f"GLiNER2 in process, {name}", section, "gliner2_own", model, _with(plain, more))
+        for name, more in TASKS.items()
+    ]
     return rows + list(_served(bench, section, model, _with(plain, TASKS["four tasks"])))
+
+
+def gliclass(bench: Bench, section: str) -> list[Row]:
+    """Texts/s against gliclass's pipeline at its best batch size."""
+    bench.need("gliclass")
+    plain = [{"text": body["text"], "labels": []} for body in bench.bodies("ner", bench.plan.texts)]
+    bodies = _with(plain, {"classifications": {"topic": _CLASSES["topic"]}})
+    return [_in_process(bench, "GLiClass in process", section, "gliclass_own", bench.gliclass_checkpoint(), bodies)]
 
 
 def _with(bodies: Sequence[Body], more: dict[str, Any]) -> list[Body]:
     return [body | more for body in bodies]
 
 
-def _in_process(bench: Bench, section: str, model: Path, name: str, bodies: Sequence[Body]) -> Iterator[Row]:
+def _in_process(bench: Bench, title: str, section: str, own_job: str, model: Path, bodies: Sequence[Body]) -> Row:
+    """own_job: what measures the package of the section's name."""
     load: dict[str, Any] = {"bodies": bodies[: bench.plan.in_process_texts // 4], "seconds": bench.plan.in_process_s}
     ours = bench.ours_in_process(model, {"dtype": "float32"}, what="throughput", **load)
-    theirs = job.run("gliner2_own", what="speed", model=model, batch_sizes=[8, 4, 1], **load)
+    theirs = job.run(own_job, what="speed", model=model, batch_sizes=[8, 4, 1], **load)
     entities = [{"entities": answer["entities"]} for answer in ours["answers"]]
     agreement = agreement_of(entities, [predictions_of(answer) for answer in theirs["answers"]])
     others = sum(a["classes"] != b["classes"] for a, b in zip(ours["answers"], theirs["answers"], strict=True))
     measured = {"ours": ours["texts_per_s"], "theirs": theirs["texts_per_s"], "agreement": agreement}
-    bench.extra.setdefault("gliner2", {})[name] = measured | {"other_classes": others}
+    bench.extra.setdefault(section, {})[title] = measured | {"other_classes": others}
     sizes = ", ".join(f"{size}: {per_s:.0f}" for size, per_s in theirs["texts_per_s"].items())
     differ = f"entities or classes differ in {agreement['wrong'] + others} of {agreement['answers']}"
     note = f"by batch size: {sizes}; {differ}"
     speeds = ours["texts_per_s"], theirs["best"]
-    yield Row(section, f"GLiNER2 in process, {name}", "texts/s", *speeds, "gliner2", IN_PROCESS_TARGET, note=note)
+    return Row(section, title, "texts/s", *speeds, section, IN_PROCESS_TARGET, note=note)
 
 
 def _served(bench: Bench, section: str, model: Path, bodies: Sequence[Body]) -> Iterator[Row]:

@@ -92,9 +92,9 @@ class Senders:
 class BatchQuota:
     """Limits each tenant's part of a batch while another tenant sends: one entry, and more up to a cost of `tokens`.
 
-    The quota also limits requests that are larger than the smallest ones that arrive (medium ones in packed batches
-    only: smaller padded batches cost throughput). While any arrive that are not
-    large, a batch has either large ones or others: a short one does not wait for a pass of a large one.
+    The quota also limits requests that are larger than the smallest ones that arrive; medium ones in packed batches
+    only, because smaller padded batches cost throughput. While any arrive that are not large, a batch has either large
+    ones or others: a short one does not wait for a pass of a large one.
 
     senders: tenants that send, at most two of them. smallest: of the requests that arrive.
     """
