@@ -114,8 +114,8 @@ def _comma_separated(value: object) -> object:
 
 
 def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(values)) < len(values):
-        raise ValueError("one is named twice")
+    if twice := [value for value in values if values.count(value) > 1]:
+        raise ValueError(f"{twice[0]} is named twice")
     return values
 
 

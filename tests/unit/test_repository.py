@@ -44,7 +44,7 @@ ALLOWED_IN = {
     "_bentoml_impl": r"(?!)",
     "torch": f"{ENGINE}|{TRAINING}|{JOBS}|{COST}",
     "gliner": f"{ENGINE}|{TRAINING}|{JOBS}",
-    "gliclass": ENGINE,
+    "gliclass": f"{ENGINE}|{JOBS}",
     "transformers": f"{ENGINE}|{TRAINING}|{JOBS}",
     "peft": r"gliner_bento/engine/(?!(base|fake)\.py)|gliner_bento/adapters/|" + JOBS,
     "starlette": r"gliner_bento/(gateway/|http/|ray/(app|server)|telemetry/log|process/app|replicas/http/server|asgi)",

@@ -204,7 +204,7 @@ def with_text(value, text: str):
         return [text if isinstance(one, str) else with_text(one, text) for one in value]
     if not isinstance(value, dict):
         return value
-    own = {"text", "content", "inputs"} & value.keys()
+    own = {"text", "content", "input", "inputs"} & value.keys()
     nested = {
         name: with_text(one, text) for name, one in value.items() if name in {"texts", "messages", "tasks", "data"}
     }
