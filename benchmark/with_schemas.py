@@ -33,7 +33,7 @@ def gliner2(bench: Bench, section: str) -> list[Row]:
     model = bench.gliner2_checkpoint()
     plain = [{name: body[name] for name in ("text", "labels")} for body in bench.bodies("ner", bench.plan.texts)]
     rows = [
-        _in_process(bench, f"GLiNER2 in process, {name}", section, "gliner2_own", model, _with(plain, more))
+        _in_process(bench, f"GLiNER2 in process, {name}", section, model, _with(plain, more), IN_PROCESS_TARGET)
         for name, more in TASKS.items()
     ]
     return rows + list(_served(bench, section, model, _with(plain, TASKS["four tasks"])))
@@ -44,18 +44,20 @@ def gliclass(bench: Bench, section: str) -> list[Row]:
     bench.need("gliclass")
     plain = [{"text": body["text"], "labels": []} for body in bench.bodies("ner", bench.plan.texts)]
     bodies = _with(plain, {"classifications": {"topic": _CLASSES["topic"]}})
-    return [_in_process(bench, "GLiClass in process", section, "gliclass_own", bench.gliclass_checkpoint(), bodies)]
+    return [_in_process(bench, "GLiClass in process", section, bench.gliclass_checkpoint(), bodies, target=None)]
 
 
 def _with(bodies: Sequence[Body], more: dict[str, Any]) -> list[Body]:
     return [body | more for body in bodies]
 
 
-def _in_process(bench: Bench, title: str, section: str, own_job: str, model: Path, bodies: Sequence[Body]) -> Row:
-    """own_job: what measures the package of the section's name."""
+def _in_process(
+    bench: Bench, title: str, section: str, model: Path, bodies: Sequence[Body], target: float | None
+) -> Row:
+    """section: the name of the package that is compared with."""
     load: dict[str, Any] = {"bodies": bodies[: bench.plan.in_process_texts // 4], "seconds": bench.plan.in_process_s}
     ours = bench.ours_in_process(model, {"dtype": "float32"}, what="throughput", **load)
-    theirs = job.run(own_job, what="speed", model=model, batch_sizes=[8, 4, 1], **load)
+    theirs = job.run(f"{section}_own", what="speed", model=model, batch_sizes=[8, 4, 1], **load)
     entities = [{"entities": answer["entities"]} for answer in ours["answers"]]
     agreement = agreement_of(entities, [predictions_of(answer) for answer in theirs["answers"]])
     others = sum(a["classes"] != b["classes"] for a, b in zip(ours["answers"], theirs["answers"], strict=True))
@@ -65,7 +67,7 @@ def _in_process(bench: Bench, title: str, section: str, own_job: str, model: Pat
     differ = f"entities or classes differ in {agreement['wrong'] + others} of {agreement['answers']}"
     note = f"by batch size: {sizes}; {differ}"
     speeds = ours["texts_per_s"], theirs["best"]
-    return Row(section, title, "texts/s", *speeds, section, IN_PROCESS_TARGET, note=note)
+    return Row(section, title, "texts/s", *speeds, section, target, note=note)
 
 
 def _served(bench: Bench, section: str, model: Path, bodies: Sequence[Body]) -> Iterator[Row]:

@@ -28,7 +28,6 @@ from gliner_bento.scheduler.entry import (
     MEDIUM,
     PREPARING,
     RUNNING,
-    SHORT,
     WAITING,
     Entry,
     State,
@@ -154,9 +153,9 @@ class WaitingQueue:
 
     def batch_quota(self, tokens: int) -> BatchQuota | None:
         """Each tenant's quota of a batch; None if nobody else sends. tokens: see `BatchQuota`."""
-        smallest = MEDIUM if any(one.size < LARGE for one in self._senders) else LARGE
-        if self._packs and any(one.size is SHORT for one in self._senders):
-            smallest = SHORT
+        smallest = self._senders.smallest()
+        if not self._packs:
+            smallest = max(smallest, MEDIUM)
         senders: set[str] = set()
         for one in self._senders:
             senders.add(one.share.tenant)

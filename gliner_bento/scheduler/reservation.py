@@ -66,12 +66,15 @@ class Senders:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._latest: dict[tuple[str, Size], Arrival] = {}  # the earliest first
+        self._last_s: dict[Size, float] = {}  # when an item of that size last arrived
 
     def arrived(self, entry: Entry) -> None:
         """An item starts to wait. Not called for passes of chunked requests."""
         key = entry.tenant.name, entry.size
         self._latest.pop(key, None)
-        self._latest[key] = Arrival(self._clock(), entry.share, entry.size, entry.priority)
+        now = self._clock()
+        self._latest[key] = Arrival(now, entry.share, entry.size, entry.priority)
+        self._last_s[entry.size] = now
         for old in list(takewhile(self._is_old, self._latest)):
             del self._latest[old]
 
@@ -79,6 +82,11 @@ class Senders:
         """The latest first."""
         since_s = self._clock() - SENDS_S
         return takewhile(lambda arrival: arrival.at_s > since_s, reversed(self._latest.values()))
+
+    def smallest(self) -> Size:
+        """The smallest size of their requests; LARGE if there are none."""
+        since_s = self._clock() - SENDS_S
+        return min((size for size, at_s in self._last_s.items() if at_s > since_s), default=LARGE)
 
     def left_s(self, arrival: Arrival) -> float:
         """For how many seconds its tenant still counts as a sender."""
