@@ -24,12 +24,16 @@ from tokenizers import Tokenizer
 from benchmark.fake_engine import FakeEngine
 from benchmark.generated import WORD
 from benchmark.jobs import run_job
+from benchmark.over_http import EXTRACT
 from benchmark.rows import Row
+from benchmark.server import free_port
 from gliner_bento.engine.base import run_all
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.http_protocol import Limits
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.http.connections import Connections, Response
 from gliner_bento.loadtest.workload import Body
 from gliner_bento.replicas.base import Call, Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
@@ -146,16 +150,52 @@ def schedule(bench: Bench, name: str) -> Iterator[Row]:
 
 
 def gateway(bench: Bench, name: str) -> Iterator[Row]:
-    """A request of `/v1/extract`, as an ASGI call, in the thread of the event loop: logged, and submitted."""
+    """A request of `/v1/extract`. `ASGI`: the app alone, over a replica in this process. Otherwise, all that a process
+    of the gateway does in its event loop: also the connections to the client and to the replica."""
     body = json.dumps({**bench.bodies[0], "text": _named(bench.bodies[0]["text"])}).encode()
+    log.configure(bench.settings)
+    with _local(bench) as replica:
+        yield _asgi_row(bench, f"{name}, ASGI", body, _gateway_app(bench, replica))
+    with _remote(bench) as remote:
+        app = _gateway_app(bench, Fleet({"one": remote}, bench.settings.view(FleetOptions)))
+        limits = Limits(app.options, app.early, direct=app)
+        port = free_port()
+        with _served(app.routes, http=limits.protocol, port=port) as thread:
+            yield _process_row(bench, name, body, f"http://127.0.0.1:{port}{EXTRACT}", thread)
+
+
+def _gateway_app(bench: Bench, replica: Replica) -> GatewayApp:
+    app = GatewayApp(bench.settings.view(GatewayOptions))
+    app.bind(replica)
+    return app
+
+
+def _process_row(bench: Bench, name: str, body: bytes, url: str, thread: threading.Thread) -> Row:
+    connections = Connections(url, {"Content-Type": "application/json"})
+
+    async def requests() -> list[Response]:
+        return await asyncio.gather(*(connections.send(body) for _ in range(_IN_PROGRESS)))
+
+    def clock() -> float:
+        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
+
+    with closing(asyncio.new_event_loop()) as loop, closing(connections):
+        answers = loop.run_until_complete(requests())
+        entities = {len(json.loads(answer.content)["entities"]) for answer in answers}
+        spent_us = bench.best_us(lambda: loop.run_until_complete(requests()), clock) / _IN_PROGRESS
+    note = f"{_IN_PROGRESS} connections, {max(entities)} entities per answer"
+    return Row("overhead", name, _UNIT, spent_us, note=note)
+
+
+def _asgi_row(bench: Bench, name: str, body: bytes, app: GatewayApp) -> Row:
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     scope: dict[str, Any] = {
         **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http", "method": "POST"},
-        **{"path": "/v1/extract", "raw_path": b"/v1/extract", "query_string": b"", "root_path": ""},
+        **{"path": EXTRACT, "raw_path": EXTRACT.encode(), "query_string": b"", "root_path": ""},
         **{"client": ("127.0.0.1", 1), "server": ("localhost", 80)},
     }
 
-    async def request(app: GatewayApp) -> list[Any]:
+    async def request() -> list[Any]:
         sent: list[Any] = []
         received = iter([{"type": "http.request", "body": body, "more_body": False}])
 
@@ -168,18 +208,14 @@ def gateway(bench: Bench, name: str) -> Iterator[Row]:
         await app({**scope, "headers": [*headers], "state": {}}, receive, send)
         return sent
 
-    log.configure(bench.settings)
-    with _local(bench) as replica, closing(asyncio.new_event_loop()) as loop:
-        app = GatewayApp(bench.settings.view(GatewayOptions))
-        app.bind(replica)
-        sent = loop.run_until_complete(request(app))
+    async def requests() -> None:
+        await asyncio.gather(*(request() for _ in range(_IN_PROGRESS)))
+
+    with closing(asyncio.new_event_loop()) as loop:
+        sent = loop.run_until_complete(request())
         entities = json.loads(b"".join(message.get("body", b"") for message in sent))["entities"]
-
-        async def requests() -> None:
-            await asyncio.gather(*(request(app) for _ in range(_IN_PROGRESS)))
-
         spent_us = bench.best_us(lambda: loop.run_until_complete(requests())) / _IN_PROGRESS
-    yield Row("overhead", name, _UNIT, spent_us, note=f"{len(entities)} entities per answer")
+    return Row("overhead", name, _UNIT, spent_us, note=f"{len(entities)} entities per answer")
 
 
 def hop(bench: Bench, name: str) -> Iterator[Row]:
@@ -237,16 +273,23 @@ def _remote(bench: Bench) -> Iterator[HttpReplica]:
     with _local(bench) as replica, tempfile.TemporaryDirectory() as folder:
         app, socket = ReplicaApp(), Path(folder, "replica")
         app.bind(replica)
-        server = uvicorn.Server(uvicorn.Config(app, uds=str(socket), lifespan="off", log_level="critical"))
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        try:
+        with _served(app, uds=str(socket)):
             yield HttpReplica(socket.as_uri())
-        finally:
-            server.should_exit = True
-            thread.join()
+
+
+@contextmanager
+def _served(app: Any, **options: Any) -> Iterator[threading.Thread]:
+    """The thread that serves an app. options: uvicorn's."""
+    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", access_log=False, **options))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield thread
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def _named(text: str) -> str:
