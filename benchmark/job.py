@@ -26,9 +26,12 @@ class NotMeasured(Exception):
     """A row cannot be measured here; the message says why."""
 
 
-def run(name: str, settings: Mapping[str, str] | None = None, **arguments: Any) -> dict[str, Any]:
-    """The result of the job `jobs/<name>.py` in this Python. settings: environment names of our settings."""
-    return _run([sys.executable, "-m", f"benchmark.jobs.{name}"], PROJECT_ROOT, settings or {}, arguments)
+def run(
+    name: str, settings: Mapping[str, str] | None = None, checkout: Path = PROJECT_ROOT, **arguments: Any
+) -> dict[str, Any]:
+    """The result of a checkout's job `jobs/<name>.py` in this Python. settings: environment names of our settings."""
+    environment = {"PYTHONPATH": str(checkout), **(settings or {})}
+    return _run([sys.executable, "-m", f"benchmark.jobs.{name}"], checkout, environment, arguments)
 
 
 def run_in_environment(name: str, environment: Path, requirement: str, **arguments: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from reliability.fuzz import fuzz
 from reliability.invariance import PRECISIONS, invariance
 from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
-from reliability.regression import regression
+from reliability.regression import TEXTS, regression
 from reliability.restart import restart
 from reliability.soak import soak
 from reliability.worst import worst
@@ -99,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--cost-rounds", type=int, default=12, help="of the comparison of CPU time (default: 12)")
     command = commands.add_parser("regression", help="throughput and latency against an earlier commit")
     command.add_argument("--against", required=True, help="the commit")
+    command.add_argument("--texts", choices=TEXTS, default="short", help="lengths (default: short)")
     command.add_argument("--seconds", type=float, default=5.0, help="duration of a round (default: 5)")
     command.add_argument("--rounds", type=int, default=12, help="rounds at each concurrency (default: 12)")
     command = commands.add_parser("restart", help="until ready again, after the model process was killed")

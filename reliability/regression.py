@@ -1,7 +1,7 @@
 """Throughput and latency of this checkout against those of an earlier commit, in one sitting.
 
-Serves both with this interpreter, each from its own files, and sends the same texts to one and then to the other, in
-rounds, so that what else the machine does meets both.
+Runs both with this interpreter, each from its own files, and gives the same texts to one and then to the other, in
+rounds, so that what else the machine does meets both: served, and then in process.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import statistics
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmark import job
 from benchmark.server import Server
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import closed_loop
 from gliner_bento.loadtest.machine import provenance
+from gliner_bento.loadtest.workload import Body
 from gliner_bento.settings import PROJECT_ROOT
+from gliner_bento.settings.names import env_name
 from reliability.measurement import Measurement, Target
 from reliability.served import serving
 
@@ -27,18 +30,26 @@ CONCURRENCIES = (1, 32)
 WORSE_PERCENT = 3.0
 _TEXTS = 256
 _WARM_UP_ROUNDS = 2
+_IN_PROCESS_ROUNDS = 4
+TEXTS: dict[str, Callable[[int], list[Body]]] = {"short": workload.short, "mixed": workload.mixed}
 
 
-def regression(log: Path, *, against: str, seconds: float, rounds: int, settings: Mapping[str, object]) -> Measurement:
-    """Measure both in `rounds` rounds of `seconds` at each concurrency. Raises ValueError for an unknown commit."""
+def regression(
+    log: Path, *, against: str, texts: str, seconds: float, rounds: int, settings: Mapping[str, object]
+) -> Measurement:
+    """Measure both in `rounds` rounds of `seconds` at each concurrency. texts: of TEXTS. Raises ValueError for an
+    unknown commit."""
     at_start = provenance()
-    with (
-        _files_of(against) as files,
-        serving(log.with_suffix(".before"), settings, checkout=files) as before,
-        serving(log, settings) as now,
-    ):
-        points = [_measure({"before": before, "now": now}, number, seconds, rounds) for number in CONCURRENCIES]
-    targets = []
+    bodies = TEXTS[texts](_TEXTS)
+    with _files_of(against) as files:
+        with (
+            serving(log.with_suffix(".before"), settings, checkout=files) as before,
+            serving(log, settings) as now,
+        ):
+            servers = {"before": before, "now": now}
+            points = [_measure(servers, bodies, number, seconds, rounds) for number in CONCURRENCIES]
+        in_process = _in_process({"before": files, "now": PROJECT_ROOT}, bodies, seconds, settings)
+    targets = [Target("throughput in process, worse by", "%", in_process["throughput_worse_percent"], WORSE_PERCENT)]
     for point in points:
         at = f"at concurrency {point['concurrency']}"
         targets += [
@@ -46,9 +57,14 @@ def regression(log: Path, *, against: str, seconds: float, rounds: int, settings
             Target(f"p50 {at}, worse by", "%", point["p50_worse_percent"], WORSE_PERCENT),
             Target(f"failed requests {at}", "requests", point["failed"]["now"], 0),
         ]
-    facts = {"against": against, "seconds": seconds, "rounds": rounds, "points": points, "settings": dict(settings)}
-    command = f"make regression AGAINST={against} ARGS='--seconds {seconds:g} --rounds {rounds}'"
-    return Measurement("regression", command, targets, facts, at_start, [_note(point) for point in points])
+    facts = {
+        "against": against,
+        **{"texts": texts, "seconds": seconds, "rounds": rounds, "settings": dict(settings)},
+        **{"points": points, "in_process": in_process},
+    }
+    command = f"make regression AGAINST={against} ARGS='--texts {texts} --seconds {seconds:g} --rounds {rounds}'"
+    notes = [*map(_note, points), f"In process, medians: {_rates(in_process)}."]
+    return Measurement("regression", command, targets, facts, at_start, notes)
 
 
 def worse_percent(before: list[float], now: list[float], *, more_is_better: bool) -> float:
@@ -57,8 +73,27 @@ def worse_percent(before: list[float], now: list[float], *, more_is_better: bool
     return 100 * statistics.median(shares)
 
 
-def _measure(servers: Mapping[str, Server], concurrency: int, seconds: float, rounds: int) -> dict[str, Any]:
-    bodies = workload.encoded(workload.short(_TEXTS))
+def _in_process(
+    checkouts: Mapping[str, Path], bodies: list[Body], seconds: float, settings: Mapping[str, object]
+) -> dict[str, Any]:
+    """All texts are there from the start; each round is a process."""
+    environment = {env_name(name): str(value) for name, value in settings.items()}
+    texts_per_s: dict[str, list[float]] = {name: [] for name in checkouts}
+    for number in range(_IN_PROCESS_ROUNDS):
+        for name in sorted(checkouts, reverse=bool(number % 2)):
+            load: dict[str, Any] = {"what": "throughput", "bodies": bodies, "seconds": seconds}
+            run = job.run("ours", environment, checkouts[name], **load)
+            texts_per_s[name].append(run["texts_per_s"])
+    return {
+        "texts_per_s": texts_per_s,
+        "throughput_worse_percent": worse_percent(texts_per_s["before"], texts_per_s["now"], more_is_better=True),
+    }
+
+
+def _measure(
+    servers: Mapping[str, Server], texts: list[Body], concurrency: int, seconds: float, rounds: int
+) -> dict[str, Any]:
+    bodies = workload.encoded(texts)
     texts_per_s: dict[str, list[float]] = {name: [] for name in servers}
     p50_ms: dict[str, list[float]] = {name: [] for name in servers}
     failed = dict.fromkeys(servers, 0)
@@ -82,12 +117,16 @@ def _measure(servers: Mapping[str, Server], concurrency: int, seconds: float, ro
 
 
 def _note(point: Mapping[str, Any]) -> str:
-    rates = {name: statistics.median(values) for name, values in point["texts_per_s"].items()}
     p50_ms = {name: statistics.median(values) for name, values in point["p50_ms"].items()}
     return (
-        f"Concurrency {point['concurrency']}, medians: {rates['now']:.1f} texts/s (before {rates['before']:.1f}), "
+        f"Concurrency {point['concurrency']}, medians: {_rates(point)}, "
         f"p50 {p50_ms['now']:.1f} ms (before {p50_ms['before']:.1f})."
     )
+
+
+def _rates(point: Mapping[str, Any]) -> str:
+    rates = {name: statistics.median(values) for name, values in point["texts_per_s"].items()}
+    return f"{rates['now']:.1f} texts/s (before {rates['before']:.1f})"
 
 
 @contextlib.contextmanager
