@@ -73,14 +73,16 @@ class HeartbeatMonitor:
         self._beats: dict[Path, tuple[bytes, float]] = {}  # the last count, and how long ago it changed
         self._interval_s = min(_INTERVAL_S, timeout_s / 4)
         self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
     def start(self) -> None:
         """Check in a thread of its own."""
-        threading.Thread(target=self._run, name="heartbeats", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread, before the folder is removed: a check would fail, with a traceback."""
         self._stopped.set()
+        self._thread.join(_INTERVAL_S)
 
     def _run(self) -> None:
         before_s = time.monotonic()

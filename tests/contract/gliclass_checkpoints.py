@@ -11,12 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from checkpoints import BACKBONES, POSITIONS, draw_weights, wordpiece_tokenizer
+from checkpoints import BACKBONES, HIDDEN, POSITIONS, draw_weights, wordpiece_tokenizer
+from safetensors.torch import save_file
 
 from gliner_bento.engine.checkpoint.gliclass import package
 from gliner_bento.tasks.classifications import Classification
 
 MARKERS = ["<<LABEL>>", "<<SEP>>", "<<EXAMPLE>>"]
+GENERATIVE: dict[str, dict[str, Any]] = {
+    "t5": {"model_type": "t5", "d_model": HIDDEN, "d_kv": 8, "num_heads": 4, "num_layers": 2, "d_ff": 64},
+    "qwen3": {
+        **{"model_type": "qwen3", "hidden_size": HIDDEN, "head_dim": 8, "num_hidden_layers": 2},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64},
+    },
+}
 
 
 def tiny_gliclass(
@@ -28,11 +36,12 @@ def tiny_gliclass(
     tokenizer.add_special_tokens({"additional_special_tokens": MARKERS})
     label, separator, example = tokenizer.convert_tokens_to_ids(MARKERS)
     config = package().GLiClassModelConfig(
-        encoder_config={**BACKBONES[backbone], "vocab_size": len(tokenizer)},
+        encoder_config={**(BACKBONES | GENERATIVE)[backbone], "vocab_size": len(tokenizer)},
         encoder_model=str(folder),
         class_token_index=label,
         text_token_index=separator,
         example_token_index=example,
+        sep_token_index=separator,
         **{"hidden_size": 32, "scorer_num_heads": 2, "prompt_first": True, **options},
     )
     with torch.random.fork_rng(), warnings.catch_warnings():
@@ -41,6 +50,8 @@ def tiny_gliclass(
         model = package().GLiClassModel(config)
         draw_weights(model)
         model.save_pretrained(folder)
+        # Shared tensors too: gliclass would draw T5's embeddings of the decoder anew.
+        save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, folder / "model.safetensors")
         tokenizer.save_pretrained(folder)
     return folder
 

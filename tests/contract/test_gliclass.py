@@ -46,6 +46,14 @@ GLICLASS_OWN: Mapping[str, dict[str, Any]] = {
     "inner-layer": {"encoder_layer_id": -2, "layer_wise": True},
     "segments": {"use_segment_embeddings": True, "extract_text_features": True},
     "electra": {"backbone": "electra"},
+    "encoder-decoder": {"backbone": "t5", "architecture_type": "encoder-decoder"},
+    "encoder-decoder-cls": {"backbone": "t5", "architecture_type": "encoder-decoder-cls", "use_calibrator": True},
+    "decoder-kv": {"backbone": "qwen3", "architecture_type": "decoder-kv"},
+}
+KINDS = {
+    "encoder-decoder": "GLiClassEncoderDecoder",
+    "encoder-decoder-cls": "GLiClassEncoderDecoderCLS",
+    "decoder-kv": "GLiClassDecoderKV",
 }
 
 
@@ -87,7 +95,8 @@ def test_scores_are_gliclass_alone_and_in_a_batch(name: str, made: Make) -> None
     engine = load_engine(made(name), self_test=True)
     assert isinstance(engine, GLiClassEngine)
     assert (engine.info.self_test, engine.info.tasks) == ("passed", ("classifications",))
-    assert engine.info.forward.startswith("packed" if name in PACKED else "gliclass's GLiClassUniEncoder")
+    own = f"gliclass's {KINDS.get(name, 'GLiClassUniEncoder')}, text by text"
+    assert engine.info.forward.startswith("packed" if name in PACKED else own)
     items = [drawn(seed) for seed in range(10)]
     alone = [extract_batch(engine, [item])[0] for item in items]
     spread = {round(score, 1) for answer in alone for score in scores_of(answer).values()}
@@ -104,7 +113,7 @@ def test_a_padded_batch_as_on_a_gpu(made: Make) -> None:
         assert_gliclass(answer, made("deberta"), item)
 
 
-@pytest.mark.parametrize("name", ["deberta", "text-first"])
+@pytest.mark.parametrize("name", ["deberta", "text-first", "encoder-decoder", "decoder-kv"])
 def test_a_long_text_is_merged_from_windows_that_gliclass_classifies_alike(name: str, made: Make) -> None:
     engine, text = load_engine(made(name)), long_text(3, 12)
     asked = {
@@ -263,7 +272,7 @@ def test_forms_of_a_checkpoint(tmp_path: Path) -> None:
     assert load_engine(folder, convert=False, max_model_len=60).info.max_words == 60
     refused = {
         "names code to run": {"auto_map": {"AutoModel": "x.py"}},
-        "architecture 'bi-encoder'; only uni-encoder is served": {"architecture_type": "bi-encoder"},
+        "architecture 'bi-encoder'; served are uni-encoder, ": {"architecture_type": "bi-encoder"},
         "of no encoder that transformers has": {"encoder_config": {"model_type": "custom", "auto": 1}},
     }
     original = (folder / "config.json").read_bytes()

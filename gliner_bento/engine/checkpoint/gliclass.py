@@ -20,20 +20,31 @@ from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.errors import install
 from gliner_bento.storage.other_models import GLICLASS_TOKENS, GLINER2_CONFIG
 
-_ARCHITECTURE = "uni-encoder"
+UNI_ENCODER = "uni-encoder"
+_BACKBONES = {
+    UNI_ENCODER: "encoder_model",
+    "encoder-decoder": "encoder_decoder_model",
+    "encoder-decoder-cls": "encoder_decoder_model",
+    "decoder-kv": "decoder_model",
+}
+"""gliclass's architectures that are served, and the attribute of their backbone. Those with two encoders are not: their
+checkpoints name the tokenizer of the labels as another one on the hub."""
 
 
 class GLiClass:
     """gliclass's `GLiClassModel` as `model`. max_tokens: of labels and text; 0: gliclass's default.
 
     limit: the same, where the encoder and the tokenizer allow it. max_labels: None: no limit.
+    reads_labels_apart: whether labels and text are two sequences. is_decoder: whether it reads the text first.
     """
 
     is_runtime_model = False
 
     def __init__(self, model: Any, tokenizer: Any, max_tokens: int = 0) -> None:
         self.model, self.tokenizer, self.config = model, tokenizer, model.config
-        encoder = model.model.encoder_model
+        self.reads_labels_apart = hasattr(model.model, "encoder_decoder_model")
+        self.is_decoder = hasattr(model.model, "decoder_model")
+        self.backbone = encoder = getattr(model.model, _BACKBONES[self.config.architecture_type])
         check_vocabulary(encoder, tokenizer)
         limits = max_tokens or GLICLASS_TOKENS, token_limit(encoder, tokenizer)
         self.limit: int = min(one for one in limits if one is not None)
@@ -42,8 +53,8 @@ class GLiClass:
 
     @property
     def max_labels(self) -> int | None:
-        """Labels of one text at most."""
-        slots = self.label_slots(0)
+        """Labels of one text at most. gliclass has no other number of slots where it reads labels apart."""
+        slots = None if self.reads_labels_apart else self.label_slots(0)
         return self.config.max_num_classes if slots is None else slots or None
 
     def label_slots(self, labels: int) -> int | None:
@@ -91,10 +102,10 @@ def package() -> Any:
 def _checked(folder: Path) -> dict[str, Any]:
     """The configuration. Raises ModelError for what is not served, or would make gliclass look elsewhere for it."""
     config = read_json(folder / GLINER2_CONFIG)
-    architecture = config.get("architecture_type", _ARCHITECTURE)
-    if architecture != _ARCHITECTURE:
+    architecture = config.get("architecture_type", UNI_ENCODER)
+    if architecture not in _BACKBONES:
         raise ModelError(
-            f"this GLiClass checkpoint has the architecture {architecture!r}; only {_ARCHITECTURE} is served"
+            f"this GLiClass checkpoint has the architecture {architecture!r}; served are {', '.join(_BACKBONES)}"
         )
     encoder = config.get("encoder_config")
     kind = encoder.get("model_type", "deberta-v2") if isinstance(encoder, dict) else None

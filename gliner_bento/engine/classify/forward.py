@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.checkpoint.find import ModelError
-from gliner_bento.engine.checkpoint.gliclass import GLiClass
+from gliner_bento.engine.checkpoint.gliclass import UNI_ENCODER, GLiClass
 from gliner_bento.engine.classify.texts import ClassInput
 from gliner_bento.engine.encoders.packed import TextEncoder, packed_model
 from gliner_bento.engine.heads.predictions import Predictions
@@ -39,7 +39,7 @@ class ClassForward:
         self._device = model.device
         self._own_shapes = layers.own_shapes
         kind = type(model.model.model).__name__
-        backbone = type(model.model.model.encoder_model).__name__
+        backbone = type(model.backbone).__name__
         self.name = f"gliclass's {kind}, text by text" if encoder is None else f"packed {backbone}, gliclass's head"
 
     def collate(
@@ -61,25 +61,30 @@ class ClassForward:
         logits = []
         for number, (ids, hidden) in enumerate(zip(rows.split(token_ids), of_texts, strict=True)):
             with on_slot(rows.slot(number)), self._own_shapes():
-                logits.append(self._logits(ids[None], hidden, texts[number].payload.labels))
+                logits.append(self._logits(ids[None], hidden, texts[number].payload))
         joined = torch.cat(logits)
         check_finite(joined)
         of_text = joined.cpu().numpy().astype(np.float64)
         ends = np.cumsum([text.payload.labels for text in texts])[:-1]
         return [_predicted(one, scores) for one, scores in zip(texts, np.split(of_text, ends), strict=True)]
 
-    def _logits(self, token_ids: torch.Tensor, hidden: torch.Tensor | None, labels: int) -> torch.Tensor:
+    def _logits(self, token_ids: torch.Tensor, hidden: torch.Tensor | None, given: ClassInput) -> torch.Tensor:
         """(labels,), of one text, in float32. token_ids: (1, n). hidden: (n, D)."""
-        model, mask, slots = self._model.model, torch.ones_like(token_ids), self._model.label_slots(labels)
+        model, slots = self._model.model, self._model.label_slots(given.labels)
         if hidden is None:
-            logits = model(input_ids=token_ids, attention_mask=mask, max_num_classes=slots).logits
+            prompt, text = token_ids[:, : given.prompt_tokens], token_ids[:, given.prompt_tokens :]
+            apart = {"class_input_ids": prompt, "class_attention_mask": torch.ones_like(prompt)}
+            inputs = apart if self._model.reads_labels_apart else {}
+            mask = torch.ones_like(text)
+            logits = model(input_ids=text, attention_mask=mask, max_num_classes=slots, **inputs).logits
         else:
+            mask = torch.ones_like(token_ids)
             output = model.model.process_encoder_output(token_ids, mask, hidden[None], None, slots)
             logits, _, text, classes, there = output
             if model.calibrator is not None:
                 factor, shift = model.calibrator(text, classes, logits, there)
                 logits = (factor * logits.float() + shift).to(logits.dtype)
-        scores: torch.Tensor = logits[0, :labels].float()
+        scores: torch.Tensor = logits[0, : given.labels].float()
         return scores
 
 
@@ -104,8 +109,8 @@ def make_class_forward(
     inner: Any = model.model.model
     config = model.config
     reads_last_layer = config.encoder_layer_id == -1 and not config.squeeze_layers
-    packable = options.enable_sequence_packing and reads_last_layer and not config.use_segment_embeddings
-    encoder = packed_model(inner.encoder_model, layers) if own and packable else None
+    packable = config.architecture_type == UNI_ENCODER and reads_last_layer and not config.use_segment_embeddings
+    encoder = packed_model(model.backbone, layers) if own and packable and options.enable_sequence_packing else None
     if encoder is None and options.quantization == "int8":
         raise ModelError("quantization int8 needs a packed encoder; this checkpoint runs in gliclass's own")
     for name, child in inner.named_children():

@@ -1,6 +1,9 @@
-"""From an item to the passes of a model that tokenizes labels and text as one string, and classifies.
+"""From an item to the passes of a model that tokenizes labels and text as wholes, and classifies.
 
-    [CLS] <<LABEL>> label <<LABEL>> label <<SEP>> description text [SEP]
+    [CLS] <<LABEL>> label <<LABEL>> label <<SEP>> description text [SEP]    of an encoder
+    description text <<SEP>> label <<LABEL>> label <<LABEL>> <<SEP>>        of a decoder
+
+An encoder with a decoder reads the labels with the description, and the text, as two sequences.
 
 One pass has one classification: its labels see each other. A long text is cut into overlapping windows, at the end of a
 sentence or else between words, so that each fits with the longest of the item's prompts.
@@ -11,8 +14,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import NamedTuple, cast
+from itertools import chain, islice
+from typing import NamedTuple
 
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.checkpoint.gliclass import GLiClass
@@ -34,11 +37,15 @@ _MAX_TOKEN_CHARS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassInput:
-    """The input of a pass: its tokens, special ones included; the numbers of its labels and its words."""
+    """The input of a pass: its tokens, special ones included; the numbers of its labels and its words.
+
+    prompt_tokens: how many of them are a sequence of their own, the labels; 0: all are one sequence.
+    """
 
     token_ids: TokenIds
     labels: int
     own_words: int
+    prompt_tokens: int = 0
 
 
 class Piece(NamedTuple):
@@ -55,15 +62,29 @@ class ClassTokenizer:
 
     def __init__(self, model: GLiClass) -> None:
         self.limit = model.limit
+        self._model = model
         self._tokenizer = unpadded(model.tokenizer)
         self._pipeline = model.pipeline
         self._markers = model.pipeline.label_token, model.pipeline.sep_token, model.pipeline.example_token
         self._label_token = model.config.class_token_index
 
-    def token_ids(self, text: str, classification: Classification) -> Sequence[int]:
+    def token_ids(self, text: str, classification: Classification) -> list[int]:
         """Tokens of the labels and the text."""
-        string = self._pipeline.prepare_input(text, classification.labels.values(), None, classification.description)
-        return cast(Sequence[int], self._tokenizer.encode(string).ids)
+        return list(chain.from_iterable(self._sequences(text, classification)))
+
+    def _sequences(self, text: str, classification: Classification) -> tuple[list[int], ...]:
+        """What the model reads, as gliclass's pipeline writes it: labels and text, or both as one."""
+        labels, description = list(classification.labels.values()), classification.description
+        if self._model.reads_labels_apart:
+            return self._ids(self._pipeline.prepare_labels_prompt(labels, description)), self._ids(text)
+        if self._model.is_decoder:
+            (context,), (section,) = self._pipeline._build_context_and_labels([text], labels, True, None, description)
+            return (self._ids(context, special=False) + self._ids(section, special=False),)
+        return (self._ids(self._pipeline.prepare_input(text, labels, None, description)),)
+
+    def _ids(self, string: str, *, special: bool = True) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(string, add_special_tokens=special).ids
+        return ids
 
     def check(self, classifications: Mapping[str, Classification]) -> None:
         """Raise InvalidField for labels that the model cannot encode."""
@@ -83,10 +104,11 @@ class ClassTokenizer:
 
     def input_of(self, text: str, classification: Classification, words: int) -> ClassInput:
         """The input of a pass over so many words, for checked labels. Raises InvalidField (`text`)."""
-        ids = self.token_ids(text, classification)
+        prompt, *rest = sequences = self._sequences(text, classification)
+        ids = list(chain.from_iterable(sequences))
         if self._has_marker(text) or ids.count(self._label_token) != len(classification.labels):
             raise InvalidField("text: contains a marker that the model reserves for its labels", param="text")
-        return ClassInput(token_array(ids), len(classification.labels), words)
+        return ClassInput(token_array(ids), len(classification.labels), words, len(prompt) if rest else 0)
 
     def longest(self, classifications: Mapping[str, Classification]) -> Classification:
         """The one with the most tokens."""
