@@ -30,6 +30,7 @@ from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.heads import schema_head
+from gliner_bento.engine.heads.span_scores import MarkerV0
 from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import InvalidField, LimitExceeded
 from gliner_bento.gateway.compat.fastino import FastinoField
@@ -498,6 +499,13 @@ def test_ends_can_be_limited_to_labels(served: Any) -> None:
     allowed = extract_one(served(), only).relations
     assert 0 < len(allowed) < len(every)
     assert {one.head.label for one in allowed} <= set(LABELS[:2])
+
+
+def test_classifications_alone_compute_no_spans(served: Any, monkeypatch: Any) -> None:
+    engine, item = served(), Item(TEXTS[0], classifications={"c": Classification(named(LABELS[:2]))})
+    expected = extract_batch(engine, [item, replace(item, labels=named(LABELS))])[0]
+    monkeypatch.setattr(MarkerV0, "__call__", lambda *_: pytest.fail("spans"))
+    assert extract_batch(engine, [item]) == [expected]
 
 
 def test_too_many_instances_of_too_many_fields_fail_alone(served: Any, monkeypatch: Any) -> None:

@@ -64,7 +64,7 @@ class TextTask(NamedTuple):
 
 
 class SchemaScores(NamedTuple):
-    """spans: of the batch. instances: of each marker's task (markers, instances)."""
+    """spans: of the batch; None: not computed yet. instances: of each marker's task (markers, instances)."""
 
     spans: Any
     instances: torch.Tensor
@@ -192,9 +192,11 @@ class SchemaHead:
         return cls(OwnModules(model, layers))
 
     def scores(self, encoded: EncoderOutput) -> SchemaScores:
-        """See `Head`."""
+        """See `Head`. On a GPU, where CUDA graphs hold what is computed here, also the spans: without entities,
+        relations and structures nobody needs them."""
         rows = encoded.rows
-        spans = self._modules.spans(encoded.words, rows.words)
+        on_gpu = isinstance(rows.words, PaddedRows)
+        spans = self._modules.spans(encoded.words, rows.words) if on_gpu else None
         return SchemaScores(spans, self._modules.instances(encoded.relations, rows.relations))
 
     def predictions(self, scores: SchemaScores, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
@@ -212,7 +214,7 @@ class SchemaHead:
         return [replace(one, classes=of_text) for one, of_text in zip(predictions, classes, strict=True)]
 
     def _spans(
-        self, words: Any, encoded: EncoderOutput, texts: Sequence[Prepared], tasks: Sequence[Sequence[TextTask]]
+        self, spans: Any, encoded: EncoderOutput, texts: Sequence[Prepared], tasks: Sequence[Sequence[TextTask]]
     ) -> list[SpanTable]:
         """Each text's spans above the thresholds of their queries, which are their labels."""
         groups = [one.group for of_text in tasks for one in of_text]
@@ -222,15 +224,17 @@ class SchemaHead:
         counts = tuple(sum(one.group.queries for one in of_text) for of_text in tasks)
         rows = TextRows(counts, encoded.rows.words.slots)
         queries = self._modules.queries(fields, groups, rows)
-        logits = self._modules.logits(words, queries, rows, encoded.rows.words)
+        words = encoded.rows.words
+        spans = self._modules.spans(encoded.words, words) if spans is None else spans
+        logits = self._modules.logits(spans, queries, rows, words)
         thresholds = [_thresholds(text.item, of_text) for text, of_text in zip(texts, tasks, strict=True)]
         above = decode_spans(
             [one[: text.words] for one, text in zip(logits, texts, strict=True)],
             [float(of_text.min(initial=1)) for of_text in thresholds],
         )
         return [
-            spans.take(spans.score.astype(np.float32) > least[spans.label])
-            for least, spans in zip(thresholds, above, strict=True)
+            found.take(found.score.astype(np.float32) > least[found.label])
+            for least, found in zip(thresholds, above, strict=True)
         ]
 
 
