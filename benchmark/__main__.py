@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare gliner-bento with other ways to serve GLiNER models.",
         allow_abbrev=False,
     )
-    parser.add_argument("--rows", help="sections, separated by commas (default: all but bulk, fairness and gpu)")
+    parser.add_argument(
+        "--rows", help="sections, separated by commas (default: all but bulk, fairness, gateways, gpu, models)"
+    )
     parser.add_argument("--quick", action="store_true", help="smoke test: the bundled model, about a second per load")
     for name in ("bulk", "fairness"):
         parser.add_argument(f"--{name}", dest="rows", action="store_const", const=name, help=f"as --rows {name}")

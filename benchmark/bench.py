@@ -170,8 +170,12 @@ class Bench:
     # Servers, one at a time
 
     @contextlib.contextmanager
-    def ours(self, model: Path | Mapping[str, Path], **settings: Any) -> Iterator[Server]:
-        """gliner-bento with these settings. model: several by their names."""
+    def ours(self, model: Path | Mapping[str, Path], *, gateways: int = 1, **settings: Any) -> Iterator[Server]:
+        """gliner-bento with these settings. model: several by their names. gateways: processes of the gateway."""
+        if gateways > 1:
+            config = self.folder / f"{gateways}-gateways.yaml"
+            config.write_text(f"services:\n  GLiNERService:\n    workers: {gateways}\n", encoding="utf-8")
+            settings["config"] = config.resolve()
         command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
         if isinstance(model, Mapping):
             settings["models"] = ",".join(f"{name}={folder.resolve()}" for name, folder in model.items())

@@ -14,7 +14,7 @@ from benchmark import generated, job, with_adapters
 from benchmark.answers import agreement_of, predictions_of
 from benchmark.bench import Bench, log_progress
 from benchmark.job import NotMeasured
-from benchmark.over_http import EXTRACT, GLINER
+from benchmark.over_http import EXTRACT, GATEWAYS, GLINER
 from benchmark.rows import Row
 from gliner_bento.loadtest import workload
 
@@ -107,11 +107,9 @@ def _served(bench: Bench, section: str) -> Iterator[Row]:
                                        seconds=seconds)  # fmt: skip
             speeds[name, number] = point["requests_per_s"]
 
-    for workers in (1, 2, 4):
-        config = bench.folder / f"{workers}-gateways.yaml"
-        config.write_text(f"services:\n  GLiNERService:\n    workers: {workers}\n", encoding="utf-8")
-        with bench.ours(model, dtype="bfloat16", device="cuda", config=config.resolve()) as server:
-            measure(f"ours, {workers} gateway{'s' * (workers > 1)}", server.url + EXTRACT)
+    for number in GATEWAYS:
+        with bench.ours(model, gateways=number, dtype="bfloat16", device="cuda") as server:
+            measure(f"ours, {number} gateway{'s' * (number > 1)}", server.url + EXTRACT)
     note = ""
     try:
         with bench.gliner_serve(model, "bfloat16", device="cuda") as server:

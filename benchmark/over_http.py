@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmark import generated
-from benchmark.bench import Bench
+from benchmark.bench import DEMO, Bench
 from benchmark.job import NotMeasured
 from benchmark.rows import Better, Row, note_if_missing
 from gliner_bento.loadtest import workload
 
+GATEWAYS = 1, 2, 4
+"""Numbers of processes of the gateway that are compared."""
 EXTRACT, BATCH, GLINER = "/v1/extract", "/v1/extract/batch", "/gliner"
 BYTES_PER_MB = 2**20
 _SIDES = ("ours", "gliner.serve")
@@ -105,6 +107,25 @@ def naive(bench: Bench, section: str) -> list[Row]:
     ours = bench.speed("ours", "bfloat16", most)
     return [Row(section, f"throughput, concurrency {most}, bf16", "requests/s", ours, theirs["requests_per_s"],
                 "BentoML batchable=True, gliner", note=note_if_missing(ours, "run the section bf16 too"))]  # fmt: skip
+
+
+def gateways(bench: Bench, section: str) -> list[Row]:
+    """Requests/s of the bundled model, short texts, with one process of the gateway and with several."""
+    bodies, concurrency = workload.short(bench.plan.texts), 2 * max(bench.plan.concurrencies)
+    speeds = {}
+    for number in GATEWAYS:
+        with bench.ours(DEMO, gateways=number) as server:
+            url = server.url + EXTRACT
+            bench.warm_up(url, bodies, concurrency)
+            point = bench.measure_load(
+                f"ours, {number} gateways", url, bodies, concurrency=concurrency, section=section
+            )
+            speeds[number] = point["requests_per_s"]
+    title = f"{{}} gateways, {concurrency} concurrent"
+    return [
+        Row(section, title.format(number), "requests/s", speeds[number], speeds[1], "ours, 1 gateway")
+        for number in GATEWAYS[1:]
+    ]
 
 
 def relex(bench: Bench, section: str) -> list[Row]:

@@ -32,6 +32,7 @@ SECTIONS: dict[str, Section] = {
     "gliner2": with_schemas.gliner2,
     "gliclass": with_schemas.gliclass,
     "served": in_process.served,
+    "gateways": over_http.gateways,
     "relex": over_http.relex,
     "labels128": over_http.labels128,
     "labels1000": in_process.labels1000,
@@ -47,7 +48,7 @@ SECTIONS: dict[str, Section] = {
     "fairness": fairness.fairness,
     "gpu": on_gpu.gpu,
 }
-DEFAULT = [name for name in SECTIONS if name not in ("bulk", "fairness", "gpu", "models")]
+DEFAULT = [name for name in SECTIONS if name not in ("bulk", "fairness", "gateways", "gpu", "models")]
 
 
 def measure(bench: Bench, names: Sequence[str], keep: Callable[[], None]) -> None:
