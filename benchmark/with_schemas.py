@@ -30,6 +30,7 @@ IN_PROCESS_TARGET, SERVED_TARGET = 3.0, 5.0
 
 def gliner2(bench: Bench, section: str) -> list[Row]:
     """Texts/s against `batch_extract` at its best batch size, and requests/s against a FastAPI app around it."""
+    bench.need("fastapi")
     model = bench.gliner2_checkpoint()
     plain = [{name: body[name] for name in ("text", "labels")} for body in bench.bodies("ner", bench.plan.texts)]
     rows = [
@@ -93,7 +94,6 @@ def _served(bench: Bench, section: str, model: Path, bodies: Sequence[Body]) -> 
 
 @contextlib.contextmanager
 def _fastapi(bench: Bench, model: Path) -> Iterator[Server]:
-    bench.need("fastapi")
     command = [sys.executable, "-m", "uvicorn", "benchmark.jobs.gliner2_service:app", "--port", "{port}"]
     with bench.started("gliner2", command, {"BENCH_MODEL": str(model)}) as server:
         yield server
