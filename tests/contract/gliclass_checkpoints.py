@@ -50,7 +50,7 @@ def tiny_gliclass(
         model = package().GLiClassModel(config)
         draw_weights(model)
         model.save_pretrained(folder)
-        # Shared tensors too: gliclass would draw T5's embeddings of the decoder anew.
+        # Shared tensors too: without them, gliclass draws random embeddings for T5's decoder.
         save_file({name: tensor.clone() for name, tensor in model.state_dict().items()}, folder / "model.safetensors")
         tokenizer.save_pretrained(folder)
     return folder

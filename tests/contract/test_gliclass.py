@@ -226,10 +226,11 @@ def test_a_failed_self_test_serves_gliclass_own_forward(
 
 
 def test_adapters_of_a_batch_are_those_of_merged_models(made: Make, tmp_path: Path) -> None:
-    for number, options in enumerate(({}, {"enable_sequence_packing": False})):
-        engine = load_engine(made("deberta"), enable_lora=True, max_device_adapters=2, **options)
-        model = reference(made("deberta")).pipe
-        kinds = {"encoder": lambda name: "encoder_model" in name, "head": lambda name: "projector" in name}
+    cases: Any = (("deberta", {}), ("deberta", {"enable_sequence_packing": False}), ("encoder-decoder", {}))
+    for number, (name_of_model, options) in enumerate(cases):
+        engine = load_engine(made(name_of_model), enable_lora=True, max_device_adapters=2, **options)
+        model = reference(made(name_of_model)).pipe
+        kinds = {"encoder": lambda name: "coder_model" in name, "head": lambda name: "projector" in name}
         adapters = {
             kind: train(model, tmp_path / f"{kind}{number}", linears(engine, wanted), seed=seed)
             for seed, (kind, wanted) in enumerate(kinds.items())
