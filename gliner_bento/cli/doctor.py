@@ -78,7 +78,7 @@ async def _test(options: argparse.Namespace, flags: Mapping[str, Any]) -> dict[s
 
 
 def _gpus() -> list[str]:
-    """Of NVIDIA, as the driver names them."""
+    """The NVIDIA GPUs, as the driver names them."""
     if not (program := shutil.which("nvidia-smi")):
         return []
     query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Print the extraction."""
     labels, fields = backend.names(options.labels, "--labels"), backend.request_options(options)
     if not labels and not fields.keys() & {"classifications", "structures"}:
-        raise SettingsError("extract: --labels is required, names, separated by commas; or --classify, or --structures")
+        raise SettingsError("extract: --labels (names, separated by commas), --classify or --structures is required")
     try:
         text = _read(options.text)
     except _Unreadable as error:

@@ -33,7 +33,7 @@ EXAMPLES = """examples:
   gliner-bento graph results.parquet -o import --format csv
 
 exit codes: 0 done; 1 an argument, an input, a setting, the model or the server is wrong, and one line says which;
-2 files that cannot be read, and documents without a result, one line each; the graph has the others"""
+2 a file could not be read, or a document has no result: one line for each; the graph contains all others"""
 
 DOCUMENTS_FAILED = 2
 _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Build and write the graph."""
     kind = options.format or _SUFFIXES.get(options.output.suffix)
     if kind is None:
-        raise SettingsError(f"graph: --output: {options.output.suffix} is no format; choose with --format")
+        raise SettingsError(f"graph: --output: {options.output.suffix} is no known suffix; use --format")
     if not find_spec("networkx"):
         raise SettingsError(f"graph: networkx is not installed; {install('graph')}")
     builder, failed = GraphBuilder(), dict[str, str]()
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 
 def _documents(options: argparse.Namespace, kind: str, failed: dict[str, str]) -> Iterator[tuple[str, Document]]:
-    """The documents of all readable files. failed: gets the others, and skipped lines, with the reason."""
+    """The documents of all readable files. failed: receives each unreadable file and skipped line, with the reason."""
     column = options.text_column
     reading = Reading(
         encoding=options.encoding,
@@ -90,7 +90,8 @@ def _documents(options: argparse.Namespace, kind: str, failed: dict[str, str]) -
         raise ValueError(next(iter(scanned.skipped.values()), f"{', '.join(options.inputs)}: no documents"))
     for path, fault in scanned.skipped.items():
         failed[path] = fault.removeprefix(f"{path}: ")
-    return read_documents((one for one in files if str(one.path) not in scanned.skipped), column, reading)
+    readable = (source for source in files if str(source.path) not in scanned.skipped)
+    return read_documents(readable, column, reading)
 
 
 async def _add(
@@ -104,6 +105,7 @@ async def _add(
     waiting: deque[str] = deque()
 
     def add_results() -> Iterator[str]:
+        """Add the documents that have a result, and yield the texts of those that have none."""
         for location, document in documents:
             if isinstance(document, str):
                 waiting.append(location)
@@ -123,9 +125,9 @@ async def _add(
     if not labels:
         raise SettingsError("graph: --labels is required for texts: names, separated by commas")
     async with backend.client(options, flags) as client:
-        async for one in client.extract_many(chain([first], texts), labels, **backend.request_options(options)):
+        async for outcome in client.extract_many(chain([first], texts), labels, **backend.request_options(options)):
             location = waiting.popleft()
-            if one.result is None:
-                failed[location] = one.error.message
+            if outcome.result is None:
+                failed[location] = outcome.error.message
             else:
-                builder.add(**result_columns(one.result))
+                builder.add(**result_columns(outcome.result))

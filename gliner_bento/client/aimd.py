@@ -26,11 +26,11 @@ class SendWindow:
         self.size = self.size or min(2 * self.step, self.most)
 
     def has_room(self, texts: int) -> bool:
-        """Whether so many more texts may be sent; always true if none is under way."""
+        """Whether `texts` more texts may be sent; always true if none is under way."""
         return not self.under_way or self.under_way + texts <= self.size
 
     def accepted(self, texts: int) -> None:
-        """The server has answered so many texts."""
+        """The server has answered `texts` texts."""
         growth = texts if not self.round else texts * self.step / self.size
         self.size = min(self.most, self.size + growth)
 

@@ -139,7 +139,7 @@ class Sender:
         return results, retry_after_s
 
     async def _reserve(self, texts: int) -> _Server:
-        """Wait for a server that may be sent so many texts; of several, the one with the fewest under way."""
+        """Wait for a server whose window has room for `texts` more; of several, the one with the fewest under way."""
         async with self._changed:
             while not (server := self._with_room(texts)):
                 await self._changed.wait()

@@ -12,7 +12,7 @@ from typing import IO
 
 _CONFIG_FILE = "adapter_config.json"
 _WEIGHTS_FILES = ("adapter_model.safetensors", "adapter_weights.safetensors")
-"""Of PEFT, and of gliner2's own form."""
+"""File names of PEFT's format, and of gliner2's own."""
 _PIECE_BYTES = 2**20
 
 

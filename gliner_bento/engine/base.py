@@ -6,8 +6,8 @@
 `prepare_in_steps`, `collate` and `decode` are called from any thread, `forward` only from lanes' inference threads.
 Several lanes run `forward` concurrently on the same weights, so an engine has no per-batch state of its own.
 
-For an item that does not fit one pass, that is a `ChunkedRequest`, which makes passes, to be scheduled like
-items, and merges their results. Only the engine knows what a result is.
+An item that does not fit one pass is prepared as a `ChunkedRequest`: it makes passes, which are scheduled like items,
+and merges their results. Only the engine knows what a result is.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class Prepared:
     item: of a task that the engine knows.
     tokens: sub-word tokens that the item puts into the encoder, prompt included; 0 for one that needs no pass.
     words: words of the text that the model reads.
-    cost_tokens: cost in a batch, in tokens of a short text: the item's tokens and what long attention, spans and labels
-        add; 0: as many as `tokens`.
+    cost_tokens: cost in a batch: the item's tokens, and more for long attention, spans and labels, in the number of
+        tokens of short texts that take as much; 0: the same as `tokens`.
     payload: opaque to the scheduler.
     adapter: a lease, ready before the item may run, and released when it has ended; None: the base model.
     result: of an item that needs no pass (a blank text).
     chunked: of an item that takes several passes; it has no tokens of its own and is never put into a batch.
     is_pass: this is a pass of a chunked request.
-    cancellation: a step that takes long checks it, and leaves the rest of the item out.
+    cancellation: long steps check it, and end early if it is requested.
     """
 
     item: Any

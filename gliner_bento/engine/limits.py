@@ -23,15 +23,15 @@ _THRESHOLD_OF = {"max_entities": "threshold", "max_relations": "relation_thresho
 
 def too_many_candidates(number: int, limit: int = MAX_CANDIDATES) -> LimitExceeded:
     """The error for a threshold that is too low. Independent of `on_limit`."""
-    return LimitExceeded(f"threshold: {number} spans are above it, the limit is {limit}; raise it", param="threshold")
+    return LimitExceeded(f"threshold: too low: {number} spans are above it, the limit is {limit}", param="threshold")
 
 
 def too_many(item: Item, limit: str) -> LimitExceeded:
     """The error of an item with more results than `limit`, `max_entities` or `max_relations`."""
     param, what = _THRESHOLD_OF[limit], limit.removeprefix("max_")
     return LimitExceeded(
-        f"{param}: the text has more than {getattr(item, limit)} {what} above it ({limit}, which the texts of a batch "
-        "share), or too long ones; raise it, or set on_limit to truncate",
+        f"{param}: too many or too long {what} above it: the limit is {getattr(item, limit)} ({limit}, divided among "
+        f"the texts of a batch), of {CHARS_PER_RESULT} characters on average; raise it, or set on_limit to truncate",
         param=param,
     )
 

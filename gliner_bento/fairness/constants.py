@@ -8,7 +8,8 @@ from __future__ import annotations
 # Sharing among tenants
 
 SHARED_OVERFLOW = 2
-"""A full queue still admits tenants that use little of it, up to so many times its capacity: see `SharedCapacity`."""
+"""A full queue still admits tenants that use little of it, until it has this multiple of its capacity:
+see `SharedCapacity`."""
 
 MAX_REMEMBERED_TENANTS = 1024
 """Limits memory: number of tenants without waiting work whose virtual time is kept."""
@@ -25,24 +26,26 @@ MAX_SHORT_ITEMS = 4
 """Protects short requests: beside them, one that is charged as more items has at most 1/4 of a packed batch."""
 
 HEAD_START_ITEMS = 8
-"""Protects short requests from many longer ones of their tenant: each of these waits as if charged so many more."""
+"""Protects short requests from many longer ones of their tenant: each of these waits as if it was charged
+HEAD_START_ITEMS more items."""
 
 CHARS_PER_CHARGED_ITEM = 250
-"""Protects small requests from long texts: a text is charged as one more item per so many characters."""
+"""Protects small requests from long texts: a text is charged as one more item per CHARS_PER_CHARGED_ITEM."""
 
 CHARGED_ITEMS_OF_PASS = 8
-"""Protects small requests from chunked ones: a pass is charged as so many items."""
+"""Protects small requests from chunked ones: a pass is charged as CHARGED_ITEMS_OF_PASS items."""
 
 # Sharing lanes, batches and preparation threads
 
 SENDS_S = 2.0
-"""Protects tenants that send little: so long after one of their items, no other work fills all lanes or a batch."""
+"""Protects tenants that send little: for SENDS_S after one of their items, no other tenant
+fills all lanes or a batch."""
 
 QUOTAS_PER_BATCH = 4
 """Protects tenants that send little: another tenant has at most 1/4 of a batch, so that the batch ends soon."""
 
 SLICE_S = 0.01
-"""Protects waiting preparations: a burst leaves its thread after so much CPU time, and if another tenant waits."""
+"""Protects waiting preparations: a burst gives up its thread after this CPU time if another tenant waits."""
 
 PAUSE_S = 0.002
 """Protects all other threads: one that processes a long text without pauses would keep Python's interpreter lock."""
@@ -53,7 +56,8 @@ LANE_NICE = 5
 # Estimated costs, in tokens
 
 TOKENS_PER_CHARACTER, REMEMBERED_CHARACTERS = 0.3, 100_000
-"""The first estimate of an item's cost, and how fast results replace it: its weight halves after so many characters."""
+"""The first estimate of an item's cost, and how fast results replace it: its weight halves after
+REMEMBERED_CHARACTERS."""
 
 ITEM_TOKENS = 256
 """Balances replicas: added to an item's tokens when the loads of replicas are compared (docs/scaling.md)."""
@@ -74,15 +78,15 @@ MARGIN, BATCH_TOKENS = 1.5, 1024
 batch of BATCH_TOKENS) exceeds the time until its deadline."""
 
 ARRIVALS_SHARE = 0.85
-"""Protects refusals from coming late: so much of the longest wait is for requests that have just arrived. The rest is
-for those that were let in and wait for their turn, so that an estimate that falls meanwhile does not refuse them."""
+"""Refuses early: a request that arrives is refused if its estimated wait exceeds ARRIVALS_SHARE x the longest wait. One
+that was let in is checked against the whole longest wait, so that a small change of the estimate does not refuse it."""
 
 MEASURED_S, REACH = 1.0, 2
 """Protects clients of a server that has just started: an estimated wait refuses nobody before the throughput has been
 measured for MEASURED_S, nor a request whose maximum wait is longer than REACH x the measured time."""
 
 HALF_LIFE_S = 5.0
-"""The weight of a measured throughput halves in so much busy time, so that the estimate follows the load."""
+"""The weight of a measured throughput halves in this busy time, so that the estimate follows the load."""
 
 OTHER_GATEWAYS_S = 1.0
 """How often a busy gateway process asks the replica for all unfinished items, to count those of other gateways."""
@@ -91,7 +95,7 @@ LARGE_FRACTION = 7 / 8
 """Protects short requests: requests that cost more than a pass fill at most this part of `max_queued_tokens`."""
 
 PASS_CHARS = 2048
-"""The estimated deadline of a stream: `request_timeout_s` per so many characters."""
+"""The estimated deadline of a stream: one `request_timeout_s` per PASS_CHARS characters."""
 
 MAX_READ_BYTES = 2**16
 """Keeps refusals cheap: a larger body is not searched for its `timeout_ms` before the app reads it."""
@@ -102,4 +106,4 @@ MAX_HEADER_BYTES = 2**16
 """Limits memory: size of a request without its body, trailers included."""
 
 PACE_BYTES = 2**16
-"""Frees slow connections: a body has `body_timeout_s` for each so many bytes, or for the rest of it."""
+"""Frees slow connections: each PACE_BYTES of a body, and the rest of it, must arrive within `body_timeout_s`."""

@@ -93,7 +93,7 @@ class GatewayApp:
     def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
         """The ASGI middleware around `routes`, outermost first: classes and their arguments.
 
-        A request that `GatewayMiddleware` refuses does not cost the tasks of `CancelOnDisconnect`.
+        `CancelOnDisconnect` starts asyncio tasks; it is the innermost, so that refused requests start none.
         """
         options = self.options
         arguments = {

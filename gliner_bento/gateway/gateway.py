@@ -104,15 +104,15 @@ class Gateway:
         """Raise `TooLarge` for a text of more than `max_text_chars` characters."""
         limit = (limits or self.options).max_text_chars
         if len(text) > limit:
-            raise TooLarge(f"text: {len(text)} characters of at most {limit}", param="text")
+            raise TooLarge(f"text: {len(text)} characters; the limit is {limit}", param="text")
 
     async def ready(self) -> bool:
         """Whether every model that should serve admits items."""
         return await self.models.ready()
 
     async def abort(self, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
-        """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: refuse requests with
-        this id for so long afterwards."""
+        """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: seconds in
+        which further requests with this id are refused."""
         if block_s:
             self._blocked_ids.block(tenants.own_id(aborted_id), block_s)
         asked = (served.replica.abort(tenants.own_id(aborted_id)) for served in self.models)
@@ -258,4 +258,4 @@ def _located(error: ErrorDetail, index: int, texts: str) -> ErrorDetail:
 def _check_size(limits: Limits, texts: int, param: str) -> None:
     """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field with the texts."""
     if texts > limits.max_batch_items:
-        raise TooLarge(f"{param}: {texts} of at most {limits.max_batch_items}", param=param)
+        raise TooLarge(f"{param}: {texts} texts; the limit is {limits.max_batch_items}", param=param)

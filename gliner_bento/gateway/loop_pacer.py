@@ -38,7 +38,7 @@ class LoopPacer:
         return not self._taken
 
     async def wait(self) -> None:
-        """Return in an iteration in which nobody else's wait returns."""
+        """Wait for an iteration of the event loop; at most one `wait` returns in each iteration."""
         reached = asyncio.get_running_loop().create_future()
         self.run(lambda: None if reached.done() else reached.set_result(None))
         await reached

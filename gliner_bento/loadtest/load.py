@@ -94,7 +94,7 @@ def open_loop(
 
     A latency counts from the time at which a request was due, so a server that stalls is charged for every request
     that became due meanwhile. A request without a response `grace_s` after the last one was due counts as unanswered.
-    max_connections: when so many requests are under way, another one waits for a connection; 0: no limit.
+    max_connections: maximum number of concurrent requests; others wait for a connection. 0: no limit.
     """
     return _timed(_open_loop(url, bodies, schedule(rate, seconds, seed), grace_s, max_connections, api_key))
 

@@ -16,7 +16,7 @@ def notice_deaths() -> None:
     Called in the main thread of `bentoml serve`, before circus runs its event loop there.
     """
     from circus.sighandler import SysHandler  # noqa: PLC0415
-    from tornado.ioloop import IOLoop  # noqa: PLC0415  # of BentoML: the loop that circus will run
+    from tornado.ioloop import IOLoop  # noqa: PLC0415  # circus runs tornado's event loop
 
     loop = IOLoop.current().asyncio_loop  # type: ignore[attr-defined]
     checks: set[asyncio.Task[None]] = set()

@@ -114,7 +114,7 @@ class HeartbeatMonitor:
 def _kill(path: Path, timeout_s: float) -> None:
     service = path.name.split(".")[0]
     logger.critical(
-        "%s does not respond for more than %g s (hang_timeout_s); its process is killed and started again",
+        "%s has not responded for more than %g s (hang_timeout_s); its process is killed and restarted",
         service,
         timeout_s,
     )

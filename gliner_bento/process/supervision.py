@@ -226,7 +226,7 @@ class ServiceProcess:
         if failures > self._max_restarts:
             self.end_server(f"{self._service} has died too often {count}; the log may say why")
         backoff_s = 2.0 ** min(failures - 1, _MAX_DOUBLINGS) if failures > 1 else 0.0
-        logger.error("%s has died %s; it starts again in %g s", self._service, count, backoff_s)
+        logger.error("%s has died %s; restarting it in %g s", self._service, count, backoff_s)
         time.sleep(backoff_s)
 
     def _fail(self, error: Exception) -> NoReturn:

@@ -54,4 +54,4 @@ class GatewayServer(uvicorn.Server):
             while not await self._app.gateway.ready():  # noqa: ASYNC110  # polls the replicas, which send no event
                 await asyncio.sleep(_POLL_S)
             yield
-        await serve.shutdown_async()  # closes what belongs to this event loop
+        await serve.shutdown_async()  # here, because Ray Serve's client belongs to this event loop

@@ -18,7 +18,7 @@ from gliner_bento.recognizers.base import CONTEXT_SCORE, Match, Rule
 
 TIMEOUT_S = 0.5
 MAX_CHARS = 10_000
-"""Of all expressions of a field together, because to compile one takes time, too."""
+"""Limit for all expressions of a field together, because compiling them takes time, too."""
 
 FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL
 _KNOWN_FLAGS = FLAGS | re.VERBOSE | re.ASCII | re.UNICODE
@@ -27,11 +27,11 @@ _NEAR_CHARS = 60
 
 
 class ExpressionError(ValueError):
-    """An expression is none, or takes too long; the message says which."""
+    """An expression is invalid, or takes too long; the message says which."""
 
 
 class Expressions:
-    """Those of one field. Together they may match for `TIMEOUT_S`, which begins with the first."""
+    """The expressions of one field. Together they may match for `TIMEOUT_S`, from the start of the first match on."""
 
     def __init__(self) -> None:
         self._chars = 0
@@ -41,7 +41,7 @@ class Expressions:
         """Raises `ExpressionError`."""
         self._chars += len(expression)
         if self._chars > MAX_CHARS:
-            raise ExpressionError(f"patterns of more than {MAX_CHARS} characters together")
+            raise ExpressionError(f"the patterns have more than {MAX_CHARS} characters in total")
         try:
             return regex.compile(expression, (FLAGS if flags is None else flags) & _KNOWN_FLAGS)
         except (regex.error, ValueError, OverflowError, RecursionError):
@@ -79,7 +79,7 @@ class AdHocRecognizer:
     words: Sequence[str] = ()
 
     def matches(self, expressions: Expressions, text: str, context: str) -> Iterator[Match]:
-        """Those in a text. context: in lower case; counts as near each of them. Raises `ExpressionError`."""
+        """The matches in a text. context: in lower case; counts as near each match. Raises `ExpressionError`."""
         for rule, compiled in self.rules:
             for start, end in expressions.matches(compiled, text):
                 near = f"{text[max(0, start - _NEAR_CHARS) : start].lower()} {context}"
@@ -89,5 +89,5 @@ class AdHocRecognizer:
 
 
 def deny_list(texts: Sequence[str]) -> str:
-    """The expression for texts that are findings wherever they stand as words."""
+    """The expression that matches each of `texts` where it is a whole word."""
     return rf"(?:^|(?<=\W))(?:{'|'.join(map(regex.escape, texts))})(?:(?=\W)|$)"

@@ -33,7 +33,7 @@ class Call:
 
     request_id: contains the tenant and the id of its request; `abort` takes the same.
     deadline_s: on this process's `time.monotonic()`; every item ends by then.
-    idle_timeout_s: a stream also ends after so much time without progress.
+    idle_timeout_s: a stream also ends if no pass finishes for this time.
     priority: lower is scheduled earlier, as in vLLM, among the tenant's requests.
     tenant: whose request it is; tenants share the replica fairly. weight: the tenant's share, relative to the others'.
     crosses_tenants: `priority` also counts against requests of other tenants.
@@ -142,7 +142,7 @@ class Replica(Protocol):
         """The parts of the item's result as they become final.
 
         A `Part` without parts of the result reports progress. Raises the item's error. Closing the generator aborts the
-        item. Processing pauses while nobody reads.
+        item. Processing pauses while the results are not read (backpressure).
         """
 
     async def abort(self, request_id: str) -> bool:
@@ -153,8 +153,8 @@ class Replica(Protocol):
 
 
 ROWS_AGE_S = 1.0
-"""A gateway with requests reads the rows of `Models` after so many seconds, and refuses those of a model that is being
-unloaded."""
+"""Interval at which a gateway that gets requests reads the rows of `Models`, and so learns which models are being
+unloaded: it refuses requests for them."""
 
 
 class Models(Protocol):

@@ -113,8 +113,8 @@ class LocalModels:
     """Implements `Models`. The first model is the default.
 
     load, probe_model, weights, capacity: see `LocalReplica.load`, `probe`, `weights_bytes` and `total_bytes`.
-    journal: for the next process, and the other runners, of this server; None: there is none. linger_s: a model that is
-    being unloaded still admits calls for so long, until all gateways know of it.
+    journal: for the next process, and the other runners, of this server; None: there is none. linger_s: time for
+    which a model that is being unloaded still admits calls, until all gateways know of it.
     """
 
     def __init__(
@@ -460,7 +460,7 @@ class LocalModels:
                 raise InvalidField("source: the hub is not enabled (setting allow_model_hub)", param="source")
             return source.removeprefix(_HUB)
         if root is None:
-            raise InvalidField("source: no folder is allowed (setting model_root)", param="source")
+            raise InvalidField("source: folders are not enabled (setting model_root)", param="source")
         below = (root / source).resolve()
         if not below.is_relative_to(root) or not below.is_dir():
             raise InvalidField(f"source: no folder {source!r} in model_root", param="source")

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 _MAX_UNREAD = 32
-"""Processing pauses while so many steps of the stream wait for the reader."""
+"""Processing pauses while this number of `put` calls is not read yet (backpressure)."""
 
 
 class PartialResults:

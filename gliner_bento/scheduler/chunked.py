@@ -55,8 +55,8 @@ class _Request:
 
 
 class ChunkedRequests:
-    """Puts passes into `queue`: so many that at least `passes` of each request wait or run, with a cost of at least
-    `cost` tokens. Passes are made in `pool`, which must not shut down before the last item has finished."""
+    """Keeps at least `passes` passes of each request, with a cost of at least `cost` tokens, waiting in `queue` or
+    running. Passes are made in `pool`, which must not shut down before the last item has finished."""
 
     def __init__(
         self,

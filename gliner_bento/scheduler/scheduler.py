@@ -265,7 +265,7 @@ class Scheduler:
         trace: str | None = None,
     ) -> Future[Result]:
         """`submit`; if the item takes several passes, `sink` receives the parts of its result after each pass, possibly
-        none. idle_timeout_s: the item also fails if no pass finishes for so long."""
+        none. idle_timeout_s: the item also fails if no pass finishes for this time."""
         stream = Stream(sink, deadline, idle_timeout_s)
         first_s = min(deadline, self._clock() + idle_timeout_s)
         return self._submit([item], request_id, first_s, priority, share, stream, trace)[0]

@@ -2,8 +2,8 @@
 
 A tenant's virtual time is the number of items that each of its waiting requests has been served. Items are ordered by
 the virtual time at which they finish: a short request does not wait for all of a large one, or for all of many
-requests, and none waits for ever. A long text is charged as several items. A short request has a head start, as it
-would otherwise wait until each of many others has been served as much.
+requests, and none waits for ever. A long text is charged as several items. A short request has a head start:
+without it, one of many requests would wait until each of them has been served as many items.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def charged_items(items: Sequence[Item]) -> list[int]:
 
 
 def size_of(charged_items: int, priority: int) -> Size:
-    """The size of a request that is charged as so many items."""
+    """The size of a request. charged_items: the sum over its items."""
     if charged_items > MAX_SMALL_ITEMS or priority > 0:
         return LARGE
     return MEDIUM if charged_items > MAX_SHORT_ITEMS else SHORT

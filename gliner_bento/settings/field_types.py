@@ -95,7 +95,7 @@ def _api_keys(value: str) -> str:
 
 
 def _needs(package: str) -> Callable[[bool], bool]:
-    """A check of a setting that needs an extra and its `package`: ValueError for true if that is not installed."""
+    """A validator for a setting that is true or false: true raises ValueError if `package` is not installed."""
 
     def check(value: bool) -> bool:
         if value and not find_spec(package):
@@ -115,7 +115,7 @@ def _comma_separated(value: object) -> object:
 
 def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
     if twice := [value for value in values if values.count(value) > 1]:
-        raise ValueError(f"{twice[0]} is named twice")
+        raise ValueError(f"{twice[0]} is listed twice")
     return values
 
 
@@ -151,24 +151,24 @@ def _formats(values: tuple[str, ...]) -> tuple[str, ...]:
     """`all`, `none`, or names of formats. Raises ValueError."""
     if set(values) <= {*FORMATS} or values in (("all",), ("none",)):
         return values
-    raise ValueError(f"all, none, or a list of {', '.join(FORMATS)}")
+    raise ValueError(f"must be all, none, or a list of {', '.join(FORMATS)}")
 
 
 def _recognizers(values: tuple[str, ...]) -> tuple[str, ...]:
     """`all`, `none`, or names of recognizers. Raises ValueError."""
     unknown = [] if values in (ALL, NONE) else [name for name in values if name not in RECOGNIZERS]
     if unknown:
-        raise ValueError(f"no recognizer {unknown[0]!r}; all, none, or some of {', '.join(RECOGNIZERS)}")
+        raise ValueError(f"no recognizer {unknown[0]!r}; must be all, none, or a list of {', '.join(RECOGNIZERS)}")
     return values
 
 
 def _regions(values: tuple[str, ...]) -> tuple[str, ...]:
     """Codes of regions that phonenumbers knows, in capitals. Raises ValueError."""
-    if values == DEFAULT_REGIONS:  # without the library
+    if values == DEFAULT_REGIONS:  # valid where phonenumbers is not installed
         return values
     codes = tuple(value.upper() for value in values)
     if unknown := [code for code in codes if code not in regions()]:
-        raise ValueError(f"no region {unknown[0]!r}; ISO 3166 codes such as US, DE, IN")
+        raise ValueError(f"no region {unknown[0]!r}; must be ISO 3166 codes, such as US, DE, IN")
     return codes
 
 

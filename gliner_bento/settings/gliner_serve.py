@@ -47,7 +47,7 @@ class Option:
 def _gpus(value: float) -> str:
     if not 0 <= value <= 1:
         raise ValueError("a replica uses one GPU; set num_replicas to use several")
-    return "a replica uses the GPU of its device, and divides its memory with the others there"
+    return "a replica uses the GPU of its device, and shares the memory with the other replicas there"
 
 
 def _base_adapter(value: str) -> str:
@@ -78,7 +78,12 @@ OPTIONS = (
         variable="GLINER_DTYPE",
     ),
     Option("quantization", None, "quantization", "CPU only", variable="GLINER_QUANTIZATION"),
-    Option("max_model_len", 2048, "max_model_len", "default: the checkpoint's; longer texts take windows, uncut"),
+    Option(
+        "max_model_len",
+        2048,
+        "max_model_len",
+        "default: the checkpoint's; longer texts are split into windows, not truncated",
+    ),
     Option("max_span_width", 12, "max_span_width", "default: the checkpoint's"),
     Option("max_labels", -1, "max_labels", "more labels are refused (400) instead of dropped"),
     Option("default_threshold", 0.5, "default_threshold"),
@@ -160,7 +165,7 @@ OPTIONS = (
     Option("polylora_max_rank", 16, "max_lora_rank"),
     Option("polylora_max_gpu_adapters", 8, "max_device_adapters", "on a CPU too"),
     Option("polylora_max_cpu_adapters", 128, "max_cpu_adapters"),
-    Option("polylora_disk_cache_dir", None, "disk_cache_dir", "has a default; PEFT's format; adapters are uploaded"),
+    Option("polylora_disk_cache_dir", None, "disk_cache_dir", "has a default; uploaded adapters, in PEFT's format"),
     Option("polylora_max_disk_adapters", None, "max_disk_adapters"),
     Option(
         "polylora_base_adapter_id",

@@ -75,8 +75,7 @@ class ModelTableFields(BaseSettings):
         0.0,
         ge=0,
         le=86_400 * 365,
-        description="Evict a model that is neither pinned nor the default after so many seconds without requests; 0: "
-        "never.",
+        description="Evict a model that is neither pinned nor the default after this time without requests; 0: never.",
     )
     probe_models: bool = Field(
         True,
@@ -112,7 +111,7 @@ def checked_own(given: Mapping[str, Any]) -> dict[str, Any]:
         if name in ROW:
             checked[name] = TypeAdapter(bool).validate_python(value, strict=True)
         elif name not in _own():
-            raise ValueError(f"{name}: no setting that a model may have of its own")
+            raise ValueError(f"{name}: cannot be set for one model")
         else:
             try:
                 checked[name] = _own()[name].validate_python(value)

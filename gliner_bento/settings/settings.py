@@ -119,7 +119,7 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
             except ValueError as error:
                 raise ValueError(f"models: {name}: {error}") from None
         if len([own for own in self.model_settings.values() if own.get("default")]) > 1:
-            raise ValueError("models: two are the default")
+            raise ValueError("models: only one can be the default")
         return self
 
     def with_own(self, name: str, model: str, own: Mapping[str, Any]) -> Settings:

@@ -26,7 +26,7 @@ _SHOWN_CHARS = 100
 def _check_depth(value: object, depth: int = 0) -> object:
     """Raises ValueError for groups of labels in more than `MAX_DEPTH` others."""
     if depth > MAX_DEPTH:
-        raise ValueError(f"objects inside each other, of at most {MAX_DEPTH}")
+        raise ValueError(f"objects are nested in more than {MAX_DEPTH} levels")
     for below in value.values() if isinstance(value, dict) else ():
         _check_depth(below, depth + 1)
     return value
@@ -205,7 +205,7 @@ def classification_options(
     decided = {name: _decided(f"classifications.{_shown(name)}", one, default_threshold) for name, one in given.items()}
     total = sum(len(one.labels) for one in decided.values())
     if 0 < max_labels < total:
-        text = f"classifications: {total} labels of at most {max_labels} (max_labels)"
+        text = f"classifications: {total} labels; the limit is {max_labels} (max_labels)"
         raise InvalidField(text, param="classifications")
     return decided
 

@@ -26,7 +26,7 @@ Anything = TypeVar("Anything")
 def check_fields(value: Any) -> Any:
     """Raises ValueError for an object with more than `MAX_FIELDS` fields."""
     if isinstance(value, dict) and len(value) > MAX_FIELDS:
-        raise ValueError(f"{len(value)} fields of at most {MAX_FIELDS}")
+        raise ValueError(f"{len(value)} fields; the limit is {MAX_FIELDS}")
     return value
 
 

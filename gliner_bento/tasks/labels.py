@@ -67,7 +67,7 @@ def _described(
     """Names with their descriptions, and the thresholds of those that have one. Repeated names count once."""
     described = {name: name for name in names}
     if 0 < max_labels < len(described):
-        raise InvalidField(f"{param}: {len(described)} of at most {max_labels} (max_labels)", param=param)
+        raise InvalidField(f"{param}: {len(described)}; the limit is {max_labels} (max_labels)", param=param)
     thresholds: dict[str, float] = {}
     if isinstance(names, Mapping):
         described |= {name: value for name, value in names.items() if isinstance(value, str)}
@@ -90,7 +90,7 @@ def _ends(relations: Relations, end: str, labels: Sequence[str], limit: int) -> 
                 raise _unknown(label, labels, f"relations.{relation[:_MAX_SUGGESTED_CHARS]}.{end}.{index}")
         ends[relation] = sorted({number_of[label] for label in allowed})
     if (total := sum(map(len, ends.values()))) > limit:
-        raise InvalidField(f"relations: {total} labels as {end} of at most {limit}", param="relations")
+        raise InvalidField(f"relations: {total} labels in all lists {end!r}; the limit is {limit}", param="relations")
     return ends
 
 

@@ -18,7 +18,7 @@ from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
 FieldType = Literal["list", "string"]
 
 MAX_FIELDS = 100
-"""Of all structures of a text: a boundary model's time for each instance grows with them."""
+"""Maximum number of fields in all structures of a text: in boundary models, the time per instance grows with it."""
 _SHOWN_CHARS = 100
 
 
@@ -87,12 +87,12 @@ class WindowInstances:
     _windows: dict[int, Mapping[str, Sequence[Instance]]] = field(default_factory=dict)
 
     def add(self, window: int, instances: Mapping[str, Sequence[Instance]]) -> None:
-        """Those of a pass over the window of this number; a pass without structures has none."""
+        """Add the instances of a pass over window number `window`. No effect for a pass without structures."""
         if instances:
             self._windows[window] = instances
 
     def results(self, structures: Mapping[str, Structure]) -> dict[str, list[Instance]]:
-        """Of each structure, in order of windows; what several windows found counts once."""
+        """The instances of each structure, in order of windows. One that several windows predict counts once."""
         windows = [instances for _, instances in sorted(self._windows.items())]
         return {name: _once([one for window in windows for one in window[name]]) for name in structures}
 
@@ -113,13 +113,15 @@ def structure_options(given: Structures, *, default_threshold: float, max_labels
     }
     fields = sum(map(len, decided.values()))
     if fields > MAX_FIELDS:
-        raise InvalidField(f"structures: {fields} fields of at most {MAX_FIELDS}", param="structures")
+        raise InvalidField(f"structures: {fields} fields; the limit is {MAX_FIELDS}", param="structures")
     for total, what in (
         (fields, "fields"),
         (sum(len(one.choices) for fields in decided.values() for one in fields.values()), "choices"),
     ):
         if 0 < max_labels < total:
-            raise InvalidField(f"structures: {total} {what} of at most {max_labels} (max_labels)", param="structures")
+            raise InvalidField(
+                f"structures: {total} {what}; the limit is {max_labels} (max_labels)", param="structures"
+            )
     return decided
 
 

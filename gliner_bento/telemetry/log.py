@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from gliner_bento.settings import Settings
 
 _LOGGERS = ("", "bentoml", "circus", "uvicorn", "uvicorn.error")
-"""Those that have handlers: BentoML's, or uvicorn's."""
+"""The loggers that have handlers of BentoML or uvicorn."""
 
 _OURS = ("gliner_bento", "runners", "service", "uvicorn")
 """Beginnings of the names of loggers whose records are shown from level info. uvicorn's say where it listens."""

@@ -80,7 +80,7 @@ class Metrics(Collector):
             ["code"],
         )
         self._repeated_items = counter(
-            "gliner_repeated_items_total", "Items that were repeated on another replica after theirs was lost."
+            "gliner_repeated_items_total", "Items that were retried on another replica after their replica was lost."
         )
         self.items = counter("gliner_items_total", "Finished items, by outcome.", ["model", "outcome"])
         self.batch_items = histogram("gliner_batch_items", "Items per batch.", ["model"], buckets=_ITEMS)
@@ -142,7 +142,7 @@ class Metrics(Collector):
         self._repeated_items.inc(items)
 
     def of_model(self, model: str) -> ModelMetrics:
-        """Those of one model, by the name that it is served under."""
+        """The metrics of one model. model: the name that it is served under."""
         return ModelMetrics(self, model)
 
     def collect(self) -> Iterator[Metric]:

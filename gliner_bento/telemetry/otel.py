@@ -33,7 +33,7 @@ _ATTRIBUTES = {
     "items": "gliner.items",
     "tokens": "gliner.tokens",
 }
-"""Of a request's span, by the field of the access log."""
+"""Attribute of a request's span for each field of the access log."""
 _w3c = TraceContextTextMapPropagator()
 
 

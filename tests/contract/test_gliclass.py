@@ -192,7 +192,7 @@ def asking(choices: Iterable[str], text: str = "a", **options: Any) -> Item:
             "labels: 'fixed0' does not support the task entities",
         ),
         (Item("a"), "classifications: Field required"),
-        (asking("abcdef"), "classifications: 6 labels of at most 5"),
+        (asking("abcdef"), "classifications: 6 labels; the limit of the model is 5"),
         (asking(["person " * 80, "b"]), "classifications.c: the labels have"),
         (asking(["a<<LABEL>>b", "b"]), "classifications.c: contains a marker"),
         (asking(["a", "\ud800"]), "classifications.c: is not valid Unicode"),
@@ -274,7 +274,7 @@ def test_forms_of_a_checkpoint(tmp_path: Path) -> None:
     refused = {
         "names code to run": {"auto_map": {"AutoModel": "x.py"}},
         "architecture 'bi-encoder'; served are uni-encoder, ": {"architecture_type": "bi-encoder"},
-        "of no encoder that transformers has": {"encoder_config": {"model_type": "custom", "auto": 1}},
+        "transformers has no encoder 'custom'": {"encoder_config": {"model_type": "custom", "auto": 1}},
     }
     original = (folder / "config.json").read_bytes()
     for message, config in refused.items():

@@ -287,7 +287,7 @@ def test_a_model_is_uploaded_as_an_archive(serve: Any, checkpoint: Any, referenc
         for query, content, error, message in (
             ({}, b"PK", (422, "invalid_field"), "name: Field required"),
             ({"pinned": "yes"}, b"PK", (422, "invalid_field"), "pinned: is not JSON"),
-            ({"source": "x"}, b"PK", (422, "invalid_field"), "the archive is the source"),
+            ({"source": "x"}, b"PK", (422, "invalid_field"), "must not be set if an archive is sent"),
             ({}, b"", (422, "model_failed"), "the body is empty"),
             ({}, b"no archive", (422, "model_failed"), "archive: the archive is neither zip nor tar"),
             ({}, binless, (422, "model_failed"), "'pytorch_model.bin' is never unpickled"),

@@ -278,7 +278,7 @@ REFUSED: dict[str, tuple[Callable[[Path, Tensors], Any], str]] = {
     ),
     "a list": (
         lambda folder, _: torch.save([torch.ones(1)], folder / "pytorch_model.bin"),
-        "no tensors by name, but a l",
+        "contains a list, not named tensors",
     ),
     "Git LFS": (
         lambda folder, _: (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n"),

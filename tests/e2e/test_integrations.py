@@ -53,7 +53,10 @@ def test_a_frame_has_the_entities_of_its_column(server, library):
         rows = entity_table(found)
         assert rows["row"].to_list() == ([7, 7, 9, 9] if library == "pandas" else [0, 0, 2, 2])
         assert rows["text"].to_list() == [*NAMES[0], *NAMES[2]]
-        for wrong, message in [({"column": "txt"}, "no column 'txt', but id, text"), ({"column": "id"}, "must be str")]:
+        for wrong, message in [
+            ({"column": "txt"}, "no column 'txt'; there are id, text"),
+            ({"column": "id"}, "must be str"),
+        ]:
             with pytest.raises(ValueError, match=message):
                 add_extractions(client, frame, LABELS, **wrong)
         with pytest.raises(ValueError, match="entities, relations, error"):

@@ -234,7 +234,7 @@ def test_a_model_whose_load_kills_the_process_costs_one_restart(tmp_path):
         assert (refused["code"], "signal 9" in refused["message"]) == ("model_not_loaded", True)
         order.unlink()
         assert client.post("/v1/models/deadly/load").json()["state"] == "ready"
-    assert (tmp_path / "log").read_text().count("starts again") == 1
+    assert (tmp_path / "log").read_text().count("restarting it") == 1
 
 
 def test_make_serve_fails_with_its_server():

@@ -136,7 +136,7 @@ def test_a_job_that_was_killed_continues_and_ends_with_the_same_output(
 @pytest.mark.parametrize(
     ("line", "options", "message"),
     [
-        ('{"body": "x"}', [], "no column 'text', but body"),
+        ('{"body": "x"}', [], "no column 'text'; there are body"),
         ('{"text": "x", "error": 1}', [], "a column of the output is in the input: error"),
         ("{", [], "bad.jsonl: line 1: "),
         ('{"text": "x"}', ["--labels", "person,city"], "the folder has a job with other inputs, labels"),

@@ -393,10 +393,10 @@ def test_models_have_settings_of_their_own(settings_file, monkeypatch):
     assert [(name, one.device) for name, one in by_model(Settings.load(flags)).items()] == [("b", "cpu"), ("a", "auto")]
     for own_settings, message in (
         ('{"other": {}}', "no model other"),
-        ('{"a": {"port": 3}}', "models: a: port: no setting"),
-        ('{"a": {"request_timeout_s": 3}}', "models: a: request_timeout_s: no setting"),
+        ('{"a": {"port": 3}}', "models: a: port: cannot be set for one model"),
+        ('{"a": {"request_timeout_s": 3}}', "models: a: request_timeout_s: cannot be set for one model"),
         ('{"a": {"dtype": "int4"}}', "models: a: dtype: "),
-        ('{"a": {"default": true}, "b": {"default": true}}', "two are the default"),
+        ('{"a": {"default": true}, "b": {"default": true}}', "only one can be the default"),
     ):
         with pytest.raises(SettingsError, match=message):
             Settings.load(flags | {"model_settings": own_settings})

@@ -18,7 +18,7 @@ def pick_device(device: str) -> torch.device:
     try:
         picked = torch.device(device)
     except RuntimeError as error:
-        raise ModelError(f"device {device!r} is none of auto, cpu, cuda, cuda:<n>") from error
+        raise ModelError(f"device {device!r} must be auto, cpu, cuda or cuda:<n>") from error
     if picked.type == "cuda" and (picked.index or 0) >= torch.cuda.device_count():
         raise ModelError(f"device {device!r} does not exist; torch sees {torch.cuda.device_count()} CUDA devices")
     return picked

@@ -110,5 +110,5 @@ def _checked(folder: Path) -> dict[str, Any]:
     encoder = config.get("encoder_config")
     kind = encoder.get("model_type", "deberta-v2") if isinstance(encoder, dict) else None
     if kind not in CONFIG_MAPPING:
-        raise ModelError(f"{GLINER2_CONFIG}: encoder_config is of no encoder that transformers has ({kind!r})")
+        raise ModelError(f"{GLINER2_CONFIG}: encoder_config: transformers has no encoder {kind!r}")
     return config

@@ -62,7 +62,7 @@ def read_pickled(files: Iterable[Path]) -> dict[str, torch.Tensor]:
 def _tensors_of(path: Path, content: Any) -> dict[str, torch.Tensor]:
     named = isinstance(content, Mapping) and {k: v for k, v in content.items() if isinstance(v, torch.Tensor)}
     if not named:
-        raise ModelError(f"{path} holds no tensors by name, but a {type(content).__name__}; save model.state_dict()")
+        raise ModelError(f"{path} contains a {type(content).__name__}, not named tensors; save model.state_dict()")
     return named
 
 

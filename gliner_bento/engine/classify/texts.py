@@ -49,7 +49,7 @@ class ClassInput:
 
 
 class Piece(NamedTuple):
-    """`text[start:end]`, with so many words, of which the first `repeated` are in the piece before."""
+    """`text[start:end]`. words: their number; the first `repeated` ones are also in the piece before."""
 
     start: int
     end: int
@@ -97,13 +97,13 @@ class ClassTokenizer:
                 raise InvalidField(f"{param}: contains a marker that the model reserves for its labels", param=param)
             if len(ids) > self.limit // 2:
                 raise InvalidField(
-                    f"{param}: the labels have {len(ids)} tokens of at most {self.limit // 2}, half of the model's "
+                    f"{param}: the labels have {len(ids)} tokens; the limit is {self.limit // 2}, half of the model's "
                     "maximum length",
                     param=param,
                 )
 
     def input_of(self, text: str, classification: Classification, words: int) -> ClassInput:
-        """The input of a pass over so many words, for checked labels. Raises InvalidField (`text`)."""
+        """The input of a pass, for checked labels. words: of the text. Raises InvalidField (`text`)."""
         prompt, *rest = sequences = self._sequences(text, classification)
         ids = list(chain.from_iterable(sequences))
         if self._has_marker(text) or ids.count(self._label_token) != len(classification.labels):
@@ -179,7 +179,7 @@ class ClassPreparer:
             raise InvalidField("classifications: Field required", param="classifications")
         most = max(len(one.labels) for one in item.classifications.values())
         if self._max_labels and most > self._max_labels:
-            text = f"classifications: {most} labels of at most {self._max_labels} that the model takes"
+            text = f"classifications: {most} labels; the limit of the model is {self._max_labels}"
             raise InvalidField(text, param="classifications")
         return item
 

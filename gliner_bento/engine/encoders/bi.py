@@ -47,24 +47,25 @@ class BiEncoder(Encoder):
         assert self._fuse is not None
         fused = []
         blocks = zip(rows.words.by_slot(words), rows.labels.by_slot(labels), strict=True)
-        for (slot, word, words_of), (_, label, labels_of) in blocks:
+        for (slot, word_block, word_mask), (_, label_block, label_mask) in blocks:
             with on_slot(slot), self._own_shapes():
-                fused.append(_fused_block(self._fuse, word, label, words_of, labels_of))
-        of_words, of_labels = zip(*fused, strict=True)
-        return rows.words.joined(of_words), rows.labels.joined(of_labels)
+                fused.append(_fused_block(self._fuse, word_block, label_block, word_mask, label_mask))
+        fused_words, fused_labels = zip(*fused, strict=True)
+        return rows.words.joined(fused_words), rows.labels.joined(fused_labels)
 
 
 def _fused_block(
-    fuse: Any, words: torch.Tensor, labels: torch.Tensor, words_of: torch.Tensor, labels_of: torch.Tensor
+    fuse: Any, words: torch.Tensor, labels: torch.Tensor, word_mask: torch.Tensor, label_mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """gliner's `CrossFuser`, with masks of keys alone: a query of padding attends to words too, instead of nothing.
+    """gliner's `CrossFuser`, except that only keys are masked: gliner masks the rows of padded queries too, which then
+    have nothing to attend to.
 
-    words, labels: (texts, rows, D). words_of, labels_of: (texts, rows), False for padding.
+    words, labels: (texts, rows, D). word_mask, label_mask: (texts, rows), False for padding.
     """
     for sublayers in fuse.layers:
-        for kind, layer in zip(fuse.schema, sublayers, strict=True):
+        for kind, layer in zip(fuse.schema, sublayers, strict=True):  # "l2t": labels are the queries, words the keys
             queries, keys = (words if end == "t" else labels for end in (kind[0], kind[2]))
-            mask = (words_of if kind[2] == "t" else labels_of)[:, None].expand(-1, queries.shape[1], -1)
+            mask = (word_mask if kind[2] == "t" else label_mask)[:, None].expand(-1, queries.shape[1], -1)
             queries = layer(queries, mask=mask) if kind[0] == kind[2] else layer(queries, keys, mask=mask)
             words, labels = (queries, labels) if kind[0] == "t" else (words, queries)
     return words, labels

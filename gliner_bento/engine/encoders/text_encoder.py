@@ -72,7 +72,7 @@ def warn_if_causal(transformer: Any) -> None:
     if (kind := type(transformer.model).__name__) in _CAUSAL:
         logger.warning(
             "%s: attention is causal, as in gliner without the package llm2vec; a checkpoint that was trained with "
-            "attention in both directions gives other scores",
+            "bidirectional attention gets different scores",
             kind,
         )
 

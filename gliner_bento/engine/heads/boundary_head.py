@@ -106,7 +106,7 @@ class BoundaryHead:
         return replace(predictions, structures=_structures(item, instances, source))
 
     def _above(self, output: Any, item: Item, tasks: Sequence[SchemaTask], queries: int) -> list[Any]:
-        """Of each query, the candidates (score, start, end) that reach its threshold. Those of relations are unused."""
+        """For each query, the candidates (score, start, end) that reach its threshold; unused for relations."""
         from gliner2.models.boundary.model import _group_scored_candidates  # noqa: PLC0415  # takes seconds
 
         settings = self._model.boundary_settings
@@ -177,7 +177,7 @@ class _Schema:
         return cls(model, item, tasks, np.cumsum([0, *(one.fields for one in tasks)])[:-1].tolist())
 
     def _of(self, param: str) -> Iterator[tuple[int, int]]:
-        """Of the tasks of an option: their numbers, and their first queries."""
+        """The number and the first query of each task. param: the option that the tasks are of."""
         for task, first in zip(self.tasks, self.firsts, strict=True):
             if task.param == param:
                 yield task.number, first
@@ -307,7 +307,7 @@ def _record(number: int, first: int, fields: Structure) -> Any:
 
 
 def _thresholds(item: Item, tasks: Sequence[SchemaTask]) -> NDArray[np.float32]:
-    """Of each query, what its candidates must reach."""
+    """For each query, the minimum score of its candidates."""
     structures = list(item.structures.values())
     parts: list[Any] = []
     for one in tasks:

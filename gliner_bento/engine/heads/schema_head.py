@@ -2,9 +2,12 @@
 
     [P] of a task ──▶ number of instances ──▶ a query for each instance and field ──▶ a score for each query and span
 
-A label has one query, the first instance's. A relation holds, in each instance, between the best span for its head and
-the best for its tail; a structure's instance has values for each field. A class needs no instances: its score follows
-from its [L].
+[P] and [L] are marker tokens of the prompt (`text/schema_prompts.py`): a [P] for each task, an [L] for each class.
+
+- Entities: one instance; each label is a field, and has one query.
+- A relation: two fields, its head and its tail. Each instance is a relation between the best spans of both.
+- A structure: each instance has the values of all fields.
+- A classification: no instances; a class is scored from the embedding of its [L].
 """
 
 from __future__ import annotations
@@ -52,11 +55,11 @@ from gliner_bento.errors import LimitExceeded, ScoresNotFinite
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 MAX_SCORED_WORDS = 4_000_000
-"""Words times queries of one pass."""
+"""Maximum number of words times number of queries, of one text in one pass."""
 
 
 class TextTask(NamedTuple):
-    """A task that has instances. queries: those of the text before it."""
+    """A task that has instances. queries: number of the text's queries before those of this task."""
 
     task: SchemaTask
     group: FieldGroup
@@ -64,35 +67,37 @@ class TextTask(NamedTuple):
 
 
 class SchemaScores(NamedTuple):
-    """spans: of the batch; None: not computed yet. instances: of each marker's task (markers, instances)."""
+    """spans: embeddings of the batch's spans; None: not computed yet. instances: for each [P], logits of numbers of
+    instances, (markers, numbers)."""
 
     spans: Any
     instances: torch.Tensor
 
 
 class SchemaModules(Protocol):
-    """What computes for a `SchemaHead`. name: how, for `/v1/model`."""
+    """The layers of a `SchemaHead`. name: of the implementation, for `/v1/model`."""
 
     name: str
 
     def spans(self, words: torch.Tensor, rows: TextRows) -> Any:
-        """The spans of the words, for `logits`."""
+        """Embeddings of the spans, in the form that `logits` takes."""
 
     def instances(self, markers: torch.Tensor, rows: TextRows) -> torch.Tensor:
-        """Logits of numbers of instances, (markers, numbers)."""
+        """For each [P], logits of the number of its task's instances, (markers, numbers)."""
 
     def queries(self, fields: torch.Tensor, groups: Sequence[FieldGroup], rows: TextRows) -> torch.Tensor:
-        """Of the fields of all groups. rows: the queries of each text."""
+        """The queries of all groups, (Q, D). rows: the queries of each text."""
 
     def classes(self, fields: torch.Tensor, rows: TextRows) -> torch.Tensor:
         """Logits, (classes, 1). rows: the classes of each text."""
 
     def logits(self, spans: Any, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
-        """Of each text, (words, K, queries). rows: the queries of each text."""
+        """For each text, (words, widths, queries): a span is its first word and its width. rows: the queries of each
+        text."""
 
 
 class PackedModules:
-    """Packed, for all texts together."""
+    """The fast layers, for all texts of the batch together."""
 
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         self.spans: Any = MarkerV0(model.span_rep.span_rep_layer, model.max_width, layers)
@@ -168,14 +173,14 @@ class OwnModules:
     def logits(self, spans: torch.Tensor, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
         """See `SchemaModules`."""
         logits = []
-        for text, (of_text, asked) in enumerate(zip(words.split(spans), rows.split(queries), strict=True)):
+        for text, (text_words, text_queries) in enumerate(zip(words.split(spans), rows.split(queries), strict=True)):
             with on_slot(rows.slot(text)), self._own_shapes():
-                logits.append(self._model.compute_span_rep(of_text)["span_rep"] @ asked.T)
+                logits.append(self._model.compute_span_rep(text_words)["span_rep"] @ text_queries.T)
         return logits
 
 
 class SchemaHead:
-    """A `Head`."""
+    """The `Head` of GLiNER2's span models."""
 
     def __init__(self, modules: SchemaModules) -> None:
         self._modules = modules
@@ -183,17 +188,17 @@ class SchemaHead:
 
     @classmethod
     def packed(cls, model: Any, layers: LayerFactory, relations: object) -> SchemaHead:
-        """Over gliner2's model."""
+        """With the fast layers."""
         return cls(PackedModules(model, layers))
 
     @classmethod
     def own_modules(cls, model: Any, layers: LayerFactory, relations: object) -> SchemaHead:
-        """Over gliner2's model."""
+        """With gliner2's own modules."""
         return cls(OwnModules(model, layers))
 
     def scores(self, encoded: EncoderOutput) -> SchemaScores:
-        """See `Head`. On a GPU, where CUDA graphs hold what is computed here, also the spans: without entities,
-        relations and structures nobody needs them."""
+        """See `Head`. On a GPU, spans are computed here, because the CUDA graph ends here. On a CPU, `predictions`
+        computes them, and only if the batch has entities, relations or structures."""
         rows = encoded.rows
         on_gpu = isinstance(rows.words, PaddedRows)
         spans = self._modules.spans(encoded.words, rows.words) if on_gpu else None
@@ -216,7 +221,7 @@ class SchemaHead:
     def _spans(
         self, spans: Any, encoded: EncoderOutput, texts: Sequence[Prepared], tasks: Sequence[Sequence[TextTask]]
     ) -> list[SpanTable]:
-        """Each text's spans above the thresholds of their queries, which are their labels."""
+        """For each text, the spans that score above the threshold of a query; their labels are numbers of queries."""
         groups = [one.group for of_text in tasks for one in of_text]
         if not groups:
             return [NO_SPANS for _ in texts]
@@ -233,19 +238,20 @@ class SchemaHead:
             [float(of_text.min(initial=1)) for of_text in thresholds],
         )
         return [
-            found.take(found.score.astype(np.float32) > least[found.label])
-            for least, found in zip(thresholds, above, strict=True)
+            spans.take(spans.score.astype(np.float32) > of_text[spans.label])
+            for of_text, spans in zip(thresholds, above, strict=True)
         ]
 
 
 def _too_many_queries(text: Prepared, tasks: Sequence[TextTask]) -> LimitExceeded | None:
-    """The error of a text with so many instances of so many fields that their scores would take gigabytes."""
+    """The error of a text whose scores would take gigabytes: too many instances of too many fields."""
     queries = sum(one.group.queries for one in tasks)
     if queries * text.words <= MAX_SCORED_WORDS:
         return None
     param = max(tasks, key=lambda one: one.group.queries).task.param
     return LimitExceeded(
-        f"{param}: {queries} fields of all instances in {text.words} words; ask for fewer, or set window_words",
+        f"{param}: the text has {text.words} words and {queries} fields in all instances, more than fit in one pass; "
+        "request fewer fields, or lower window_words",
         param=param,
     )
 
@@ -253,7 +259,7 @@ def _too_many_queries(text: Prepared, tasks: Sequence[TextTask]) -> LimitExceede
 def _instances(logits: torch.Tensor, encoded: EncoderOutput) -> list[int]:
     """The number of instances of each marker's task. Waits for the device. Raises `ScoresNotFinite`."""
     counts = logits.argmax(-1)
-    if encoded.thresholds is None:  # checked before
+    if encoded.thresholds is None:  # `EncoderOutput.check_finite` has checked the embeddings
         return counts.tolist()
     report = torch.cat([encoded.sum().double(), counts.double()]).cpu()
     if not bool(report[0].isfinite()):
@@ -262,7 +268,7 @@ def _instances(logits: torch.Tensor, encoded: EncoderOutput) -> list[int]:
 
 
 def _with_instances(tasks: Iterable[SchemaTask], instances: Sequence[int]) -> Iterator[TextTask]:
-    """The tasks that have instances. Of the entities only the first counts."""
+    """The tasks that have instances. Entities have at most one."""
     queries = 0
     for task in tasks:
         if task.param != "classifications" and (count := instances[task.marker]):
@@ -272,7 +278,8 @@ def _with_instances(tasks: Iterable[SchemaTask], instances: Sequence[int]) -> It
 
 
 def _thresholds(item: Item, tasks: Sequence[TextTask]) -> NDArray[np.float32]:
-    """Of each query: what its scores must exceed. gliner2's must only reach the threshold."""
+    """For each query, the number that a score must exceed: the largest float32 below the threshold, because gliner2
+    includes scores that are equal to it."""
     structures = list(item.structures.values())
     parts: list[NDArray[np.float64]] = [np.empty(0)]
     for one in tasks:
@@ -290,8 +297,8 @@ def _thresholds(item: Item, tasks: Sequence[TextTask]) -> NDArray[np.float32]:
 
 
 def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> Predictions:
-    """above: the spans above the thresholds; their labels are queries. Raises LimitExceeded."""
-    item, own = text.item, text.payload.own
+    """above: see `SchemaHead._spans`. Raises LimitExceeded."""
+    item, own = text.item, text.payload.own  # own: the words of the text, without the choices before it
     inside = above.take(above.first >= own.start)
     entities = Resolved(NO_SPANS)
     for one in tasks:
@@ -306,7 +313,7 @@ def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> P
 
 
 def _values(item: Item, inside: SpanTable, own: slice) -> dict[int, list[Span]]:
-    """The spans of each query, best first. One that is behind the text has no words."""
+    """The spans of each query, best first. A span of words after the text is empty: it ends before it begins."""
     kept = inside.take(kept_spans(inside, item, within_labels=True))
     values: dict[int, dict[WordSpan, Span]] = {}
     for span in kept.take(np.lexsort((kept.last, kept.first, -kept.score))):
@@ -320,14 +327,14 @@ def _structures(
 ) -> list[list[FieldSpans]]:
     """The instances of each structure that have a value. Raises LimitExceeded."""
     structures: list[list[FieldSpans]] = [[] for _ in text.item.structures]
-    fields_of = list(text.item.structures.values())
-    words = choice_words(text.item.structures)
-    before = above.take((above.first == above.last) & (above.first < len(words)))
-    chosen = {(span.label, span.first): span.score for span in before}
+    structure_fields = list(text.item.structures.values())
+    words = choice_words(text.item.structures)  # in the prompt, before the text
+    choice_spans = above.take((above.first == above.last) & (above.first < len(words)))
+    chosen = {(span.label, span.first): span.score for span in choice_spans}
     for one in tasks:
         if one.task.param != "structures":
             continue
-        fields = list(fields_of[one.task.number].values())
+        fields = list(structure_fields[one.task.number].values())
         for first in range(one.queries, one.queries + one.group.queries, one.group.fields):
             instance = []
             for query, field in enumerate(fields, first):
@@ -350,7 +357,7 @@ def _structures(
 
 
 def _related(tasks: Sequence[TextTask], values: Mapping[int, Sequence[Span]]) -> Iterator[Related]:
-    """The relations of all instances; the score is the lower one of both ends."""
+    """The relations of all instances; the score is the lower of both ends' scores."""
     for one in tasks:
         if one.task.param != "relations":
             continue

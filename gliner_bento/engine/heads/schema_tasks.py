@@ -21,8 +21,8 @@ from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 class SchemaTask(NamedTuple):
-    """A task of a text. param: the option that it is of, and its number there. marker: the row of its [P]. fields: the
-    first row of its fields, and how many there are."""
+    """A task of a text. param: the option that it is of. number: its index there. marker: row of its [P]. first: row of
+    its first field. fields: their number."""
 
     param: str
     number: int
@@ -80,7 +80,7 @@ def _class_scores(logits: NDArray[np.float64], multi_label: bool) -> NDArray[np.
 
 
 def clipped(spans: SpanTable, own: slice) -> SpanTable:
-    """Without the words that are not the text's. Of equal spans, the best counts."""
+    """The spans, cut to `own`, the words of the text. Of spans that become equal, the best by score counts."""
     last = np.minimum(spans.last, own.stop - 1)
     if (last == spans.last).all():
         return spans

@@ -13,7 +13,7 @@ _LEAST_TOKENS = 16
 _LEAST_WORDS = 8
 _LEAST_LABELS = 8
 SPANS_PER_TEXT = 64
-"""The first transfer from the device reads so many spans above the threshold, times the number of texts."""
+"""Spans above the threshold, per text, for which the first transfer from the device has room."""
 
 
 class Bucket(NamedTuple):

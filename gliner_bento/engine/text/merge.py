@@ -50,7 +50,7 @@ class Merger:
     """
 
     def __init__(self, item: Item, labels: Sequence[str], *, schema: bool) -> None:
-        """labels: of the item, in order of preference among equal scores. schema: see `Prompts`."""
+        """labels: of the item; of equal scores, the earlier label wins. schema: see `Prompts`."""
         self._item = item
         self._labels = labels
         self._schema = schema
@@ -61,6 +61,7 @@ class Merger:
         self._relations: dict[RelationKey, tuple[float, float]] = {}
         self._final: list[EntityTable] = []
         self.cut: set[str] = set()
+        """The limits (`max_entities`, `max_relations`) beyond which results were dropped."""
 
     def add(
         self, window: Window, entity_passes: Sequence[PassResult], relations: Mapping[RelationKey, float]
@@ -91,9 +92,10 @@ class Merger:
         return self._limited()
 
     def relations(self) -> tuple[list[PairRelation], list[CharSpan]]:
-        """Between `entities`, after the last window; by head, then tail. Of a span's labels, the first counts.
+        """The relations of the whole text, sorted by head and tail, and the ends that are not entities (GLiNER2).
 
-        And the ends that are no entities (GLiNER2), whose indexes follow theirs. Raises LimitExceeded."""
+        Called after the last window. A relation names its ends by index: in `entities`, or behind them, in the second
+        list. Of a span with several labels, the first entity counts. Raises LimitExceeded."""
         index_of: dict[CharSpan, int] = {}
         for index, span in enumerate(_char_spans(self.entities)):
             index_of.setdefault(span, index)
@@ -132,7 +134,7 @@ class Merger:
         added = self._joined(tables)
         entities = self._joined([self._candidates.entities, added])
         around = np.concatenate([self._candidates.context, _contexts(window, added)])
-        order = np.lexsort((-around, entities.label, entities.end, entities.start))  # stable: equals as they came
+        order = np.lexsort((-around, entities.label, entities.end, entities.start))  # stable: the first counts
         keys = np.stack([entities.start, entities.end, entities.label])[:, order]
         is_first = np.ones(len(order), np.bool_)
         is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
@@ -150,7 +152,7 @@ class Merger:
         entities = self._candidates.entities
         final = _first_open(entities, frontier)
         done, self._candidates = self._candidates.take(slice(final)), self._candidates.take(slice(final, None))
-        whole = done.context > 0
+        whole = done.context > 0  # else at the edge of a window: may be a piece of a longer entity
         whole[~whole] = ~self._have_more_context(done.entities.take(~whole))
         first_open = min(entities.start[final : final + 1].tolist(), default=inf)
         self._windows = [window for window in self._windows if window.end > min(frontier, first_open)]
@@ -180,7 +182,7 @@ class Merger:
         return entities.take(fitting)
 
     def _bound_relations(self) -> None:
-        """Forget relations whose ends can no longer be entities; if there are too many others, the lowest scores."""
+        """Drop the relations whose ends can no longer be entities. If too many are left, keep the best by score."""
         kept = {span for table in self._final for span in _char_spans(table)}
         opened = min(self._candidates.entities.start[:1].tolist(), default=inf)
         self._relations = {

@@ -92,7 +92,7 @@ class PassPlanner:
             self._limits.relation_windows,
         )
         if chosen and self._tokenizer.prompts.schema:
-            raise InvalidField("relation_window: of this model only `whole`", param="relation_window")
+            raise InvalidField("relation_window: this model supports only `whole`", param="relation_window")
         return chosen if item.relations else None
 
     def one_group(self, item: Item, room: int, *, divided: bool) -> Groups:

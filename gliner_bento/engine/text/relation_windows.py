@@ -66,7 +66,7 @@ class RelationWindows:
             return None if window else default
         if window == "whole":
             param = "relation_window_overlap_sentences" if sentences is None else "relation_window_sentences"
-            raise InvalidField(f"{param}: relation_window is whole", param=param)
+            raise InvalidField(f"{param}: must not be set if relation_window is whole", param=param)
         base = default or _DEFAULT
         sentences = base.sentences if sentences is None else sentences
         if overlap is None:

@@ -45,7 +45,7 @@ class Subwords:
         self.of_words = CachedSubwords(self._of_text) if self.cached else self._of_text
         if not self.cached:
             logger.warning(
-                "the tokenizer gives a word other tokens alone than in a sentence: sub-words are not cached, and "
+                "the tokenizer encodes a word differently alone and in a sentence: sub-words are not cached, and "
                 "preparing texts is slower"
             )
 

@@ -32,7 +32,7 @@ def check_columns(columns: Iterable[str], needed: Iterable[str], added: Iterable
     present = list(columns)
     for name in needed:
         if name not in present:
-            raise ValueError(f"no column {name!r}, but {', '.join(map(str, present))}")
+            raise ValueError(f"no column {name!r}; there are {', '.join(map(str, present))}")
     if clashing := [name for name in added if name in present]:
         raise ValueError(f"a column of the output is in the input: {', '.join(clashing)}")
 

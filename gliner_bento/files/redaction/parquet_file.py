@@ -28,7 +28,7 @@ class ParquetFile:
         self._columns = reading.columns
         for name in self._columns:
             if schema.names.count(name) != 1:
-                raise ValueError(f"not one column {name!r}; there are {', '.join(map(repr, schema.names))}")
+                raise ValueError(f"must have one column {name!r}; there are {', '.join(map(repr, schema.names))}")
             kind = schema.field(name).type
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
                 raise ValueError(f"column {name!r} is {kind}, and must be a string")

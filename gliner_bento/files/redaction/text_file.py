@@ -107,7 +107,7 @@ def _fields(
         return _json_fields(readers.without_lone_surrogates(record.raw), columns)
     cells = list(_csv_cells(record.raw, delimiter))
     if [one.text for one in cells] != record.cells:
-        raise ValueError("the borders of its cells are ambiguous")
+        raise ValueError("its quotes are ambiguous: it cannot be split into cells")
     return [one for one, name in zip(cells, names, strict=True) if name in columns]
 
 

@@ -158,7 +158,7 @@ _FORMAT = WireFormat(
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
-    """Those of two tasks."""
+    """The endpoints of both tasks."""
     return [
         _FORMAT.post(
             "/pipeline/zero-shot-classification",

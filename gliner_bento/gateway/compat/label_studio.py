@@ -124,7 +124,7 @@ def _labelling(config: str) -> _Labelling:
     """Raises InvalidField. A declaration of entities is refused: they could expand without bound. Takes time in
     proportion to the length."""
     if len(config) > _MAX_CONFIG_CHARS:
-        message = f"label_config: {len(config)} characters of at most {_MAX_CONFIG_CHARS}"
+        message = f"label_config: {len(config)} characters; the limit is {_MAX_CONFIG_CHARS}"
         raise InvalidField(message, param="label_config")
     if "<!" in config.replace("<!--", ""):
         raise InvalidField("label_config: declarations are not supported", param="label_config")

@@ -81,10 +81,10 @@ class AnalyzeRequest(_Lenient):
     score_threshold: Score | None = None
     return_decision_process: bool | None = None
     ad_hoc_recognizers: Elements[list[AdHocRecognizerFields]] | None = Field(
-        default=None, description="Recognizers of this request: patterns, or texts that are findings (deny_list)."
+        default=None, description="Recognizers of this request: patterns, or a list of texts to detect (deny_list)."
     )
     allow_list: Elements[list[str]] | None = Field(
-        default=None, description="Texts, or patterns, that are no findings."
+        default=None, description="Texts, or patterns, that are not detected."
     )
     allow_list_match: Literal["exact", "regex"] | None = "exact"
     regex_flags: int | None = Field(default=None, description="Of the patterns of allow_list, as in Python's re.")

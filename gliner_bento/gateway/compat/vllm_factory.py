@@ -268,7 +268,7 @@ def _gliner2_answer(found: ExtractResponse, schema: PoolingSchema, data: Pooling
 
 
 def _classes(found: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
-    """Of each classification the labels in the request's order, or the best if its score reaches `data.threshold`."""
+    """For each classification, all labels in the request's order, or the best label if it reaches `data.threshold`."""
 
     def label(one: LabelScore) -> Any:
         return {"label": one.label, "confidence": one.score} if data.include_confidence else one.label

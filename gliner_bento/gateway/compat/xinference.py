@@ -1,7 +1,7 @@
 """Xinference's abort (4.1.0): `POST /v1/models/{model_uid}/requests/{request_id}/abort`.
 
 `model_uid` is the name of a served model; a server with one model accepts any. The id is the one in `request_id`, or in
-`X-Request-ID`. Its list of models is `GET /v1/models`, which every server has.
+`X-Request-ID`. Xinference's `GET /v1/models` needs no format: it is a route of `/v1`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _FORMAT = WireFormat(
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
-    """The abort, and what its client asks for first."""
+    """The abort, and the route that Xinference's client calls before it."""
     auth = _FORMAT.get(
         "/v1/cluster/auth",
         _auth,

@@ -158,7 +158,7 @@ class OverloadPolicy:
         return self._enter(tenant, Admitted(1, math.ceil(self._average)))
 
     def retry_after_s(self, items: int) -> int:
-        """After how many seconds a queue that is full of items may admit so many."""
+        """Estimated seconds until a full queue can admit `items` more."""
         cost = self._tokens.total / max(1, self._items)
         return math.ceil(max(1.0, self._seconds(items * cost)))
 
@@ -209,7 +209,7 @@ class OverloadPolicy:
         return self._throughput.rate if self._items >= self._batch else None
 
     def _seconds(self, tokens: float) -> float:
-        """How long the replica takes for so many tokens; 0 until there is a measurement."""
+        """How long the replica takes for `tokens`; 0 until there is a measurement."""
         return tokens / (self._throughput.rate or math.inf)
 
     def _load_of(self, tenant: Tenant) -> TenantLoad:

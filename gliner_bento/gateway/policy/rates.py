@@ -1,6 +1,6 @@
 """How many requests per second a tenant may send, and how many may run concurrently. Of HTTP, it knows only headers.
 
-The rate is a token bucket that holds the requests of one second, at least one: so many may arrive together.
+The rate is a token bucket that holds the requests of one second, at least one: that is the largest burst.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Rates:
             return None
         use = self._use_of(tenant, rate)
         if concurrency and use.running >= concurrency:
-            raise RateLimited(f"this tenant has {concurrency} requests under way (max_tenant_concurrency)")
+            raise RateLimited(f"this tenant has {concurrency} concurrent requests already (max_tenant_concurrency)")
         if rate and use.left < 1:
             raise RateLimited(
                 f"this tenant may send {rate:g} requests per second (max_tenant_requests_per_s)",

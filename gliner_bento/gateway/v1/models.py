@@ -77,7 +77,7 @@ def _of_query(query: Mapping[str, str]) -> AddModelRequest:
         except ValueError:
             raise InvalidField(f"{field}: is not JSON", param=field) from None
     if "source" in fields:
-        raise InvalidField("source: the archive is the source", param="source")
+        raise InvalidField("source: must not be set if an archive is sent", param="source")
     try:
         return AddModelRequest.model_validate(fields | {"source": UPLOADED})
     except ValidationError as invalid:

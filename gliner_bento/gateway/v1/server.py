@@ -39,14 +39,15 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
 
 
 def _problems(gateway: Gateway) -> list[str]:
-    """A line for each model that could not be loaded. Probes need no key, and the reason may name a folder."""
-    return [f"model {one.given}: {one.row.state}" for one in gateway.models if one.row.reason]
+    """A line for each model that could not be loaded, without the reason: probes need no API key, and a reason may name
+    a folder."""
+    return [f"model {served.given}: {served.row.state}" for served in gateway.models if served.row.reason]
 
 
 async def _metrics(gateway: Gateway, _: Request) -> Response:
     states = [await served.state() for served in gateway.models]
-    others = await gateway.read_metrics() if gateway.read_metrics else None
-    return Response(await asyncio.to_thread(metrics.exposition, states, others), media_type=metrics.CONTENT_TYPE)
+    remote = await gateway.read_metrics() if gateway.read_metrics else None
+    return Response(await asyncio.to_thread(metrics.exposition, states, remote), media_type=metrics.CONTENT_TYPE)
 
 
 def _text(operation: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def _plain(
 def _about(
     path: str, scope: KeyScope, kind: type[Any], answer: Any, name: str, summary: str, description: str
 ) -> Endpoint:
-    """An endpoint about a model. kind: of the answer."""
+    """An endpoint that describes a model. kind: class of the answer."""
     operation = Operation(
         name=name,
         tag="server",

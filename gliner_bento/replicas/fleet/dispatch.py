@@ -16,10 +16,10 @@ from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.queue import NO_TENANT, FairQueue, Order, TenantShare
 
 AFFINITY_SHARE = 32
-"""A home may have so much more outstanding than the least loaded replica: `max_outstanding_tokens` / 32."""
+"""A home may have `max_outstanding_tokens` / AFFINITY_SHARE more tokens outstanding than the least loaded replica."""
 
 _SEARCHED_REPLICAS = 32
-"""For an adapter with many homes, only so many of the least loaded replicas are searched."""
+"""For an adapter with more homes, only this number of the least loaded replicas are searched."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,8 +42,8 @@ class Ticket:
 class Dispatcher:
     """Assigns tickets to open replicas; keeps the load of each replica, and the tickets that wait for one.
 
-    replicas: their number at first, all closed, numbered from 0; see `add` and `remove`. max_outstanding_tokens: a
-    replica with so many gets no more work.
+    replicas: their number at first, all closed, numbered from 0; see `add` and `remove`. max_outstanding_tokens:
+    maximum per replica; a replica that reaches it gets no more work.
     """
 
     def __init__(self, replicas: int, max_outstanding_tokens: int) -> None:

@@ -24,7 +24,7 @@ from gliner_bento.tasks.base import Item, Result
 logger = logging.getLogger(__name__)
 
 PIECE_TOKENS = 2048
-"""A request is divided among the ready replicas, into pieces of at least so many tokens."""
+"""Minimum size of the pieces into which a request is divided among the ready replicas."""
 
 _ABORT_AGAIN_S = 0.05
 _ABORT_S = 5.0
@@ -152,7 +152,8 @@ class Fleet:
     async def abort(self, request_id: str) -> bool:
         """See `Replica`. Reaches all replicas but suspect ones, and items that wait for a replica.
 
-        It may overtake a call of the request, so it is repeated until they have ended, for `_ABORT_S` at most."""
+        It may reach a replica before the request's own calls, so it is repeated until these have ended, for `_ABORT_S`
+        at most."""
         requests = list(self._requests.get(request_id, ()))
         for request in requests:
             request.aborted = True

@@ -125,7 +125,7 @@ def test_a_text_has_a_limit_on_every_route(replica, serving, endpoint):
     body = json.dumps(with_text(json.loads(example(endpoint)), "a" * 101)).encode()
     response = asyncio.run(send(serving(replica, dataclasses.replace(LARGE, max_text_chars=100)), endpoint, body))
     if endpoint.path.endswith("/batch") or endpoint.path == "/predict":  # a text's own error is in its result
-        assert "101 characters of at most 100" in response.text
+        assert "101 characters; the limit is 100" in response.text
     else:
         check_error(response, endpoint, "too_large")
 

@@ -226,7 +226,7 @@ def test_a_head_or_tail_that_is_no_label_is_named(gateway, replica, named, sugge
 def test_heads_and_tails_are_limited():
     names = [f"label {number}" for number in range(11)]
     wide = {name: {"head": names} for name in names}
-    with pytest.raises(InvalidField, match="relations: 121 labels as head of at most 110"):
+    with pytest.raises(InvalidField, match="relations: 121 labels in all lists 'head'; the limit is 110"):
         label_options(names, wide, max_labels=11)
     assert len(label_options(names, wide, max_labels=13)["relation_heads"]) == 11
 
@@ -305,7 +305,7 @@ def test_a_batch_without_texts_is_answered_without_results(gateway, replica):
 
 
 def test_a_batch_has_at_most_max_batch_items(gateway):
-    with pytest.raises(TooLarge, match="4 of at most 3"):
+    with pytest.raises(TooLarge, match="4 texts; the limit is 3"):
         extract_batch(gateway, texts=["a"] * 4, labels=["x"])
 
 

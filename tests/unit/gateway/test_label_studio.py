@@ -59,7 +59,7 @@ def test_a_batch_has_one_prediction_per_task_in_order_and_a_failure_is_its_own(c
     results = predict(client, {"body": "Ada"}, {"text": "no body"}, {"body": "x" * 101}).json()["results"]
     assert [bool(one["result"]) for one in results] == [True, False, False]
     assert results[1]["error"] == "data.body is not a text"
-    assert "101 characters of at most 100" in results[2]["error"]
+    assert "101 characters; the limit is 100" in results[2]["error"]
     assert {one["model_version"] for one in results} == {
         post(client, "/setup", json={"project": "7.1", "access_token": "secret"}).json()["model_version"]
     }
@@ -100,7 +100,7 @@ def test_a_configuration_takes_time_in_proportion_to_its_length(monkeypatch):
     def parse(config):
         return ElementTree.fromstring(config, ElementTree.XMLParser(target=ElementTree.TreeBuilder(Counted)))
 
-    with pytest.raises(InvalidField, match="at most"):
+    with pytest.raises(InvalidField, match="the limit is"):
         label_studio._labelling(f"<View>{' ' * 2**18}</View>")
     many = 400
     flat = '<Labels toName="text"><Relations/></Labels>' * many

@@ -135,7 +135,7 @@ def test_a_redacted_text_is_not_much_longer_than_a_text_may_be(served, wide):
         ("extract_entities", {"text": "a"}, "labels: Field required"),
         ("extract_entities", {"text": "secret", "labels": ["a"], "treshold": 1}, "treshold: unknown field"),
         ("extract_entities", {"text": 7, "labels": ["a"]}, "text: Input should be a valid string"),
-        ("extract_entities", {"text": "x" * 101, "labels": ["a"]}, "text: 101 characters of at most 100"),
+        ("extract_entities", {"text": "x" * 101, "labels": ["a"]}, "text: 101 characters; the limit is 100"),
         ("extract_entities", {"text": "a", "labels": []}, "labels: "),
         ("other", {}, f"no such tool: other; there are {', '.join(CALLS)}"),
     ],

@@ -62,7 +62,7 @@ def test_a_process_whose_event_loop_is_blocked_is_killed(start: Start, tmp_path:
     monitor.check(0.3)
     assert process.wait(PATIENCE_S) == -9
     (record,) = caplog.records
-    assert record.getMessage().startswith("Service does not respond for more than 1 s (hang_timeout_s); ")
+    assert record.getMessage().startswith("Service has not responded for more than 1 s (hang_timeout_s); ")
 
 
 def test_a_process_that_answers_is_left_alone(start: Start, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_single_instance_may_be_pinned_and_others_see_every_device():
         ({"cuda_devices": "0,1"}, "cuda_devices: 2 devices for 1 instances; raise num_instances to 2"),
         ({"cuda_devices": "0", "device": "cpu"}, "cuda_devices: needs device cuda or auto, and device is cpu"),
         ({"cuda_devices": "0", "device": "cuda:1"}, "cuda_devices: needs device cuda or auto, and device is cuda:1"),
-        ({"cuda_devices": "0,0", "num_instances": 2}, "cuda_devices: 0 is named twice"),
+        ({"cuda_devices": "0,0", "num_instances": 2}, "cuda_devices: 0 is listed twice"),
         ({"cuda_devices": "0,/dev/1", "num_instances": 2}, "cuda_devices: String should match pattern"),
         ({"num_instances": 0}, "num_instances: Input should be greater than or equal to 1"),
         ({"num_instances": 65}, "num_instances: Input should be less than or equal to 64"),

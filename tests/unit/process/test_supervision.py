@@ -116,8 +116,8 @@ def test_a_service_that_is_killed_while_it_starts_ends_the_server(supervised):
 def test_a_service_that_dies_when_ready_is_started_again_until_it_has_died_too_often(supervised):
     code, starts, [first, second, last] = supervised("pass", KILLED, max_restarts=2)
     assert (code, starts) == (1, 4)
-    assert first.endswith("it starts again in 0 s")
-    assert second.endswith("it starts again in 2 s")
+    assert first.endswith("restarting it in 0 s")
+    assert second.endswith("restarting it in 2 s")
     assert last.startswith("gliner-bento: Service has died too often (deaths within 600 s: 3, max_restarts: 2)")
 
 

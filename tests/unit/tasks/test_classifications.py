@@ -84,8 +84,8 @@ def deep(levels: int) -> Any:
         ({"tone": {"a.b": "x", "a": ["b"]}}, "classifications.tone: 'a.b' is repeated"),
         ({"tone": {"a": "x", "b": "x"}}, "classifications.tone: two labels have the same description"),
         ({"tone": ["good"]}, "classifications.tone: one label always has the score 1"),
-        ({"tone": TONE, "letter": list("abcdefghi")}, "classifications: 11 labels of at most 10 (max_labels)"),
-        ({"tone": deep(300)}, "classifications: objects inside each other, of at most 10"),
+        ({"tone": TONE, "letter": list("abcdefghi")}, "classifications: 11 labels; the limit is 10 (max_labels)"),
+        ({"tone": deep(300)}, "classifications: objects are nested in more than 10 levels"),
     ],
 )
 def test_each_fault_is_one_error_that_names_it(given: Any, message: str) -> None:

@@ -52,10 +52,10 @@ def test_options_are_decided() -> None:
         ({"car": {"a": {"choices": ["x", "X"]}}}, "structures.car.a.choices: a choice is repeated"),
         ({"car": {"a": {"type": "number"}}}, "structures.car.a.type: "),
         ({"car": {"a": {"dtype": "str"}}}, "structures.car.a.dtype: unknown field"),
-        ({"car": [str(n) for n in range(300)]}, "structures: 300 fields of at most 100"),
+        ({"car": [str(n) for n in range(300)]}, "structures: 300 fields; the limit is 100"),
         ({"car": ["a"] * 6 + ["b"] * 6}, "structures.car: a field is repeated"),
-        ({"a": list("abcdef"), "b": list("abcdef")}, "structures: 12 fields of at most 10 (max_labels)"),
-        ({"a": {"b": {"choices": list("abcdefghijk")}}}, "structures: 11 choices of at most 10 (max_labels)"),
+        ({"a": list("abcdef"), "b": list("abcdef")}, "structures: 12 fields; the limit is 10 (max_labels)"),
+        ({"a": {"b": {"choices": list("abcdefghijk")}}}, "structures: 11 choices; the limit is 10 (max_labels)"),
     ],
 )
 def test_each_fault_has_one_error(given: Any, message: str) -> None:
