@@ -32,7 +32,7 @@ class MessageError:
 
 @dataclass(frozen=True, slots=True)
 class DetailError:
-    """FastAPI's error body with one sentence, as in NeMo's and Fastino's servers."""
+    """FastAPI's error body with one sentence, as in NeMo's, Fastino's and Xinference's servers."""
 
     detail: str
 

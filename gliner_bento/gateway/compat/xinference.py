@@ -13,11 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gliner_bento.errors import ErrorDetail, ModelNotFound
+from gliner_bento.errors import ModelNotFound
 from gliner_bento.gateway.endpoint import Endpoint, json_response, path_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.shared_routes import DetailError
 from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
 
 _BLOCK_S = 30
@@ -47,18 +48,6 @@ class XinferenceAuth:
     auth: bool
 
 
-@dataclass(frozen=True, slots=True)
-class XinferenceError:
-    """Xinference's error body."""
-
-    detail: str
-
-    @classmethod
-    def of(cls, detail: ErrorDetail, _status: int) -> XinferenceError:
-        """The body of an error."""
-        return cls(detail.message)
-
-
 async def _abort(gateway: Gateway, request: Request) -> Response:
     body = XinferenceAbortRequest.model_validate_json(await request.body() or b"{}")
     try:
@@ -74,7 +63,7 @@ async def _auth(gateway: Gateway, _: Request) -> Response:
 
 
 _FORMAT = WireFormat(
-    error=XinferenceError,
+    error=DetailError,
     statuses={**STATUSES, "invalid_field": 400},
     examples={XinferenceAbortRequest: {"block_duration": _BLOCK_S}},
 )
