@@ -1,4 +1,4 @@
-"""`gliner-bento bulk`: what `extract` finds in a text, of all records of many files, to one file."""
+"""`gliner-bento bulk`: `extract` for all records of many files, written to one file."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ _CHANGES = {
     "unpin": "allow that a model is evicted",
     "delete": "serve a model no longer",
 }
-"""What changes the models of a server."""
+"""Actions that change the models of a server."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

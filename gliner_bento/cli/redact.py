@@ -52,7 +52,7 @@ exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, 
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The command's own, and those of `backend`, which has `--labels`."""
+    """Add this command's flags, and those of `backend`, which has `--labels`."""
     parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER|-", help=f"{READABLE}; - for standard input")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="PATH", help="a folder; for one input file, the file to write"
@@ -185,7 +185,7 @@ async def _redact(
 
 @asynccontextmanager
 async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], by_model: bool) -> AsyncIterator[Answers]:
-    """What the model, or nobody, finds in texts."""
+    """The model's results for texts; without labels, empty ones."""
     if not by_model:
         yield _nothing
         return

@@ -50,7 +50,7 @@ DEFAULT_RETRY_S = 120.0
 
 _MAX_CHARS = 2**18
 _REST_S = 1.0
-"""Least time for which a server that does not answer is avoided; its texts are sent to others."""
+"""Minimum time for which a server that does not answer is avoided; its texts are sent to other servers."""
 _TRANSIENT = {QueueFull.code, RateLimited.code, NotReady.code}
 _OF_THE_CALLER = (Unauthorized, Forbidden, RouteNotFound)
 
@@ -248,7 +248,7 @@ class _Groups:
         return self.rest() if len(self._group) == MAX_TEXTS or self._chars >= _MAX_CHARS else []
 
     def rest(self) -> list[Text]:
-        """What is collected."""
+        """The texts collected so far; starts a new group."""
         group, self._group, self._chars = self._group, [], 0
         return group
 

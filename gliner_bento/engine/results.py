@@ -142,7 +142,7 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
 def with_arguments(
     relations: Iterable[PairRelation], entities: Sequence[Entity], text: str, ends: Sequence[tuple[int, int]]
 ) -> list[Relation]:
-    """Relations with what they hold between: entities, or those `ends` of the text whose indexes follow theirs."""
+    """Relations with their heads and tails: entities or, with the indexes after theirs, `ends` of the text."""
 
     def argument(index: int) -> RelationArgument:
         if index < len(entities):

@@ -74,7 +74,7 @@ class _Tenant(Generic[W]):
 
 
 class FairQueue(Generic[W]):
-    """A queue that iterates over its work in the order of service, if no two are taken together; true if work waits."""
+    """A queue; true if work waits. Iterates over its work in the order in which `serve` would take it."""
 
     def __init__(self) -> None:
         self._tenants: dict[str, _Tenant[W]] = {}  # those with work, and recent ones
@@ -120,7 +120,7 @@ class FairQueue(Generic[W]):
         self._forget()
 
     def serve(self) -> W:
-        """Take the first work of the order; some must wait."""
+        """Take the first work of the order. The queue must not be empty."""
         work = self._active[0].waiting[0]
         self.take([work])
         return work

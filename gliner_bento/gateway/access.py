@@ -63,7 +63,7 @@ class Access:
         return tenants.at_address(self._client_address.of(scope, headers))
 
     def needed(self, method: str, path: str) -> frozenset[KeyScope]:
-        """A key must have one of these scopes to call this; empty for an open route."""
+        """The scopes of which a key must have one to call this; empty for an open route."""
         methods = self._scopes.get(path)
         if methods is None:
             if path.startswith(OPEN_PATHS_OF_BENTOML):

@@ -122,8 +122,8 @@ class Gateway:
         return AbortResponse(aborted_id, True in aborted)
 
     async def of(self, model: str | None) -> Gateway:
-        """This gateway with another default model: the one that a request names in its URL, or in its format's place;
-        None changes nothing. Raises `ModelNotFound`."""
+        """This gateway with another default model: the one that a request names in its URL, or in a field of its
+        format; None changes nothing. Raises `ModelNotFound`."""
         if model is None:
             return self
         gateway = copy(self)
@@ -217,7 +217,7 @@ class Gateway:
 
 
 async def _merger(task: AnyTask, item: Item) -> Merges | None:
-    """What adds to the item's result."""
+    """The merger of the item's task."""
     return await asyncio.to_thread(task.merger, item) if item.has_merger else None
 
 

@@ -63,7 +63,7 @@ class Handler:
         return [next(changed) if isinstance(outcome, Result) else outcome for outcome in outcomes]
 
     async def _step(self, step: str, arguments: Sequence[tuple[Any, ...]], call: Call) -> list[Any]:
-        """What a function returns for each tuple of arguments, or its error; the last argument, if there is none."""
+        """The result or error of a function for each tuple of arguments; without a function, the last argument."""
         if step not in self._functions or not arguments:
             return [one[-1] for one in arguments]
         self._hanging = {one for one in self._hanging if not one.done()}

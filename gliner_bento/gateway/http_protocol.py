@@ -89,7 +89,7 @@ def _allow_files(number: int) -> None:
 
 
 class Part(Enum):
-    """What the parser awaits: the beginning of a request, the rest of its headers, or of its body."""
+    """The part of a request that the parser awaits: its beginning, the rest of its headers, or of its body."""
 
     START, HEADERS, BODY = range(3)
 

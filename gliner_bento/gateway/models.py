@@ -60,8 +60,8 @@ class ServedModel:
         self._probing: asyncio.Future[None] | None = None
 
     async def info(self) -> ModelInfo:
-        """What the replica serves, under its name here. Requested from it once, because its model never changes. Raises
-        `NotReady` until the replica has answered."""
+        """The replica's model, under the name that it is served by. Requested once, because a replica's model never
+        changes. Raises `NotReady` until the replica has answered."""
         if self._info is None:
             model = (await self.replica.status()).model
             self._info = replace(model, model=self.given or model.model)
@@ -81,7 +81,8 @@ class ServedModel:
             raise ModelNotLoaded(f"the model {self.given} is {self.row.state}{why}")
 
     def check(self, item: Item) -> None:
-        """Raise InvalidField for what the model cannot do; as long as the model is unknown, its replica does."""
+        """Raise InvalidField for options that the model does not support; while the model is unknown, its replica
+        raises it."""
         if self._info is not None:
             item.check_supported(self._info.model, self._info.tasks)
 
@@ -241,7 +242,7 @@ class ModelTable:
                     self._note(row)
 
     async def ready(self) -> bool:
-        """Whether a model serves, and all that should."""
+        """Whether at least one model serves, and every model that should."""
         await self.refresh(ROWS_AGE_S)
         serving = [served for served in self if served.row.state in SERVING]
         failed = any(served.row.required and served.row.state == "failed" for served in self)

@@ -156,14 +156,14 @@ class EarlyRefusal:
 
 
 class _Body(msgspec.Struct):
-    """What decides about a refusal, where its values are valid."""
+    """The fields on which a refusal depends; invalid values are ignored."""
 
     timeout_ms: float | None = None
     model: str | None = None
 
     @property
     def timeout_s(self) -> float:
-        """Infinite without a valid one."""
+        """The request's timeout; infinite if it has no valid one."""
         return self.timeout_ms / 1000 if self.timeout_ms and self.timeout_ms > 0 else math.inf
 
 

@@ -1,4 +1,4 @@
-"""What the server finds in the texts of a column of a pandas or polars DataFrame."""
+"""Extracts from the texts of a column of a pandas or polars DataFrame."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_extractions(
     """A copy of the frame with three more columns: `entities`, `relations` (lists, as in the API) and `error`; and
     `classifications` and `structures` where they are asked for.
 
-    A null is an empty text. `error` is null, or what the server says about the text; such a row has no entities.
+    A null is an empty text. `error` is null, or the server's error message for the text; such a row has no entities.
     labels, options: as in `Client.extract_many`. Raises TypeError for what is no DataFrame, ValueError for its columns.
     """
     library = _library(frame)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What `connect` makes a replica of. tracing: None if it is off."""
+    """The input of `connect`, which makes a replica. tracing: None if it is off."""
 
     settings: Settings
     process: ServiceProcess

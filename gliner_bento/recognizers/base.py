@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 CONTEXT_SCORE = 0.35
-"""What a word near a match adds to its score, as in Presidio."""
+"""Added to the score of a match with a word near it, as in Presidio."""
 
 MAX_MATCH_CHARS = 2048
 PIECE_CHARS = 8192

@@ -12,7 +12,8 @@ from gliner_bento.recognizers.base import Match, Rule
 
 ENTITY = "PHONE_NUMBER"
 _MAX_CHECKED = 2_000
-"""Numbers of a text that phonenumbers reads, in 30 us and for each region; beyond them, their form decides."""
+"""Maximum numbers of a text that phonenumbers checks (30 us each, per region); further ones are judged by their
+form."""
 
 _VALID, _POSSIBLE, _BARE = 0.75, 0.5, 0.3
 """Scores of a valid number, of one in the form of a number, and of digits alone."""

@@ -59,10 +59,12 @@ class Load(Protocol):
 
 @dataclass(eq=False)
 class _Hosted:
-    """A row. replica: while it is loaded. model: of its last replica. loading: until it is loaded or has failed.
+    """A row. replica: None while it is not loaded. model: of its last replica. loading: done when it is loaded or has
+    failed.
 
-    running: calls under way. admits: further ones while it is unloading. drained: set when there is none. failures:
-    since it was last loaded. request: that added it.
+    running: number of calls under way. admits: whether it admits further calls while it is unloading. drained: set when
+    no call runs. failures: failed loads since it was last loaded. request: the request that added it; None: the
+    settings name it.
     """
 
     name: str | None
@@ -89,7 +91,7 @@ class _Hosted:
 
     @property
     def row(self) -> ModelRow:
-        """The row for others."""
+        """The row as `rows` returns it."""
         own = {name: value for name, value in self.own.items() if isinstance(value, str | int | float | tuple | bool)}
         return ModelRow(
             name=self.name,
@@ -103,7 +105,7 @@ class _Hosted:
 
     @property
     def weights(self) -> object:
-        """What decides about the weights in memory, and about the adapters."""
+        """Loaded models for which this is equal share their weights and adapters."""
         settings = self.settings
         options = settings.view(EngineOptions), settings.view(AdapterSettings)
         return settings.model, settings.device, settings.dtype, options
@@ -299,7 +301,8 @@ class LocalModels:
             row.loading = None
 
     async def _load(self, row: _Hosted) -> None:
-        """Evict what must give way, and load. Raises `DoesNotFit` before anything is disturbed, and `ModelFailed`."""
+        """Evict models until this one fits, and load it. Raises `ModelFailed`, and `DoesNotFit` before any is
+        evicted."""
         async with self._changing:
             if row.failures >= self.settings.max_load_failures:
                 raise ModelFailed(f"{row.name} has failed {row.failures} times; delete it, and add it again")
@@ -343,8 +346,8 @@ class LocalModels:
         return self._turns.setdefault(device, DeviceTurns(lanes)).join(row.name or "")
 
     def _victims(self, row: _Hosted) -> Iterable[_Hosted]:
-        """The models to evict for `row`, least recently used first. Raises `DoesNotFit`. The first model always fits:
-        the device says otherwise itself."""
+        """The models to evict for `row`, least recently used first. Raises `DoesNotFit`. The size is compared only
+        while another model is loaded."""
         loaded = [one for one in self._rows.values() if one.replica]
         idle = sorted(filter(self._may_evict, loaded), key=lambda one: one.used_s)
         wanted = 0 if self._twin(row) else row.bytes or 0

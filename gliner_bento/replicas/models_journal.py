@@ -15,8 +15,8 @@ from gliner_bento.storage.files import file_lock
 
 class Noted(msgspec.Struct):
     """added: the requests of models that were added, by name. unloaded: models that are not loaded at the start.
-    pinned: whether, of models that were pinned or unpinned. failures: of loads since the last success, by runner and
-    model; of one that killed the process, too."""
+    pinned: whether each model that was pinned or unpinned is pinned. failures: number of failed loads since the last
+    success, by runner and model; a load that killed the process counts."""
 
     added: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     unloaded: set[str] = msgspec.field(default_factory=set)
@@ -33,7 +33,7 @@ class ModelsJournal:
         self._service = service
 
     def read(self) -> Noted:
-        """What is noted now."""
+        """The content of the file."""
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=Noted)
         except FileNotFoundError:
@@ -41,7 +41,7 @@ class ModelsJournal:
 
     @contextmanager
     def changing(self) -> Iterator[Noted]:
-        """What is noted; changes of it are written when the context ends. Locks the file among processes."""
+        """The content of the file; changes are written when the context ends. Locks the file among processes."""
         with file_lock(self._file.with_suffix(".lock")):
             noted = self.read()
             yield noted

@@ -18,7 +18,7 @@ NO_ADAPTERS = SlotState()
 
 
 class Candidate(Protocol):
-    """What the choice of a batch depends on, of a waiting item."""
+    """A waiting item, as far as the choice of a batch depends on it."""
 
     @property
     def cost(self) -> int:

@@ -19,7 +19,7 @@ from gliner_bento.settings.scheduling import SchedulingFields
 from gliner_bento.tasks.base import Limits
 
 ROW = ("pinned", "required", "default")
-"""What a model's own settings may say besides settings: of its row in the table."""
+"""Keys of a model's own settings that are not settings but properties of its row in the table."""
 
 _SHARED = frozenset(
     {"model", "models", "inference_lanes", "request_timeout_s", "hang_timeout_s", "compat_long_text"}

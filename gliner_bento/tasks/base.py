@@ -25,7 +25,7 @@ BASE_ADAPTER_ID = "__base__"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an operator decides for all requests; see docs/settings.md for each."""
+    """The settings that apply to all requests of a model; see docs/settings.md for each."""
 
     default_threshold: float
     default_relation_threshold: float
@@ -111,7 +111,7 @@ NO_USAGE = Usage()
 
 
 class Merges(Protocol):
-    """Adds to results what something else than the model has found in the text."""
+    """Adds results to the model's that it has not computed, such as matches of recognizers."""
 
     def add(self, parts: Iterable[Any]) -> Sequence[Any]:
         """The next parts of a stream, with what belongs before them."""
@@ -283,7 +283,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
             raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
 
     def merger(self, item: Item) -> Merges:
-        """What adds to the item's result. Raises errors of the item."""
+        """The merger of the item. Raises errors of the item."""
         assert self._merger is not None
         return self._merger(item)
 

@@ -18,7 +18,7 @@ from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
 Merge = Literal["mean", "max"]
 
 MAX_DEPTH = 10
-"""Objects inside each other in the classifications of a request."""
+"""Maximum depth of nested objects in the classifications of a request."""
 
 _SHOWN_CHARS = 100
 
@@ -156,7 +156,7 @@ ClassScores = Mapping[str, Sequence[float]]
 
 @dataclass(slots=True)
 class WindowScores:
-    """The scores of an item's windows, which may come in any order, and each window's in several passes."""
+    """The scores of an item's windows. They may come in any order, and those of a window in several passes."""
 
     _windows: dict[int, dict[str, Sequence[float]]] = field(default_factory=dict)
 

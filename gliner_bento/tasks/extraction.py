@@ -53,10 +53,10 @@ MAX_ENTITIES, MAX_RELATIONS = 100_000, 20_000  # default limits of one answer
 LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})  # codes of warnings that results are missing
 
 MIN_SHARE = 100
-"""Entities, and relations, that each text of a batch may have, beside its share of the limits of the answer."""
+"""Number of entities, and of relations, that each text of a batch may have in addition to its share of the limits."""
 
 _ABILITIES = {"labels": "entities", **{name: name for name in ("relations", "classifications", "structures")}}
-"""What a model must be able to do for each field."""
+"""The ability of the model that each field needs."""
 
 ALL_SPANS_THRESHOLD = 0.1
 """Below it, an item with relations scores most pairs of spans: it is a large one."""
@@ -189,7 +189,7 @@ class ExtractionItem(Item):
     unique, non-empty, and returned as they are; descriptions are what the model reads.
 
     label_thresholds, relation_thresholds: of those with a threshold of their own, by name. relation_heads,
-    relation_tails: of those that do not relate all labels, by name: which they may have, as indexes into `labels`.
+    relation_tails: for relations that are limited to labels, by name: the allowed labels, as indexes into `labels`.
     window_words, window_overlap_words: in words; None: the engine's default, as for the three options of relation
     windows.
     max_entities, max_relations: of the result; see `on_limit`.
@@ -326,7 +326,7 @@ class Extraction(Result):
         return replace(self, entities=self.entities[streamed:])
 
     def is_of(self, text: str) -> bool:
-        """Whether each entity is what `text` has at its offsets: the result may be that of another text."""
+        """Whether each entity's text is in `text` at its offsets; if not, the result is that of another text."""
         return all(
             0 <= one.start < one.end == one.start + len(one.text) and text.startswith(one.text, one.start)
             for one in self.entities
@@ -425,7 +425,7 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
 
 
 def _share(items: Sequence[ExtractionItem]) -> Sequence[ExtractionItem]:
-    """Each with its share of the limits of an answer, by the length of its text."""
+    """The items, each with its share of the limits of an answer, by the length of its text."""
     if len(items) < 2:
         return items
     total = sum(len(item.text) for item in items) or 1

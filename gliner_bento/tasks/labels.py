@@ -15,7 +15,7 @@ from gliner_bento.tasks.fields import Anything, Elements, Fields, Name, Score, S
 _MAX_SUGGESTED_CHARS = 100
 _ENDS_PER_LABEL = 10
 """All relations together may name at most `_ENDS_PER_LABEL` x `max_labels` labels as heads, and as many as tails.
-Without that limit, the number of the request's labels counts in place of `max_labels`."""
+If `max_labels` is -1, the number of the request's labels is used instead."""
 
 _Names = Elements[list[Name]]
 

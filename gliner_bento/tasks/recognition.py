@@ -159,7 +159,7 @@ class Merger:
         return replace(result, entities=self._merged[merged_before:], relations=relations, warnings=warnings)
 
     def _kept_part(self, entity: Any, matches: Sequence[Match]) -> tuple[int, int] | None:
-        """[start, end) of what is kept of an entity; None: nothing. matches: that overlap with it."""
+        """[start, end) of the part of an entity that is kept; None: none. matches: those that overlap with it."""
         if not matches:
             return (entity.start, entity.end) if self._has_form(entity) else None
         if self._nested:
@@ -225,7 +225,8 @@ def _always_formed(labels: Mapping[str, str]) -> set[str]:
 
 
 def with_others(names: Iterable[str]) -> set[str]:
-    """The recognizers to run: these, and with phone numbers all, because they find what looks like one and is not."""
+    """The recognizers to run: these; all, if phone numbers are among them, because other recognizers find numbers that
+    look like phone numbers."""
     return {*names, *(find.RECOGNIZERS if phones.ENTITY in names else ())}
 
 

@@ -6,4 +6,4 @@ from gliner_bento.tasks.base import AnyTask
 from gliner_bento.tasks.extraction import EXTRACTION
 
 TASKS: dict[str, AnyTask] = {task.name: task for task in (EXTRACTION,)}
-"""By name. To add one: its module, and it here."""
+"""By name. A new task is a module and an entry here."""

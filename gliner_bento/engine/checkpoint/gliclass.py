@@ -53,12 +53,12 @@ class GLiClass:
 
     @property
     def max_labels(self) -> int | None:
-        """Labels of one text at most. gliclass has no other number of slots where it reads labels apart."""
+        """Maximum number of labels of one text; None: no limit. A model that reads labels apart has a fixed number."""
         slots = None if self.reads_labels_apart else self.label_slots(0)
         return self.config.max_num_classes if slots is None else slots or None
 
     def label_slots(self, labels: int) -> int | None:
-        """gliclass's `max_num_classes` for a text with so many labels."""
+        """gliclass's `max_num_classes` for a text with this number of labels."""
         slots: int | None = self.pipeline._resolve_max_num_classes([""] * labels, same_labels=True)
         return slots
 
@@ -92,7 +92,7 @@ def build_gliclass(
 
 
 def package() -> Any:
-    """The package gliclass. It also imports what its own server needs, if that is installed: with its warnings."""
+    """Import the package gliclass, without the warnings of what it imports for its own server."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import gliclass  # noqa: PLC0415  # see above
@@ -100,7 +100,8 @@ def package() -> Any:
 
 
 def _checked(folder: Path) -> dict[str, Any]:
-    """The configuration. Raises ModelError for what is not served, or would make gliclass look elsewhere for it."""
+    """The configuration. Raises ModelError for a configuration that is not served, or that names files outside the
+    folder."""
     config = read_json(folder / GLINER2_CONFIG)
     architecture = config.get("architecture_type", UNI_ENCODER)
     if architecture not in _BACKBONES:

@@ -54,8 +54,8 @@ class GLiNER2Span:
         return device
 
     def scores(self, item: Item) -> tuple[dict[tuple[CharSpan, str], float], dict[str, float]]:
-        """gliner2's own scores: of all spans for the item's labels, without what is behind the text's end; and, of the
-        whole text, the best of each relation, and of the labels of each classification, which have several labels."""
+        """gliner2's own scores: first, of each span of the text and label; second, of the text: the best score of each
+        relation, and the score of each label of the classifications, with `multi_label`."""
         schema: dict[str, Any] = {"entities": dict.fromkeys(item.labels, "")}
         schema["relations"] = [{name: {"head": "", "tail": ""}} for name in item.relations]
         schema["classifications"] = [

@@ -18,7 +18,7 @@ from gliner_bento.tasks.extraction import ExtractionItem
 
 
 class GLiClassEngine(GLiNEREngine):
-    """A `GLiNEREngine` of texts that are tokenized as a whole, with labels alone."""
+    """A `GLiNEREngine` for models that tokenize a text as a whole, and only classify."""
 
     _probe = ExtractionItem(
         "Nobody was asked.",

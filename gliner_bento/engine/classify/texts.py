@@ -111,7 +111,7 @@ class ClassTokenizer:
         return ClassInput(token_array(ids), len(classification.labels), words, len(prompt) if rest else 0)
 
     def longest(self, classifications: Mapping[str, Classification]) -> Classification:
-        """The one with the most tokens."""
+        """The classification whose prompt has the most tokens."""
         return max(classifications.values(), key=lambda one: len(self.token_ids("", one)))
 
     def fits(self, text: str, classification: Classification) -> bool:
@@ -140,7 +140,7 @@ class ClassTokenizer:
             start = words[len(words) - repeated][0] if repeated else end
 
     def fitting(self, text: str, words: Sequence[tuple[int, int]], prompt: Classification) -> Sequence[tuple[int, int]]:
-        """The first words that fit one pass; a piece of the first where it does not."""
+        """The first words that fit one pass; if the first word alone does not fit, a piece of it."""
         start, fit, tried = words[0][0], 0, min(len(words), self.limit)
         while fit < tried:  # a binary search: the number of tokens grows with that of the words
             middle = (fit + tried + 1) // 2

@@ -162,7 +162,8 @@ class PositionTable(Sink):
             layers.sinks.append(self)
 
     def columns(self, block: Block) -> torch.Tensor:
-        """The table of a block's texts. Together, with one more distance: a GPU multiplies by even numbers faster."""
+        """The table of a block's texts. For one product of all texts, it has an even number of distances, which a GPU
+        multiplies faster."""
         if not block.together:
             return self(block.length, block.slots)
         slots = (*block.slots, *[None] * (block.texts - len(block.slots))) if block.slots else ()

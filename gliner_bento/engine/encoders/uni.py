@@ -37,7 +37,7 @@ class BareBackbone(nn.Module):
 
 
 def schema_encoder(model: Any, layers: LayerFactory, options: EngineOptions) -> UniEncoder:
-    """The encoder of gliner2's model; what it calls relations are all markers but those of labels."""
+    """The encoder of gliner2's model. The relations of its output are all markers except those of labels."""
     config = SimpleNamespace(subtoken_pooling=model.processor.token_pooling, num_rnn_layers=0)
     return UniEncoder(SimpleNamespace(config=config, token_rep_layer=BareBackbone(model.encoder)), layers, options)
 

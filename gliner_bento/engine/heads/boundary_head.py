@@ -121,7 +121,7 @@ class BoundaryHead:
         return grouped
 
     def _abstaining(self, output: Any) -> Sequence[bool]:
-        """Whether each query has no entities."""
+        """For each query, whether the model predicts that the text has no entities for it."""
         if output.null_logits is None:
             return [False] * output.candidates.indices.shape[1]
         above = torch.sigmoid(output.null_logits[0]).float() > self._model.boundary_settings.abstention_threshold
@@ -157,7 +157,7 @@ class _Source:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What gliner2's decoders take: first word, characters, text, number of words."""
+        """Arguments that gliner2's decoders share: first word, characters, text, number of words."""
         return self.own.start, self.starts, self.ends, self.text, len(self.starts)
 
 
@@ -222,8 +222,8 @@ class _Schema:
     def instances(
         self, core: Any, candidates: Any, grouped: Sequence[Any], source: _Source
     ) -> Mapping[str, list[dict[str, Any]]]:
-        """The values of gliner2's instances of each structure, by its number: with a record decoder as `extract_json`
-        asks for them, else one instance."""
+        """For each structure, by its number, the values of its instances, as gliner2's `extract_json` decodes them. A
+        model without a record decoder has one instance."""
         structures = list(self.item.structures.values())
         batch = SimpleNamespace(text_tokens=[choice_words(self.item.structures)], record_specs=[])
         metadata = {

@@ -1,7 +1,8 @@
 """The queries of GLiNER2's fields, one for each instance of their task: gliner2's three counting layers, packed.
 
-A GRU starts at a field's embedding, and reads the number of the instance in each step. What follows makes the queries
-of these states: a projection, experts, or a transformer in which the fields of one instance see each other.
+A GRU starts with a field's embedding as its state, and reads the number of an instance in each step. A second part
+turns the states into queries: a projection, experts, or a transformer in which the fields of one instance see each
+other.
 
 All but that attention treats each row alike, so the fields of all texts run together, in layers whose bits do not
 depend on the other rows.
@@ -92,7 +93,7 @@ class _Gru:
 
 
 class _Projected:
-    """The end of gliner2's `CountLSTM`."""
+    """The second part of gliner2's `CountLSTM`."""
 
     def __init__(self, module: Any, layers: LayerFactory) -> None:
         self._project = Projection(module.projector, layers)
@@ -104,7 +105,7 @@ class _Projected:
 
 
 class _Experts:
-    """The end of gliner2's `CountLSTMoE`."""
+    """The second part of gliner2's `CountLSTMoE`."""
 
     def __init__(self, module: Any, layers: LayerFactory) -> None:
         gate, gates = linear_layers(module.router)
@@ -128,7 +129,7 @@ class _Experts:
 
 
 class _Attending:
-    """The end of gliner2's `CountLSTMv2`."""
+    """The second part of gliner2's `CountLSTMv2`."""
 
     def __init__(self, module: Any, layers: LayerFactory) -> None:
         small = module.transformer
@@ -182,7 +183,7 @@ _FINISH: Mapping[str, Callable[[Any, LayerFactory], Queries]] = {
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
-    """A layer of parameters that are none in the model: adapters cannot name it."""
+    """A linear layer of parameters that are not a linear layer in the model: adapters cannot change it."""
     layer = nn.Linear(1, 1, device="meta")
     layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
     layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
@@ -190,5 +191,5 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
 
 
 def _sigmoid(x: torch.Tensor) -> torch.Tensor:
-    """As `decode.probabilities`: the same bits at every place in a tensor."""
+    """As `decode.probabilities`: the same bits at every position of a tensor."""
     return torch.exp(-x).add_(1).reciprocal_()

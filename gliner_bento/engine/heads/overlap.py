@@ -66,13 +66,13 @@ def chars_of(text: Prepared, spans: SpanTable) -> NDArray[np.int64]:
 def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
     """Indices of the spans that overlap resolution with the item's options keeps, in order of position.
 
-    Of spans of the same words, the one with the highest score competes with other words; with `multi_label`, the others
-    share its fate. within_labels: as in gliner2, only spans of the same label conflict.
+    Of several spans of the same words, only the one with the highest score is compared with spans of other words; with
+    `multi_label`, the others are kept if it is. within_labels: as in gliner2, only spans of the same label conflict.
     """
     if not len(spans):
         return np.empty(0, np.intp)
     compared = spans
-    if within_labels:  # shift the spans of each label to words of its own
+    if within_labels:  # each label gets its own range of word numbers, so that spans of two labels never overlap
         shift = spans.label * (spans.last.max() + 1)
         compared = replace(spans, first=spans.first + shift, last=spans.last + shift)
     greedy = item.overlap in (None, "nested")

@@ -156,7 +156,7 @@ class RelationCollector:
         self._added.append((keys, scores))
         self._number += len(keys)
         dropped = self.least_score > -inf
-        # Once relations were dropped, joining sorts; so more are collected before.
+        # After relations were dropped, each join sorts: twice as many are collected before the next one.
         if self._failed is None and self._number > self._text.item.max_relations * (1 + dropped):
             self._failed = Predictions.or_error(self._join)
             if self._failed is not None:

@@ -132,7 +132,7 @@ def _activated(y: torch.Tensor, activation: Activation) -> torch.Tensor:
 
 
 def _gelu(y: torch.Tensor) -> torch.Tensor:
-    """`F.gelu`. On a CPU, torch computes what follows the last whole vector with other code: so there is nothing."""
+    """`F.gelu`, over whole vectors: on a CPU, torch computes an incomplete last vector with other code."""
     if y.device.type != "cpu":
         return F.gelu(y)
     missing = -y.shape[1] % _VECTOR

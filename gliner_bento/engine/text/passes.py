@@ -166,7 +166,7 @@ def windows_of(item: Item, words: int, overlap_words: int, limit: int, unit: str
 
 
 def part_of(item: Item, labels: Names, relations: Names, *, rest: bool = True) -> Item:
-    """The item with these labels and relations alone. rest: and all that it asks for besides."""
+    """The item with only these labels and relations. rest: also with its classifications and structures."""
     return replace(
         item,
         labels={name: item.labels[name] for name in labels},

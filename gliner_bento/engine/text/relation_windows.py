@@ -47,7 +47,7 @@ _SENTENCE, _LINE, _PARAGRAPH = 1, 2, 4  # flags
 
 @dataclass(frozen=True, slots=True)
 class RelationWindows:
-    """sentences: of a part. overlap: those that two consecutive parts share; fewer than a part has."""
+    """sentences: number in a part. overlap: number that two consecutive parts share; less than `sentences`."""
 
     sentences: int
     overlap: int

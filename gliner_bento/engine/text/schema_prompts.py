@@ -82,7 +82,7 @@ class SchemaPrompts(Prompts):
         return 1 + len(ids) + len(self._subwords.ids([task.title]))
 
     def after(self, text: str, words: Words) -> Words:
-        """See `Prompts`: a full stop, unless there is one. The text's last characters decide, be they white space."""
+        """See `Prompts`: a full stop, unless the text ends in one. One with white space behind it does not count."""
         end = words.end if _NOT_SPACE.search(text, words.end) else len(text)
         if text.endswith(_STOPS, 0, end):
             return NO_WORDS
@@ -158,7 +158,7 @@ def choice_row(words: Sequence[str], choice: str) -> int:
 
 
 def _task(param: str, name: str, description: str, marker: str, fields: Mapping[str, str], *choices: str) -> SchemaTask:
-    """fields: with their descriptions; those without one are their own."""
+    """fields: names with their descriptions; by default the name."""
     texts = (name, description, *fields, *fields.values(), *choices)
     check_unicode(texts, param)
     for text in texts:

@@ -59,7 +59,7 @@ def scan(
 def _blocks(
     source: Source, reading: Reading, columns: Sequence[str], more: Sequence[str], pa: Any
 ) -> Iterator[tuple[int, Any]]:
-    """Number of records of each block and, with Arrow (`pa`), their schema. Raises ValueError if there is none."""
+    """Number of records of each block and, with Arrow (`pa`), their schema. Raises ValueError if no schema fits."""
     if source.kind == "parquet" and columns:
         yield _parquet_block(source, columns, more)
         return

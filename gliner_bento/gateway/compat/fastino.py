@@ -39,7 +39,7 @@ from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 from gliner_bento.tasks.structures import FieldOptions, FieldValue, Instance
 
 _CLASSIFICATION = "classification"
-"""The name of the only one of the task classify_text, in its answer."""
+"""The name in the answer of the task classify_text, which has one classification."""
 
 Values = Literal["list", "str"]
 _Found = TypeVar("_Found", Entity, FieldValue)
@@ -231,8 +231,8 @@ class _Shape:
         return {"head": head, "tail": tail} if self.confidence or self.spans else [head, tail]
 
     def classes(self, result: ClassificationResult, asked: FastinoClassification) -> Any:
-        """The best label, or with multi_label those above the threshold, or else the best: in the request's order, or
-        with top_k best first."""
+        """The best label; with multi_label, those above the threshold, or else the best, in the request's order; with
+        top_k, best first."""
         order = list(asked.labels)
         fitting = [one for one in result.labels if one.score >= asked.cls_threshold] or list(result.labels[:1])
         fitting = fitting[: asked.top_k] if asked.top_k else sorted(fitting, key=lambda one: order.index(one.label))
@@ -240,7 +240,7 @@ class _Shape:
         return values if asked.multi_label else next(iter(values), None)
 
     def instance(self, instance: Instance, fields: Sequence[FastinoField]) -> dict[str, Any]:
-        """The values of each field, or the only one."""
+        """The values of each field; of a field that is no list, the best value."""
         values = {}
         for one in fields:
             found = [self._value(value, value.score) for value in self._distinct(instance[one.name])]
@@ -279,7 +279,7 @@ async def _gliner2(gateway: Gateway, request: Request) -> Response:
 
 
 async def _related(gateway: Gateway) -> list[str] | None:
-    """The entity types that relations are between where none are asked for; None: the model needs none."""
+    """The entity types between which relations are extracted if the request names none; None: the model needs none."""
     family = (await gateway.models.default.info()).family
     return None if family.startswith("GLiNER2") else list(gateway.options.fastino_labels)
 
@@ -321,7 +321,7 @@ def _tasks(schema: FastinoSchema) -> dict[str, FastinoClassification]:
 
 
 def _asked_of(asked: FastinoClassification) -> ClassificationOptions:
-    """All scores: the best label counts whatever its score."""
+    """Requests all scores, because the best label is returned whatever its score."""
     options: ClassificationOptions = {"labels": asked.labels, "multi_label": asked.multi_label}
     return {**options, "threshold": 0.0} if asked.multi_label else options
 

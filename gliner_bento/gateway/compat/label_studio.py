@@ -146,7 +146,7 @@ def _labelling(config: str) -> _Labelling:
 
 
 def _named(parent: ElementTree.Element, tag: str) -> dict[str, str]:
-    """Values in the annotations, and what the model reads: the hint if there is one."""
+    """For each value in the annotations, the text that the model reads: its hint if there is one."""
     tags = [one for one in parent.iter(tag) if one.get("value")]
     return {one.get("alias") or one.attrib["value"]: one.get("hint") or one.attrib["value"] for one in tags}
 

@@ -1,8 +1,8 @@
 """The wire format of Presidio's analyzer and anonymizer (2.2.366): both on one address.
 
-The model and this server's recognizers find together what Presidio's recognizers find. Unknown fields are ignored, as
-there: its documentation sends some. Intended differences: what Presidio answers 500 for, a wrong request, is answered
-400; of entities that overlap, one is returned; `encrypt` and `/deanonymize` are not served.
+The model and this server's recognizers together replace Presidio's recognizers. Unknown fields are ignored, as in
+Presidio, whose documentation sends some. Intended differences: what Presidio answers 500 for, a wrong request, is
+answered 400; of entities that overlap, one is returned; `encrypt` and `/deanonymize` are not served.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AdHocRecognizerFields(_Lenient):
 
     @property
     def entity(self) -> str | None:
-        """What it finds."""
+        """The entity type that it detects."""
         return self.supported_entity or next(iter(self.supported_entities or ()), None)
 
 
@@ -111,7 +111,7 @@ class AnalysisExplanation:
 
 @dataclass(frozen=True, slots=True)
 class RecognitionMetadata:
-    """Who found an entity: GLiNERRecognizer is the model."""
+    """The recognizer that detected an entity: GLiNERRecognizer is the model."""
 
     recognizer_name: str
 
@@ -133,7 +133,7 @@ class AnalyzeResponse(RootModel[list[RecognizerResult] | list[list[RecognizerRes
 
 
 class AnalyzerResult(_Lenient):
-    """A finding to anonymize."""
+    """A detected entity to anonymize."""
 
     start: int
     end: int
@@ -177,7 +177,7 @@ def _threshold(asked: AnalyzeRequest, options: GatewayOptions) -> float:
 async def _extract(
     gateway: Gateway, asked: AnalyzeRequest, texts: Sequence[str], labels: dict[str, str]
 ) -> list[Extraction]:
-    """What the model finds in each text."""
+    """The model's entities in each text."""
     options = ExtractionOptions(labels=labels, threshold=_threshold(asked, gateway.options))
     batch = extraction_of(texts, options, request_id=request_id.valid(asked.correlation_id))
     results: list[Extraction] = []
@@ -189,7 +189,7 @@ async def _extract(
 
 
 _Matches = Mapping[tuple[int, int], Match]
-"""By their place."""
+"""By their start and end."""
 
 
 class _Recognition:
@@ -233,7 +233,7 @@ class _Recognition:
         return AdHocRecognizer(rules, [word.lower() for word in fields.context or ()])
 
     def merged(self, text: str, found: Extraction) -> tuple[Sequence[SourcedEntity], _Matches]:
-        """The findings in a text, and the matches among them."""
+        """The entities in a text, and those of them that are matches of recognizers."""
         with _named("ad_hoc_recognizers"):
             others = [match for one in self._ad_hoc for match in one.matches(self._expressions, text, self._context)]
         found_by_form = candidates(

@@ -24,7 +24,7 @@ _LABELS = "Entity types, in any words: names, or {name: description}."
 
 
 class _Arguments(Strict):
-    """What all tools have."""
+    """The arguments that all tools have."""
 
     text: str = Field(description="The text, of any length.")
     model: str | None = Field(default=None, description="Which model reads it. Default: the first.")

@@ -1,6 +1,6 @@
-"""Refusals before the body of a request is read, for early refusals and the middleware: `refuse`, or `request` while
-the request lasts. A request is refused for its tenant's rate (`rates`), which is the server's, and if no model would
-admit it (`overload`). `quota` makes the headers of an answer.
+"""Refuses requests before their bodies are read. Early refusals call `refuse`; the middleware uses `request` while a
+request lasts. A request is refused if its tenant exceeds the server's limits (`rates`), or if no model would admit it
+(`overload`). `quota` makes the headers of an answer.
 """
 
 from __future__ import annotations

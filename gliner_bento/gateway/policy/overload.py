@@ -1,4 +1,4 @@
-"""The policy of an overloaded model: refuses requests because of the others that are under way.
+"""The policy of an overloaded model: refuses requests because too many others are under way.
 
 It has two entry points: `check`, for `admission`, before the body of a request is read; and `admit`, before the items
 are sent to the replica, when their cost and deadline are known.

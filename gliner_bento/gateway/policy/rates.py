@@ -76,7 +76,7 @@ class Rates:
         return use
 
     def headers(self, tenant: Tenant) -> Mapping[str, str]:
-        """The headers X-RateLimit-*, for the limit of which least is left. Reset: seconds until all of it is left."""
+        """The headers X-RateLimit-*, for the limit that is nearest. Reset: seconds until it is unused."""
         concurrency, rate = self._limits_of(tenant)
         if not concurrency and not rate:
             return {}
