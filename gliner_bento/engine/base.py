@@ -81,8 +81,8 @@ class Prepared:
     item: of a task that the engine knows.
     tokens: sub-word tokens that the item puts into the encoder, prompt included; 0 for one that needs no pass.
     words: words of the text that the model reads.
-    cost_tokens: cost in a batch: the item's tokens, and more for long attention, spans and labels, in the number of
-        tokens of short texts that take as much; 0: the same as `tokens`.
+    cost_tokens: cost in a batch: the item's tokens, plus tokens that stand for the cost of long attention, spans and
+        labels; 0: the same as `tokens`.
     payload: opaque to the scheduler.
     adapter: a lease, ready before the item may run, and released when it has ended; None: the base model.
     result: of an item that needs no pass (a blank text).

@@ -152,7 +152,7 @@ def _fill_padded(window: Sequence[Candidate], limits: BatchLimits, adapters: Ada
         joining = []
         for side in (higher, lower):
             while side and not adapters.admits(window[side[0]].adapter):
-                side.popleft()  # no adapter is admitted later that is not now
+                side.popleft()  # an adapter that is not admitted now is not admitted later
             if side:  # if the nearest of a side does not fit, none of that side will
                 cost = window[side[0]].cost
                 padded = (len(batch) + 1) * max(highest, cost)

@@ -43,7 +43,8 @@ logger = logging.getLogger(__name__)
 class DispatcherConfig(BatchLimits):
     """The limits of a batch, and how many run concurrently.
 
-    inference_lanes: threads that run batches. torch_threads: of each lane; another lane uses those of an idle one.
+    inference_lanes: threads that run batches. torch_threads: of each lane; those of an idle lane may be used by another
+    one.
     decoding_threads: threads that decode batches while the lanes run the next ones; 0: each lane decodes its own.
     batch_wait_timeout_ms: a partial batch is held for items in preparation, at most this long after its oldest item's
         admission.
@@ -58,7 +59,7 @@ class DispatcherConfig(BatchLimits):
 class Dispatcher:
     """Runs the waiting entries of `queue` in batches, and finishes them through `items`.
 
-    turns: on a device that other models share; None: it is this model's.
+    turns: see `ModelTurns`, for a device that several models share; None: only this model runs on it.
     """
 
     def __init__(
@@ -263,7 +264,7 @@ class Dispatcher:
             batch = Batch(self._queue.take(self._form(max_tokens, reservation=self._reservation())))
         left = self._queue.waiting_entries + len(self._next_batches)
         self._running[number] = batch
-        reservation = self._reservation()  # of another lane, which is idle
+        reservation = self._reservation()  # applies to another lane, which is idle
         shares = self._turns is None or self._turns.alone  # else another model computes with these threads
         if shares and (reservation is None or all(map(reservation.admits, batch.entries))):
             batch.shared_lanes = self.lanes.shared_by(number, left + self._queue.preparing_items)
@@ -291,8 +292,8 @@ class Dispatcher:
     def _run_collator(self) -> None:
         """While all lanes are busy, make the tensors of the next batches, at most one batch per lane.
 
-        Only full batches: others can still grow until a lane is free. None with passes: items of other requests may
-        still bypass these.
+        Only full batches, because others can still grow until a lane is free; and only batches without passes, because
+        items of other requests may still bypass passes.
         """
         while (batch := self._schedule_ahead()) is not None:
             try:

@@ -2,8 +2,8 @@
 
 A tenant's virtual time is the number of items that each of its waiting requests has been served. Items are ordered by
 the virtual time at which they finish: a short request does not wait for all of a large one, or for all of many
-requests, and none waits for ever. A long text is charged as several items. A short request has a head start:
-without it, one of many requests would wait until each of them has been served as many items.
+requests, and none waits for ever. A long text is charged as several items. A short request has a head start: without
+it, it would wait until each of many other requests has been served as many items.
 """
 
 from __future__ import annotations

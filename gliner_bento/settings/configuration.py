@@ -82,12 +82,14 @@ def read_configuration(file: Path | None, settings: Iterable[str]) -> Configurat
 def _refuse_unsupported(services: dict[str, dict[str, Any]], path: Path) -> None:
     """Raise `SettingsError` for values that BentoML accepts and that break our guarantees."""
     if services.get("GLiNERRunner", {}).get("workers", 1) != 1:
-        raise SettingsError(f"{path}: GLiNERRunner: workers: must be 1, because an abort reaches one worker")
+        raise SettingsError(f"{path}: GLiNERRunner: workers: must be 1, because an abort reaches only one worker")
     for name, section in services.items():
         if "max_concurrency" in _mapping(section.get("traffic"), f"{path}: {name}: traffic"):
             raise SettingsError(f"{path}: {name}: traffic.max_concurrency: use queue_capacity, which refuses with 429")
         if "metrics" in section:
-            raise SettingsError(f"{path}: {name}: metrics: BentoML's have a series per path; this server has its own")
+            raise SettingsError(
+                f"{path}: {name}: metrics: BentoML's have a series per path; use this server's /metrics"
+            )
 
 
 def refuse_unknown(

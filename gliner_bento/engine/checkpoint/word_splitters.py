@@ -56,14 +56,15 @@ def check_word_splitter(folder: Path) -> None:
 
 
 def _check_stanza() -> None:
-    """gliner downloads the model, but ignores a failure, and then fails with every text."""
+    """Raises ModelError without stanza's model: gliner downloads it, but ignores a failure, and then fails with every
+    text."""
     splitter = StanzaWordsSplitter(download_on_missing=not constants.HF_HUB_OFFLINE)
     if splitter._pipelines[splitter.default_lang] is None:
         raise ModelError(f"words_splitter_type 'stanza': {_STANZA_DATA}")
 
 
 def _check_hanlp() -> None:
-    """gliner downloads the model."""
+    """Raises ModelError if gliner cannot load or download HanLP's model."""
     try:
         WordsSplitter("hanlp")
     except Exception as error:

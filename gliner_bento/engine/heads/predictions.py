@@ -92,7 +92,7 @@ class Predictions:
 
     suppressed: of a pass of a chunked request: spans above the threshold that overlap resolution dropped.
     classes: for each classification of the item, in order, the scores of its labels, in order: (labels,).
-    structures: of each structure of the item, its instances: of each field, the values, best first.
+    structures: for each structure of the item, in order, its instances, with the values of each field, best first.
     cut: limits of the item that dropped something, `max_entities` or `max_relations`.
     ends: the ends of relations that are none of the spans.
     error: there are too many results for the item's limits.

@@ -6,9 +6,9 @@ that are scored in parts of a text.
 
 With one group of labels (and one of relations) a window is one pass, for both, unless relations are scored in parts of
 it (`relation_windows`). Relations then get passes of their own, one for each part that has two entities. With several
-groups, too, because related entities can have labels of different groups: over the labels of the entities, one pass for
-each group of relations. If these labels are too many for one pass, they are split into sets of half a pass's size, and
-every pair of sets gets its passes.
+groups, relations have passes of their own, too, because related entities can have labels of different groups: one pass
+for each group of relations, whose prompt has the labels of the window's entities. If these labels are too many for one
+pass, they are split into sets of half a pass's size, and every pair of sets gets its passes.
 """
 
 from __future__ import annotations

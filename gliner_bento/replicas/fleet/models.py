@@ -18,8 +18,9 @@ _BEST_FIRST = ("ready", "evicted", "loading", "unloading", "unloaded", "failed")
 
 
 class FleetModels:
-    """The `Models` of a fleet. members: by the names of the runners. fleets: the replica of each model; changes with
-    the models. make: makes the replica of a further one. end: closes that of a removed one."""
+    """The `Models` of a fleet. members: the models of each runner, by its name. fleets: the replica of each model;
+    changes with the models. make: makes the replica of a model that is added. end: closes the replica of one that is
+    removed."""
 
     def __init__(
         self,
@@ -42,8 +43,8 @@ class FleetModels:
         return list(best.values())
 
     async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
-        """See `Models`. Where one runner cannot load it, the others remove it again; one that does not answer loads it
-        when it is back. The first one unpacks an archive for all."""
+        """See `Models`. If one runner cannot load the model, the others remove it again. A runner that does not answer
+        loads it once it is back. One runner unpacks an archive for all."""
         members, outcomes = [*self._members.values()], list[ModelRow | BaseException]()
         if archive is not None:
             first = await self._reachable()
@@ -51,7 +52,7 @@ class FleetModels:
             outcomes.append(unpacked := await first.add(request, timeout_s, archive))
         calls = (member.add(request, timeout_s) for member in members[len(outcomes) :])
         outcomes += await asyncio.gather(*calls, return_exceptions=True)
-        if archive is not None:  # a runner may have seen it in the journal before
+        if archive is not None:  # a runner that has read the journal has the model already
             outcomes = [unpacked if isinstance(one, Conflict) else one for one in outcomes]
         try:
             return _results(outcomes)[0]
@@ -85,7 +86,7 @@ class FleetModels:
         return self._fleets[name]
 
     async def _on_all(self, call: Callable[[Models], Awaitable[T]]) -> list[T]:
-        """See `_results`, of all runners."""
+        """The results of a call of all runners; see `_results`."""
         calls = (call(member) for member in self._members.values())
         return _results(await asyncio.gather(*calls, return_exceptions=True))
 
