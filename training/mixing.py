@@ -11,7 +11,7 @@ from training.records import Record
 from training.templates import OWN_RELATIONS, Library, Template, Writer
 
 WEIGHTS = {
-    "multiconer2_en": 0.14,
+    "multiconer2_en": 0.15,
     "btc": 0.03,
     "wnut17_train": 0.02,
     "wikigold": 0.04,
@@ -21,12 +21,12 @@ WEIGHTS = {
     "slurp_devel": 0.01,
     "snips": 0.015,
     "fire": 0.015,
-    "redocred": 0.08,
-    "docred_test_ents": 0.04,
-    "fewrel_val": 0.02,
+    "redocred": 0.12,
+    "docred_test_ents": 0.05,
+    "fewrel_val": 0.03,
     "templates": 0.16,
-    "frames": 0.14,
-    "crowds": 0.22,
+    "frames": 0.20,
+    "crowds": 0.09,
 }
 """Share of the training texts by source: largest for prose with many types and relations, smallest for chat.
 
@@ -51,7 +51,7 @@ SHORT = 20
 MARKS = ("", "", "", "", "-", "-", "*", "•", "1.")
 """What is before each text of a crowd: mostly nothing."""
 
-LENGTHS = (1, 1, 1, 2, 2, 3, 3, 4, 5, 6)
+LENGTHS = (1, 1, 1, 1, 2, 2, 3, 3, 4, 6)
 """Records per text, drawn uniformly."""
 
 

@@ -34,8 +34,8 @@ STAGES = (
     (22, replace(REFINEMENT, steps=2200, decay=1800, stop=2200, average=400)),
     (23, replace(REFINEMENT, steps=1300, decay=1250, stop=1300, warmup=50, encoder_rate=8e-5, head_rate=5e-4)),
     (24, replace(REFINEMENT, steps=3200, decay=2800, stop=3200, encoder_rate=1e-4, head_rate=6e-4, freeze_words=True)),
-    (25, replace(REFINEMENT, steps=600, decay=500, stop=600, warmup=40, encoder_rate=6e-5, head_rate=3e-4,
-                 average=80, freeze_words=True, freeze_layers=2, relation_weight=1.0)),
+    (25, replace(REFINEMENT, steps=5200, decay=4600, stop=5200, encoder_rate=1e-4, head_rate=6e-4,
+                 freeze_words=True, relation_weight=1.5, save_every=400)),
 )  # fmt: skip
 """Seed and settings of each stage. A stage starts from the checkpoint of the one before, with a fresh optimiser."""
 
