@@ -35,10 +35,10 @@ def by_model(settings: Settings) -> dict[str | None, Settings]:
     if not settings.models:
         return {None: settings}
     fraction = settings.target_memory_fraction / len(settings.models)
+    shared = settings.model_copy(update={"target_memory_fraction": fraction})
     named = dict(one.split("=", 1) for one in settings.models)
     names = sorted(named, key=lambda name: not settings.model_settings.get(name, {}).get("default"))
-    rows = {name: {"target_memory_fraction": fraction} | settings.model_settings.get(name, {}) for name in names}
-    return {name: settings.with_own(name, named[name], own) for name, own in rows.items()}
+    return {name: shared.with_own(name, named[name], settings.model_settings.get(name, {})) for name in names}
 
 
 def plan_instances(settings: Settings) -> list[Instance]:

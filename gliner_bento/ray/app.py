@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any
 
 from ray import serve
-from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.process.app import gateway_app, mounted
 from gliner_bento.process.port import check_access
 from gliner_bento.process.run import run
-from gliner_bento.ray.cluster import reach, replicas
+from gliner_bento.ray.deployments import Handles, reach, replicas
 from gliner_bento.ray.options import check, gateway_options
 from gliner_bento.settings import Settings
+from gliner_bento.settings.models import split_models
 
 REQUEST_ID = b"x-request-id"
 
@@ -43,7 +43,7 @@ class WithoutRequestId:
 class Gateway:
     """The gateway's ASGI app over all replicas."""
 
-    def __init__(self, settings: Settings, replicas: DeploymentHandle) -> None:
+    def __init__(self, settings: Settings, replicas: Handles) -> None:
         self._settings = settings
         self._replicas = replicas
 
@@ -59,7 +59,8 @@ def build(arguments: dict[str, Any]) -> serve.Application:
 
     Ray decides the address, so API keys or `allow_anonymous` are required. Raises `SettingsError`.
     """
-    settings = Settings.load({name: str(value) for name, value in arguments.items()})
+    values = split_models(arguments)
+    settings = Settings.load({name: one if isinstance(one, dict) else str(one) for name, one in values.items()})
     check_access("0.0.0.0", settings)
     return application(settings)
 

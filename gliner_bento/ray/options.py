@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from gliner_bento.process.instances import by_model
 from gliner_bento.replicas.ray.scaling import WaitingTokensPolicy
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.settings.cores import usable_cores
+from gliner_bento.settings.models import ModelTableFields
 
 ROUTER = "gliner_bento.replicas.ray.router:NamedReplicaRouter"
 POLICY = f"{WaitingTokensPolicy.__module__}:{WaitingTokensPolicy.__name__}"
@@ -34,7 +37,10 @@ FOR_THROUGHPUT = {
 """Environment variables that Ray's processes read when they start."""
 
 MEANINGLESS = {
-    "models": "its replicas serve one; run an application for each (docs/several-models.md)",
+    **dict.fromkeys(
+        ModelTableFields.model_fields.keys() - {"model_settings"},
+        "its models do not change while the server runs (docs/several-models.md)",
+    ),
     "cuda_devices": "Ray assigns the GPUs (ray_actor_options)",
     "max_restarts": "Ray starts replicas again without a limit",
     "restart_window_s": "Ray starts replicas again without a limit",
@@ -60,11 +66,21 @@ def check(settings: Settings, *, proxied: bool) -> None:
         )
 
 
-def replica_options(settings: Settings, *, has_gpus: bool, cores: int | None = None) -> dict[str, Any]:
-    """Options of the model's deployment. has_gpus: the cluster has GPUs. cores: of this node; replicas divide them."""
-    most = max(settings.num_instances, settings.max_instances)
-    gpus = 1 if settings.device == "cuda" or (settings.device == "auto" and has_gpus) else 0
-    cpus = 1 if gpus else max(1, (cores or usable_cores()) // most)
+def replica_settings(settings: Settings) -> dict[str | None, Settings]:
+    """The settings of each model's replicas, by its name, the default's first. A replica's part of the memory of a GPU
+    is that of the GPU which Ray has assigned to it."""
+    whole = {"target_memory_fraction": settings.target_memory_fraction}
+    return {name: own.model_copy(update=whole) for name, own in by_model(settings).items()}
+
+
+def replica_options(settings: Settings, *, has_gpus: bool, models: int = 1, cores: int | None = None) -> dict[str, Any]:
+    """Options of a model's deployment. has_gpus: the cluster has GPUs. models: number of models, which divide GPUs and
+    cores. cores: of this node; all replicas divide them."""
+    cores = cores or usable_cores()
+    most = models * max(settings.num_instances, settings.max_instances)
+    on_gpu = settings.device == "cuda" or (settings.device == "auto" and has_gpus)
+    gpus = _share(1, models) if on_gpu else 0
+    cpus = 1 if gpus else max(min(1, _share(cores, models)), cores // most)
     scaling: dict[str, Any] = {"num_replicas": settings.num_instances}
     if settings.max_instances:
         policy = {
@@ -95,3 +111,8 @@ def gateway_options(settings: Settings) -> dict[str, Any]:
         "graceful_shutdown_timeout_s": settings.request_timeout_s + MARGIN_S,
         "logging_config": NO_ACCESS_LOG,
     }
+
+
+def _share(whole: int, models: int) -> float:
+    """A model's part, rounded down to hundredths, so that those of all models fit."""
+    return math.floor(100 * whole / models) / 100

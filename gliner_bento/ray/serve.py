@@ -32,7 +32,8 @@ def main(host: str, port: int) -> None:
         import ray  # noqa: PLC0415
         from ray import serve  # noqa: PLC0415
 
-        from gliner_bento.ray.cluster import connect, reason, replicas  # noqa: PLC0415
+        from gliner_bento.ray.cluster import connect, reason  # noqa: PLC0415
+        from gliner_bento.ray.deployments import deploy  # noqa: PLC0415
         from gliner_bento.ray.server import GatewayServer  # noqa: PLC0415  # need the extra ray
     except ImportError as missing:
         exit_with(f"--backend ray: {one_line(missing)}; {install('ray')}")
@@ -45,12 +46,9 @@ def main(host: str, port: int) -> None:
     failure: str | None = None
     try:
         serve.start(proxy_location="Disabled")
-        handle = serve.run(replicas(settings), name=NAME, route_prefix=None)
-        GatewayServer(settings, handle, host, port).run()
+        GatewayServer(settings, deploy(settings, NAME), host, port).run()
     except Exception as error:
-        failed = serve.status().applications.get(NAME)
-        details = [deployment.message for deployment in failed.deployments.values()] if failed else []
-        failure = reason(error, details)
+        failure = reason(error)
     finally:
         serve.shutdown()
         ray.shutdown()

@@ -11,14 +11,13 @@ from typing import Any
 
 import uvicorn
 from ray import serve
-from ray.serve.handle import DeploymentHandle
 from starlette.applications import Starlette
 
 from gliner_bento.gateway.http_protocol import Limits
 from gliner_bento.process.announcement import announce, url_of
 from gliner_bento.process.app import gateway_app, mounted
 from gliner_bento.process.run import run
-from gliner_bento.ray.cluster import reach
+from gliner_bento.ray.deployments import Handles, reach
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 
@@ -26,12 +25,12 @@ _POLL_S = 0.05
 
 
 class GatewayServer(uvicorn.Server):
-    """The gateway's HTTP server over the replicas of `handle`. A signal ends it within `shutdown_timeout_s`."""
+    """The gateway's HTTP server over the replicas of `handles`. A signal ends it within `shutdown_timeout_s`."""
 
-    def __init__(self, settings: Settings, handle: DeploymentHandle, host: str, port: int) -> None:
+    def __init__(self, settings: Settings, handles: Handles, host: str, port: int) -> None:
         log.configure(settings)
         self._settings = settings
-        self._handle = handle
+        self._handles = handles
         self._app = gateway_app(settings)
         http: Any = Limits(self._app.options, self._app.early).protocol
         app = mounted(self._app, self._lifespan)
@@ -50,7 +49,7 @@ class GatewayServer(uvicorn.Server):
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        async with aclosing(run(self._settings, partial(reach, self._handle), self._app, raises=True)):
+        async with aclosing(run(self._settings, partial(reach, self._handles), self._app, raises=True)):
             while not await self._app.gateway.ready():  # noqa: ASYNC110  # polls the replicas, which send no event
                 await asyncio.sleep(_POLL_S)
             yield

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +20,7 @@ import httpx
 import psutil
 import pytest
 import yaml
+from saved_adapters import BODY, put, scores, zipped
 from two_replicas import CONCURRENT, assert_adapters_are_on_both, assert_an_abort_reaches_both, assert_divided, replicas
 
 from benchmark.server import free_port, started
@@ -70,6 +71,10 @@ class Cluster:
     def order(self, line: str) -> None:
         print(line, file=self._orders, flush=True)
         self._answers.readline()
+
+    @property
+    def pid(self) -> int:
+        return self._program.pid
 
     def stop(self) -> None:
         self.order("stop")
@@ -130,6 +135,8 @@ def serving(folder: Path, scaling: dict[str, Any] | None = None, **settings: Any
         replica["autoscaling_config"] |= scaling
     else:
         del replica["autoscaling_config"]
+    if models := settings.get("models"):
+        application["deployments"] = [{**replica, "name": f"{replica['name']}-{name}"} for name in models]
     (folder / "serve.yaml").write_text(yaml.safe_dump(content))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GLINER_")}
     environment.pop("PROMETHEUS_MULTIPROC_DIR", None)
@@ -157,12 +164,17 @@ def serving(folder: Path, scaling: dict[str, Any] | None = None, **settings: Any
 @pytest.fixture(scope="module")
 def expected() -> list[Entities]:
     """The answers of the plain engine and scheduler, in this process."""
-    replica = LocalReplica.load(Settings(dtype="float32", warmup_iterations=0))
+    found = local_answers(Settings(dtype="float32", warmup_iterations=0))
+    assert all(found)
+    return found
+
+
+def local_answers(settings: Settings) -> list[Entities]:
+    replica = LocalReplica.load(settings)
     labels = {label: label for label in LABELS}
     futures = replica.scheduler.submit_many([Item(text, labels) for text in TEXTS], request_id="expected")
     found = [[(one.text, one.label, one.score) for one in future.result(PATIENCE_S).entities] for future in futures]
     replica.close()
-    assert all(found)
     return found
 
 
@@ -342,11 +354,105 @@ def test_the_command_answers_and_ends_when_what_runs_is_answered(tmp_path: Path,
     assert f"gliner-bento: ready on {server.url}\n  playground  {server.url}/playground\n" in written, "as without Ray"
 
 
-def test_a_model_that_does_not_load_ends_the_command_with_one_line(tmp_path: Path) -> None:
+REQUIRED = ["--model-settings", '{"broken": {"required": true}}']
+
+
+@pytest.mark.parametrize("more", [[], ["demo=models/demo", *REQUIRED]], ids=["the only one", "a required one"])
+def test_a_model_that_does_not_load_ends_the_command_with_one_line(tmp_path: Path, more: list[str]) -> None:
     (tmp_path / "gliner_config.json").write_text("{}")
-    command, environment = command_on_ray("--port", str(free_port()), "--model", str(tmp_path))
+    models = ["--model", f"broken={tmp_path}", "--model", *more] if more else ["--model", str(tmp_path)]
+    command, environment = command_on_ray("--port", str(free_port()), *models)
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert ended.returncode == 1
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("gliner-bento: ")
     assert "has no weights" in last
+
+
+@pytest.fixture(scope="module")
+def random(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint with random weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(PROJECT_ROOT / "tests" / "contract"))
+        from checkpoints import tiny_checkpoint
+
+        return tiny_checkpoint(tmp_path_factory.mktemp("random"), "span", backbone="bert", seed=1)
+
+
+def models_of(random: Path) -> dict[str, Any]:
+    """Two models, of which one has settings of its own."""
+    return {"general": "models/demo", "random": {"model": str(random), "max_labels": len(LABELS)}}
+
+
+def assert_models_are_separate(
+    http: httpx.Client, pid: int, random: Path, expected: Sequence[Entities], adapter: Path
+) -> None:
+    """Answers, limits, adapters and failures of each model are its own. pid: of a parent of the replicas."""
+    own = {"general": expected, "random": local_answers(Settings(model=str(random), dtype="float32"))}
+    assert own["random"] != expected
+
+    def answered(model: str) -> bool:
+        bodies = [{"text": text, "labels": LABELS, "model": model} for text in TEXTS]
+        answers = [http.post("/v1/extract", json=body) for body in bodies]
+        return all(is_right(answer, entities) for answer, entities in zip(answers, own[model], strict=True))
+
+    assert answered("general")
+    assert answered("random")
+    unknown = http.post("/v1/extract", json={**BODY, "model": "other"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+    listed = {one["id"]: one["state"] for one in http.get("/v1/models").json()["data"]}
+    assert {name: listed[name] for name in own} == dict.fromkeys(own, "ready")
+    more = {"text": TEXTS[0], "labels": [*LABELS, "more"]}
+    assert http.post("/v1/extract", json=more).status_code == 200
+    assert http.post("/v1/extract", json=more | {"model": "random"}).json()["error"]["param"] == "labels"
+    changed = http.post("/v1/models/random/unload")
+    assert (changed.status_code, changed.json()["error"]["code"]) == (501, "not_supported")
+
+    assert put(http, "mine", zipped(adapter), model="general").status_code == 201
+    installed = [http.get("/v1/adapters", params={"model": name}).json()["adapters"] for name in own]
+    assert [[one["id"] for one in adapters] for adapters in installed] == [["mine"], []]
+    assert scores(http, "mine") != scores(http)
+    refused = http.post("/v1/extract", json={**BODY, "model": "random", "adapter_id": "mine"})
+    assert refused.json()["error"]["code"] == "adapter_not_found"
+
+    metrics = http.get("/metrics").text
+    for name in own:
+        (one,) = http.get("/v1/replicas", params={"model": name}).json()["replicas"]
+        assert f'gliner_items_total{{model="{name}",outcome="completed",replica="{one["name"]}"}}' in metrics
+    (killed,) = (one for one in psutil.Process(pid).children(recursive=True) if replica_of("general", one))
+    os.kill(killed.pid, signal.SIGKILL)
+    assert answered("random")
+    assert not http.get("/readyz").is_success
+    assert answered("general"), "Ray starts another replica"
+
+
+def replica_of(model: str, process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline()).strip().endswith(f":GLiNERReplica-{model}")
+    return False
+
+
+def test_the_command_serves_each_model_from_replicas_of_its_own(
+    tmp_path: Path, random: Path, expected: list[Entities], adapters: dict[str, Path]
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "gliner_config.json").write_text("{}")
+    models = {**models_of(random), "broken": str(broken)}
+    common = {"dtype": "float32", "enable_lora": True, "disk_cache_dir": str(tmp_path / "adapters")}
+    file = tmp_path / "configuration.yaml"
+    file.write_text(yaml.safe_dump({"gliner": {**common, "models": models, "request_timeout_s": 300}}))
+    command, environment = command_on_ray("--port", "{port}", "--config", str(file))
+    started_server = started(command, cwd=tmp_path, log=tmp_path / "log", env=environment, start_s=PATIENCE_S)
+    with started_server as server, httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
+        failed = http.post("/v1/extract", json={**BODY, "model": "broken"})
+        assert (failed.status_code, failed.json()["error"]["code"]) == (503, "model_not_loaded")
+        assert "has no weights" in failed.json()["error"]["message"]
+        assert_models_are_separate(http, server.pid, random, expected, adapters["one"])
+
+
+def test_a_config_file_serves_each_model_from_replicas_of_its_own(
+    tmp_path: Path, random: Path, expected: list[Entities], adapters: dict[str, Path]
+) -> None:
+    with serving(tmp_path, models=models_of(random), enable_lora=True) as served:
+        assert_models_are_separate(served.http, served.cluster.pid, random, expected, adapters["one"])

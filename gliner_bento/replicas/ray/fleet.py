@@ -19,7 +19,7 @@ class RayFleet(Fleet):
         super().__init__({}, options, on_repeat=on_repeat)
         self._handle = handle
         loop = asyncio.get_running_loop()
-        running.follow(handle.app_name, lambda names: loop.call_soon_threadsafe(self._follow, names))
+        running.follow(handle.deployment_id, lambda names: loop.call_soon_threadsafe(self._follow, names))
         handle.options()  # makes the router of this process, which reports them
 
     async def metrics(self) -> Mapping[str, bytes]:

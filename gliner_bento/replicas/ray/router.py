@@ -14,7 +14,7 @@ class NamedReplicaRouter(RequestRouter):
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Called by Ray when replicas have been started or stopped, or are about to be."""
         super().update_replicas(replicas)
-        running.report(self.app_name, [one.replica_id.unique_id for one in replicas])
+        running.report(self._deployment_id, [one.replica_id.unique_id for one in replicas])
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None

@@ -26,6 +26,7 @@ with warnings.catch_warnings():
     from gliner_bento.replicas.ray.router import NamedReplicaRouter
 
 DEPLOYMENT = DeploymentID("replica", "application")
+OTHER = DeploymentID("other", "application")
 
 
 class Running:
@@ -63,17 +64,18 @@ def test_the_fleet_has_the_replicas_that_run():
     async def scene() -> None:
         unanswered = asyncio.get_running_loop().create_future
         handle = SimpleNamespace(
-            app_name="application", options=lambda **_: handle, remote=lambda *_, **__: unanswered()
+            deployment_id=DEPLOYMENT, options=lambda **_: handle, remote=lambda *_, **__: unanswered()
         )
         router = NamedReplicaRouter(DEPLOYMENT, DeploymentHandleSource.REPLICA)
         router.update_replicas([Running("a")])
+        running.report(OTHER, ["z"])
         fleet = RayFleet(handle, view(FleetOptions), lambda items: None)
         await asyncio.sleep(0)
         first = dict(fleet.replicas)
         router.update_replicas([Running("a"), Running("b")])
         await asyncio.sleep(0)
         both = dict(fleet.replicas)
-        await asyncio.to_thread(running.report, "application", ["b"])
+        await asyncio.to_thread(running.report, DEPLOYMENT, ["b"])
         await asyncio.sleep(0)
         assert (list(first), list(both), list(fleet.replicas)) == (["a"], ["a", "b"], ["b"])
         assert fleet.replicas["b"] is both["b"]

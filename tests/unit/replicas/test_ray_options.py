@@ -8,20 +8,29 @@ import pytest
 
 from gliner_bento import asgi, cli
 from gliner_bento.errors import install
-from gliner_bento.process.instances import plan_instances
+from gliner_bento.process.instances import by_model, plan_instances
 from gliner_bento.ray.options import (
     MEANINGLESS,
     MEANINGLESS_BEHIND_THE_PROXY,
     check,
     gateway_options,
     replica_options,
+    replica_settings,
 )
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 
+VALUES = {
+    "cuda_devices": "0",
+    "model_root": "/",
+    "model_memory_fraction": 0.5,
+    "evicted_models": "refuse",
+    "probe_models": False,
+}
 
-def options(has_gpus: bool = False, cores: int = 8, **settings: Any) -> dict[str, Any]:
-    return replica_options(Settings(**settings), has_gpus=has_gpus, cores=cores)
+
+def options(has_gpus: bool = False, cores: int = 8, models: int = 1, **settings: Any) -> dict[str, Any]:
+    return replica_options(Settings(**settings), has_gpus=has_gpus, models=models, cores=cores)
 
 
 def test_instances_are_replicas_that_divide_the_cores():
@@ -45,6 +54,37 @@ def test_a_replica_has_a_gpu_of_its_own_where_there_are_some(device, gpus):
     assert options(has_gpus=True, device=device)["ray_actor_options"]["num_gpus"] == gpus
 
 
+@pytest.mark.parametrize(
+    ("models", "instances", "cores", "share"), [(2, 1, 8, 4), (2, 2, 8, 2), (2, 1, 2, 1), (2, 8, 2, 1), (3, 1, 2, 0.66)]
+)
+def test_models_divide_the_cores_and_each_finds_some(models, instances, cores, share):
+    decided = options(models=models, cores=cores, num_instances=instances)
+    assert decided["ray_actor_options"] == {"num_cpus": share, "num_gpus": 0}
+
+
+def test_models_divide_a_gpu():
+    assert options(has_gpus=True, models=3)["ray_actor_options"] == {"num_cpus": 1, "num_gpus": 0.33}
+
+
+def test_the_replicas_of_a_model_have_its_settings_and_know_no_other_model():
+    given = Settings(
+        models="a=owner/name,b=owner/other",
+        model_settings={"b": {"default": True, "queue_capacity": 500}, "a": {"target_memory_fraction": 0.2}},
+        target_memory_fraction=0.8,
+    )
+    own = replica_settings(given)
+    assert [(name, one.model, one.queue_capacity) for name, one in own.items()] == [
+        ("b", "owner/other", 500),
+        ("a", "owner/name", Settings().queue_capacity),
+    ]
+    in_their_processes = [by_model(one) for one in own.values()]
+    assert [{name: one.target_memory_fraction for name, one in loaded.items()} for loaded in in_their_processes] == [
+        {"b": 0.8},
+        {"a": 0.2},
+    ]
+    assert replica_settings(Settings()) == {None: Settings()}
+
+
 def test_an_actor_that_ends_waits_longer_than_a_request_lasts():
     settings = Settings(request_timeout_s=77)
     for decided in (replica_options(settings, has_gpus=False), gateway_options(settings)):
@@ -59,7 +99,7 @@ def test_limits_are_those_of_the_settings():
 
 @pytest.mark.parametrize("name", [*MEANINGLESS, *MEANINGLESS_BEHIND_THE_PROXY])
 def test_a_setting_without_a_meaning_is_refused(name):
-    settings = Settings(**{name: {"cuda_devices": "0", "models": "one=owner/name"}.get(name, 1)})
+    settings = Settings(**{name: VALUES.get(name, 1)})
     with pytest.raises(SettingsError, match=f"^{name}: has no effect with Ray"):
         check(settings, proxied=True)
     if name in MEANINGLESS_BEHIND_THE_PROXY:
