@@ -31,8 +31,8 @@ class ProcessFields(BaseSettings):
     )
     max_instances: Annotated[int, Field(ge=0, le=10_000)] = Field(
         0,
-        description="Maximum number of instances. The number follows the load, and is at least num_instances. 0: "
-        "always num_instances. Only with Ray (see docs/scaling.md).",
+        description="Maximum number of instances, of each model. The number follows the load, and is at least "
+        "num_instances. 0: always num_instances. Only with Ray (see docs/scaling.md).",
     )
     target_waiting_tokens: Count = Field(
         8192,

@@ -441,7 +441,7 @@ def test_the_command_serves_each_model_from_replicas_of_its_own(
     models = {**models_of(random), "broken": str(broken)}
     common = {"dtype": "float32", "enable_lora": True, "disk_cache_dir": str(tmp_path / "adapters")}
     file = tmp_path / "configuration.yaml"
-    file.write_text(yaml.safe_dump({"gliner": {**common, "models": models, "request_timeout_s": 300}}))
+    file.write_text(yaml.safe_dump({"gliner": {**common, "models": models, "request_timeout_s": 300}}, sort_keys=False))
     command, environment = command_on_ray("--port", "{port}", "--config", str(file))
     started_server = started(command, cwd=tmp_path, log=tmp_path / "log", env=environment, start_s=PATIENCE_S)
     with started_server as server, httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
