@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.handle import DeploymentHandle
-from ray.serve.schema import ApplicationStatus
 
-from gliner_bento.errors import NotSupported, StartupError
+from gliner_bento.errors import NotReady, NotSupported, StartupError
 from gliner_bento.model_types import ModelRow
 from gliner_bento.process.run import Parts, Source
 from gliner_bento.ray.cluster import reason
@@ -22,6 +23,8 @@ from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.fleet.fleet import FleetOptions
 from gliner_bento.replicas.ray.fleet import RayFleet
 from gliner_bento.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 Handles = Mapping[str | None, DeploymentHandle]
 """The deployment of each model, by its name, the default's first; None: the only one, which has no name."""
@@ -104,11 +107,18 @@ class DeployedModels:
 
     def __init__(self, settings: Settings, handles: Handles, fleets: Mapping[str | None, RayFleet]) -> None:
         self._settings, self._handles, self._fleets = settings, handles, fleets
+        self._logged = set[str | None]()
 
     async def rows(self) -> Sequence[ModelRow]:
         """See `Models`. Asks Ray only about models without a replica."""
         absent = {name: self._handles[name] for name, fleet in self._fleets.items() if not fleet.replicas}
-        failed = await asyncio.to_thread(failures, absent) if absent else {}
+        try:
+            failed = await asyncio.to_thread(failures, absent) if absent else {}
+        except RayError as error:
+            raise NotReady("Ray does not answer; try again") from error
+        for name in failed.keys() - self._logged:
+            logger.error("the model %s could not be loaded: %s", name, failed[name])
+        self._logged |= failed.keys()
         return [_row(self._settings, name, failed.get(name)) for name in self._fleets]
 
     async def add(self, *_: Any) -> NoReturn:
@@ -136,7 +146,7 @@ def _row(settings: Settings, name: str | None, failure: str | None = None) -> Mo
 
 def _is_deploying(handles: Handles) -> bool:
     applications = serve.status().applications
-    return any(applications[one.app_name].status == ApplicationStatus.DEPLOYING for one in handles.values())
+    return any(applications[one.app_name].status == "DEPLOYING" for one in handles.values())
 
 
 def _named(kind: str, model: str | None) -> str:

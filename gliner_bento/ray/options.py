@@ -37,10 +37,11 @@ FOR_THROUGHPUT = {
 """Environment variables that Ray's processes read when they start."""
 
 MEANINGLESS = {
-    **dict.fromkeys(
-        ModelTableFields.model_fields.keys() - {"model_settings"},
-        "its models do not change while the server runs (docs/several-models.md)",
-    ),
+    **{
+        name: "its models do not change while the server runs (docs/several-models.md)"
+        for name in ModelTableFields.model_fields
+        if name != "model_settings"
+    },
     "cuda_devices": "Ray assigns the GPUs (ray_actor_options)",
     "max_restarts": "Ray starts replicas again without a limit",
     "restart_window_s": "Ray starts replicas again without a limit",

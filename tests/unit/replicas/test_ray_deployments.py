@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from serving import run
 
-from gliner_bento.errors import NotSupported, StartupError
+from gliner_bento.errors import NotReady, NotSupported, StartupError
 from gliner_bento.settings import Settings
 
 pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Ray's own
+    from ray.exceptions import RayActorError
+
     from gliner_bento.ray import app, deployments
     from gliner_bento.ray.deployments import DeployedModels, deploy
 
@@ -71,24 +73,30 @@ def test_a_model_that_does_not_start_does_not_stop_the_others_unless_it_is_requi
             deployed(monkeypatch, failed, **own)
 
 
-def test_rows_are_those_of_the_settings_and_ray_is_asked_only_about_models_without_replicas(monkeypatch):
+def test_rows_are_those_of_the_settings_and_ray_is_asked_only_about_models_without_replicas(monkeypatch, caplog):
     async def scene() -> None:
         fleets: Any = {"a": SimpleNamespace(replicas={"x": None}), "b": SimpleNamespace(replicas={})}
         own = {"a": {"max_labels": 3, "pinned": True}, "b": {"required": True}}
         models = DeployedModels(settings(**own), {name: handle(name) for name in fleets}, fleets)
         rows = await models.rows()
+        assert await models.rows() == rows
+        assert caplog.messages == [f"the model b could not be loaded: {REASON}"]
         assert [(row.name, row.state, row.reason) for row in rows] == [("a", "ready", None), ("b", "failed", REASON)]
         assert [(row.pinned, row.required, row.limits.get("max_labels")) for row in rows] == [
             (True, False, 3),
             (False, True, None),
         ]
+        monkeypatch.setattr(serve, "status", unreachable)
+        with pytest.raises(NotReady, match="Ray does not answer"):
+            await models.rows()
         fleets["b"].replicas["y"] = None
-        asked = serve.asked
         assert [row.state for row in await models.rows()] == ["ready", "ready"]
-        assert serve.asked == asked
         for refused in (models.add(None), models.change("a", "unload", 1.0), models.remove("a", 1.0)):
             with pytest.raises(NotSupported, match="on Ray cannot be changed"):
                 await refused
+
+    def unreachable() -> None:
+        raise RayActorError
 
     serve = Ray("ab")
     monkeypatch.setattr(deployments, "serve", serve)
