@@ -58,7 +58,7 @@ def test_one_text_is_answered_without_a_self_test(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["extract", TEXT], "--labels is required"),
+        (["extract", TEXT], "--labels (names, separated by commas), --classify or --structures is required"),
         (["extract", TEXT, "--labels", "@gone.yaml"], "--labels: gone.yaml: No such file or directory"),
         (["extract", TEXT, "--labels", "a", "--url", "http://127.0.0.1:9"], "http://127.0.0.1:9: "),
         (["extract", TEXT, "--labels", "a", "--url", "localhost"], "localhost: "),
