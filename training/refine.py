@@ -52,6 +52,9 @@ KINDS = {
 
 PLACE_TYPES = frozenset({"country", "state", "city"})
 
+EITHER_WAY = frozenset({("redocred", "child of")})
+"""Source and relation, where the annotation does not say which of the two is the head."""
+
 
 class Refiner:
     """Applies the relation table and the place lists to records."""
@@ -68,12 +71,19 @@ class Refiner:
         mentions = [self._mention(record, i, mention, derived) for i, mention in enumerate(record.mentions)]
         types = {mention.type for mention in mentions if mention.type}
         record.mentions = mentions
+        self._leave_open(record)
         record.pool = record.pool | types
         if "location" in record.pool:
             record.pool = record.pool | PLACE_TYPES
         if "date" in record.pool:
             record.pool = record.pool | {"year"}
         return record
+
+    def _leave_open(self, record: Record) -> None:
+        """Remove relations without a direction; nothing is known of their pairs."""
+        unsure = [one for one in record.relations if (record.source, one[2]) in EITHER_WAY]
+        record.relations = [one for one in record.relations if one not in unsure]
+        record.unknown_pairs |= {pair for head, tail, _ in unsure for pair in ((head, tail), (tail, head))}
 
     def _from_relations(self, record: Record) -> dict[int, str]:
         derived: dict[int, str] = {}
