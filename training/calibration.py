@@ -25,8 +25,10 @@ from training.sampling import Example
 LOWEST = 0.05
 """Answers with lower scores are not collected."""
 
-MISS = 2.0
+MISSED_ENTITY, MISSED_RELATION = 2.0, 1.5
 """What a missed answer costs, in wrong ones: at threshold 0.5 somewhat more is found than with equal costs."""
+
+BINS = 10
 
 Scored = tuple[float, bool]
 """The score of an answer, and whether it is right."""
@@ -40,12 +42,12 @@ class Correction:
     shift: float
 
 
-def fit(outcomes: Sequence[Scored]) -> Correction:
-    """Platt scaling: the correction under which the answers are most likely, where a right one counts `MISS` times."""
+def fit(outcomes: Sequence[Scored], miss: float) -> Correction:
+    """Platt scaling: the correction under which the answers are most likely, where a right one counts `miss` times."""
     scores = torch.tensor([min(max(score, 1e-6), 1 - 1e-6) for score, _ in outcomes], dtype=torch.float64)
     right = torch.tensor([float(value) for _, value in outcomes], dtype=torch.float64)
     logits = torch.logit(scores)
-    costs = torch.where(right > 0, MISS, 1.0)
+    costs = torch.where(right > 0, miss, 1.0)
     weights = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
@@ -117,8 +119,22 @@ def scored(asked: Iterable[Answer]) -> tuple[list[Scored], list[Scored]]:
 def calibrate(folder: Path, data: Path, out: Path) -> tuple[Correction, Correction]:
     """Fit both corrections to the answers of a checkpoint and save it with them to `out`."""
     asked = answers(folder, data)
-    entities, relations = map(fit, scored(asked))
+    of_entities, of_relations = scored(asked)
+    entities, relations = fit(of_entities, MISSED_ENTITY), fit(of_relations, MISSED_RELATION)
     model = reload_model(folder)
     fold(model.model, entities, relations, *label_states(model, asked))
     save_checkpoint(model, out)
     return entities, relations
+
+
+def reliability(folder: Path, data: Path) -> str:
+    """A table: the share of right answers, by their scores."""
+    lines = ["| score | entities | right | relations | right |", "|---|---|---|---|---|"]
+    kinds = scored(answers(folder, data))
+    for lowest in range(BINS):
+        cells = []
+        for outcomes in kinds:
+            right = [value for score, value in outcomes if lowest <= score * BINS < lowest + 1]
+            cells += [str(len(right)), f"{sum(right) / max(1, len(right)):.2f}"]
+        lines.append(f"| {lowest / BINS} to {(lowest + 1) / BINS} | {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -12,7 +12,7 @@ pytest.importorskip("gliner")
 import torch
 
 from training.batching import Batch, Collator
-from training.calibration import MISS, Correction, direction, fit, fold
+from training.calibration import Correction, direction, fit, fold
 from training.loop import ENCODER, WORDS, Settings, State, train
 from training.model import FastForward, reload_model
 from training.sampling import Example
@@ -81,9 +81,9 @@ def test_platt_scaling_finds_scale_and_shift() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(20_000, generator=generator) * 2
     right = torch.rand(20_000, generator=generator) < torch.sigmoid(0.5 * logits - 0.7)
-    found = fit(list(zip(torch.sigmoid(logits).tolist(), right.tolist(), strict=True)))
+    found = fit(list(zip(torch.sigmoid(logits).tolist(), right.tolist(), strict=True)), miss=2.0)
     assert found.scale == pytest.approx(0.5, abs=0.05)
-    assert found.shift == pytest.approx(-0.7 + math.log(MISS), abs=0.08)  # right answers are MISS times as likely
+    assert found.shift == pytest.approx(-0.7 + math.log(2.0), abs=0.08)  # the odds of a right answer are doubled
 
 
 @torch.no_grad()

@@ -61,6 +61,17 @@ def test_places_and_years_are_refined() -> None:
     assert {"city", "country", "year"} <= refined.pool
 
 
+def test_a_relation_whose_direction_is_not_annotated_is_neither_true_nor_false() -> None:
+    mentions = [Mention(0, 0, "person"), Mention(3, 3, "person")]
+    for source, known in (("redocred", False), ("fewrel_val", True)):
+        text = record(*mentions, source=source)
+        text.relations = [(0, 1, "child of"), (0, 1, "sibling")]
+        refined = Refiner({}).refine(text)
+        assert ((0, 1, "child of") in refined.relations) is known
+        assert ((0, 1) in refined.unknown_pairs, (1, 0) in refined.unknown_pairs) == (not known, not known)
+        assert (0, 1, "sibling") in refined.relations
+
+
 def test_words_are_split_as_served() -> None:
     raw = {
         "tokenized_text": ["The", "U.S.", "economy", "grew"],
