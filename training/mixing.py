@@ -25,8 +25,8 @@ WEIGHTS = {
     "docred_test_ents": 0.05,
     "fewrel_val": 0.03,
     "templates": 0.16,
-    "frames": 0.20,
-    "crowds": 0.09,
+    "frames": 0.22,
+    "crowds": 0.07,
 }
 """Share of the training texts by source: largest for prose with many types and relations, smallest for chat.
 

@@ -55,6 +55,14 @@ SYNONYMS = {
 UNDIRECTED = frozenset({"parent", "child"})
 """Names in the label file that do not say who is whose: they are not used."""
 
+SYMMETRIC = frozenset({
+    "allied with", "argued with", "at war with", "borders", "colleague of", "collided with", "compared with",
+    "competitor of", "cousin of", "dating", "divorced from", "drew with", "engaged to", "flatmate of", "friend of",
+    "interacts with", "married to", "merged with", "met", "opponent of", "partner of", "sibling", "sibling of",
+    "twinned with",
+})  # fmt: skip
+"""Relations that hold both ways. Any other that holds one way does not hold the other way, unless it is annotated."""
+
 RELATION_FAMILIES = (
     ("located in", "country", "part of", "headquartered in", "capital of", "founded at", "next to water",
      "takes place in"),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from training.naming import Namer, NameStyle
-from training.ontology import Ontology, relation_families
+from training.ontology import SYMMETRIC, Ontology, relation_families
 from training.records import Mention, Record
 
 DECIDED = frozenset({"year"})
@@ -177,23 +177,22 @@ class Sampler:
         return heapq.nlargest(count, names, key=lambda name: self._rng.random() ** (1 / weights[name]))
 
     def _pairs(self, record: Record, base: int, names: Sequence[str], backwards: Sequence[bool], out: Example) -> None:
-        true = {(h, t): {n for a, b, n in record.relations if (a, b) == (h, t)} for h, t, _ in record.relations}
+        stated = dict.fromkeys(record.relations)
+        stated.update(((tail, head, name), None) for head, tail, name in record.relations if name in SYMMETRIC)
+        true: dict[tuple[int, int], set[str]] = {}
+        for head, tail, name in stated:
+            true.setdefault((head, tail), set()).add(name)
         for i, name in enumerate(names):
-            for (head, tail), holding in true.items():
-                if (head, tail, name) in record.undecided:
-                    continue
-                target = self._pair_target(name, holding, record)
+            targets = {pair: self._pair_target(name, holding, record) for pair, holding in true.items()}
+            targets.update((pair, -1) for pair in record.unknown_pairs if name not in true.get(pair, ()))
+            for head, tail in list(targets):
+                if targets[head, tail] == -1 and (tail, head, name) in stated:
+                    targets[head, tail] = 0
+            targets.update(((head, tail), -1) for head, tail, other in record.undecided if other == name)
+            for (head, tail), target in targets.items():
                 if target:
                     ends = (tail, head) if backwards[i] else (head, tail)
                     out.pairs.append((ends[0] + base, ends[1] + base, i, target))
-            for head, tail, other in record.undecided:
-                if name == other:
-                    ends = (tail, head) if backwards[i] else (head, tail)
-                    out.pairs.append((ends[0] + base, ends[1] + base, i, -1))
-            for head, tail in record.unknown_pairs:
-                if name not in true.get((head, tail), set()):
-                    ends = (tail, head) if backwards[i] else (head, tail)
-                    out.pairs.append((ends[0] + base, ends[1] + base, i, -1))
 
     def _pair_target(self, name: str, holding: set[str], record: Record) -> int:
         if name in holding:

@@ -38,6 +38,8 @@ STAGES = (
                  freeze_words=True, relation_weight=1.5, save_every=400)),
     (26, replace(REFINEMENT, steps=1600, decay=1500, stop=1600, warmup=40, encoder_rate=5e-5, head_rate=3e-4,
                  average=200, freeze_words=True, relation_weight=1.5, save_every=400)),
+    (27, replace(REFINEMENT, steps=3200, decay=3000, stop=3200, encoder_rate=1e-4, head_rate=6e-4,
+                 average=300, freeze_words=True, relation_weight=1.5, save_every=400)),
 )  # fmt: skip
 """Seed and settings of each stage. A stage starts from the checkpoint of the one before, with a fresh optimiser."""
 

@@ -1,12 +1,15 @@
 """Training targets: the most specific prompted type wins, the undecidable is masked, relations keep their direction."""
 
 import random
+from collections import Counter
+from typing import Any
 
 from training.naming import plural
-from training.ontology import Ontology
+from training.ontology import SYMMETRIC, Ontology
 from training.records import Mention, Record, parse_record
 from training.refine import Refiner
-from training.sampling import Sampler
+from training.sampling import Example, Sampler
+from training.templates import load_library
 
 
 def sampler(ontology: Ontology) -> Sampler:
@@ -70,6 +73,40 @@ def test_a_relation_whose_direction_is_not_annotated_is_neither_true_nor_false()
         assert ((0, 1, "child of") in refined.relations) is known
         assert ((0, 1) in refined.unknown_pairs, (1, 0) in refined.unknown_pairs) == (not known, not known)
         assert (0, 1, "sibling") in refined.relations
+
+
+def targets_of(name: str, *relations: tuple[int, int, str], shared: frozenset[str] = frozenset()) -> dict[Any, int]:
+    """The targets of the pairs (head, tail) of two people in a text of the templates."""
+    people = [Mention(0, 0, "person"), Mention(2, 2, "person")]
+    text = record(*people, source="templates")
+    text.relations, text.soft_rel_pool = list(relations), shared
+    example = Example(text.words, ["person"], [name])
+    sampler(ontology())._pairs(text, 0, [name], [False], example)
+    return {(head, tail): target for head, tail, _, target in example.pairs}
+
+
+def test_a_relation_that_holds_one_way_is_false_the_other_way() -> None:
+    both_ways = (1, 0, "child of"), (0, 1, "parent of")
+    shared = frozenset({"child of", "parent of", "teacher of"})
+    assert targets_of("child of", *both_ways, shared=shared) == {(1, 0): 1}
+    assert targets_of("parent of", *both_ways, shared=shared) == {(0, 1): 1}
+    assert targets_of("teacher of", *both_ways, shared=shared) == {(0, 1): -1, (1, 0): -1}
+
+
+def test_a_symmetric_relation_holds_both_ways() -> None:
+    assert targets_of("married to", (0, 1, "married to")) == {(0, 1): 1, (1, 0): 1}
+
+
+def test_templates_state_symmetric_relations_both_ways_and_others_one_way() -> None:
+    stated: Counter[str] = Counter()
+    mutual: Counter[str] = Counter()
+    for template in load_library(Ontology()).templates:
+        for head, tail, name in template.relations:
+            stated[name] += 1
+            mutual[name] += (tail, head, name) in template.relations
+    assert {name for name in stated if mutual[name] > stated[name] / 2} <= SYMMETRIC
+    assert all(mutual[name] > 0.9 * stated[name] for name in SYMMETRIC & stated.keys())
+    assert not any(mutual[name] for name in stated.keys() - SYMMETRIC)
 
 
 def test_words_are_split_as_served() -> None:
