@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gliner_bento.loadtest.load import Reply
+from gliner_bento.loadtest.load import TimedResponse
 
 THRESHOLD = 0.5
 TOLERANCE = 1e-4
@@ -71,7 +71,7 @@ def predictions_of(answer: Mapping[str, Any]) -> Predictions:
     return predictions
 
 
-def agreement_of_replies(replies: Iterable[Reply], expected: Sequence[Predictions]) -> Agreement:
+def agreement_of_replies(replies: Iterable[TimedResponse], expected: Sequence[Predictions]) -> Agreement:
     """How far the 200 responses of a run agree with the predictions expected for each body."""
     agreement = Agreement()
     for reply in replies:
@@ -94,7 +94,7 @@ def distance(first: Predictions, second: Predictions) -> float:
 
 
 def own_adapter_share(
-    replies: Iterable[Reply], expected: Sequence[Predictions], other_adapters: Sequence[Sequence[Predictions]]
+    replies: Iterable[TimedResponse], expected: Sequence[Predictions], other_adapters: Sequence[Sequence[Predictions]]
 ) -> float | None:
     """The share of 200 responses that are at least as near to the expected predictions of their body as to those of
     the same text with any of the other adapters. None without such responses.
@@ -108,7 +108,7 @@ def own_adapter_share(
     return sum(own) / len(own) if own else None
 
 
-def _predictions_in(reply: Reply) -> Predictions:
+def _predictions_in(reply: TimedResponse) -> Predictions:
     answer = json.loads(reply.content)
     return predictions_of(answer[0] if isinstance(answer, list) else answer)
 

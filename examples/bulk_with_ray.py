@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from gliner_bento.ray.bulk import Job, run
+from gliner_bento.ray.bulk import RayBulkJob, run
 from gliner_bento.settings import Settings
 from gliner_bento.settings.cores import usable_cores
 
@@ -24,7 +24,7 @@ def main() -> None:
     texts = folder / "texts.jsonl"
     texts.write_text("".join(json.dumps({"id": number, "text": TEXTS[number % 3]}) + "\n" for number in range(300)))
     labels = {"person": "person", "company": "company", "city": "city"}
-    job = Job([str(texts)], str(folder / "results"), labels, block_rows=50, cpus=usable_cores())
+    job = RayBulkJob([str(texts)], str(folder / "results"), labels, block_rows=50, cpus=usable_cores())
     run(job, Settings.load())
     found: Counter[str] = Counter()
     for file in (folder / "results").glob("*.jsonl"):

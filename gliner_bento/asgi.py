@@ -12,7 +12,7 @@ from contextlib import aclosing, asynccontextmanager
 
 from starlette.applications import Starlette
 
-from gliner_bento.gateway.http_protocol import STATE, Limits
+from gliner_bento.gateway.http_protocol import STATE, ProtocolLimits
 from gliner_bento.process.app import gateway_app, mounted
 from gliner_bento.process.exits import exit_with, load_or_exit
 from gliner_bento.process.port import check_address_or_exit
@@ -30,10 +30,10 @@ def create_app(settings: Settings | None = None) -> Starlette:
     check_address_or_exit("uvicorn", settings, "127.0.0.1")
     log.configure(settings)  # before uvicorn's first lines
     app = gateway_app(settings)
-    state = {STATE: Limits(app.options, app.early)}
+    state = {STATE: ProtocolLimits(app.options, app.early)}
 
     @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[dict[str, Limits]]:
+    async def lifespan(_: Starlette) -> AsyncIterator[dict[str, ProtocolLimits]]:
         async with aclosing(run(settings, load_models, app)):
             yield state
 

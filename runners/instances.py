@@ -12,7 +12,7 @@ import bentoml
 
 from gliner_bento.process.exits import load_or_exit
 from gliner_bento.process.instances import by_model, plan_or_exit
-from gliner_bento.process.run import Parts, Source
+from gliner_bento.process.run import Parts, ReplicaSource
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.fleet.models import FleetModels
 from gliner_bento.replicas.http.client import HttpConnection, HttpReplica
@@ -42,13 +42,13 @@ def depend_on_runners(gateway: type) -> type:
     return gateway
 
 
-def connect(gateway: Any, parts: Parts) -> Source:
+def connect(gateway: Any, parts: Parts) -> ReplicaSource:
     """The fleet of each model's replicas in the runners, for the running event loop; in this process, the models of the
     runner itself. Runners of a model that serve different ones end the server."""
     runners = {one.name: getattr(gateway, one.name) for one in PLAN}
     for runner in runners.values():
         if hasattr(runner, "models"):
-            return Source(runner.replicas, models=runner.models)
+            return ReplicaSource(runner.replicas, models=runner.models)
 
     urls = {name: runner.to_async.url for name, runner in runners.items()}
     connected = partial(_connected, urls, parts)
@@ -67,7 +67,7 @@ def connect(gateway: Any, parts: Parts) -> Source:
     connections = {name: HttpConnection(url, REPLICA_PATH) for name, url in urls.items()}
     members = {name: RemoteModels(connection, connected) for name, connection in connections.items()}
     models = FleetModels(members, fleets, connected, _end)
-    return Source({**fleets}, on_signal=expect_no_restart, close=close, models=models)
+    return ReplicaSource({**fleets}, on_signal=expect_no_restart, close=close, models=models)
 
 
 def _connected(urls: Mapping[str, str], parts: Parts, name: str | None) -> Fleet:

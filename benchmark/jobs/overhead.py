@@ -31,7 +31,7 @@ from gliner_bento.engine.base import run_all
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.http_protocol import Limits
+from gliner_bento.gateway.http_protocol import ProtocolLimits
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.http.connections import Connections, Response
 from gliner_bento.loadtest.workload import Body
@@ -158,7 +158,7 @@ def gateway(bench: Bench, name: str) -> Iterator[Row]:
         yield _asgi_row(bench, f"{name}, ASGI", body, _gateway_app(bench, replica))
     with _remote(bench) as remote:
         app = _gateway_app(bench, Fleet({"one": remote}, bench.settings.view(FleetOptions)))
-        limits = Limits(app.options, app.early, direct=app)
+        limits = ProtocolLimits(app.options, app.early, direct=app)
         port = free_port()
         with _served(app.routes, http=limits.protocol, port=port) as thread:
             yield _process_row(bench, name, body, f"http://127.0.0.1:{port}{EXTRACT}", thread)

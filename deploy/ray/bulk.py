@@ -22,10 +22,10 @@ def main() -> None:
     """Run the job. What cannot start ends the process with one line and exit code 1."""
     options = arguments()
     try:
-        from gliner_bento.ray.bulk import Job, run  # noqa: PLC0415  # needs the extra ray
+        from gliner_bento.ray.bulk import RayBulkJob, run  # noqa: PLC0415  # needs the extra ray
 
         values = {name: value for name, value in vars(options).items() if value is not None}
-        job = Job(**{**values, "cpus": options.cpus or max(1, usable_cores() // options.actors)})
+        job = RayBulkJob(**{**values, "cpus": options.cpus or max(1, usable_cores() // options.actors)})
         report = run(job, Settings.load(), lambda done, blocks: print(f"{done} of {blocks} blocks", flush=True))
     except ImportError as missing:
         exit_with(f"{one_line(missing)}; {install('ray')}")
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The fields of `Job`."""
+    """The fields of `RayBulkJob`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("inputs", nargs="+", help=".parquet and .jsonl files, or folders of them")
     parser.add_argument("--output", required=True, help="folder for the results, which all nodes see")

@@ -43,7 +43,7 @@ class Simulation:
             torch_threads=1, decoding_threads=0, batch_wait_timeout_ms=0,
         )  # fmt: skip
         nothing: Any = None
-        made: Any = dispatcher.Dispatcher(
+        made: Any = dispatcher.BatchDispatcher(
             engine, config, self._queue, nothing, observer=nothing, watchdog=nothing, clock=lambda: self.now_s
         )
         made.wake = lambda: None

@@ -53,7 +53,7 @@ class SlotState:
     in_use: frozenset[Hashable] = frozenset()
 
 
-class Observer(Protocol):
+class AdapterObserver(Protocol):
     """Hooks for metrics, called concurrently from several threads. They must neither block nor raise."""
 
     def on_load(self, seconds: float, outcome: Literal["completed", "failed"]) -> None:

@@ -20,7 +20,7 @@ Key = tuple[str, str]
 """An adapter's id and version, which identify its content."""
 
 
-class Sink(Protocol):
+class AdapterTarget(Protocol):
     """A part of the model that adapters change: the engine's side of a slot."""
 
     def prepare(self, updates: Mapping[str, LowRank]) -> Any:
@@ -41,7 +41,7 @@ class LoadedAdapter:
     pinned: bool = False
 
 
-def load_for(sinks: Sequence[Sink], key: Key, adapter: Adapter, *, pinned: bool = False) -> LoadedAdapter:
+def load_for(sinks: Sequence[AdapterTarget], key: Key, adapter: Adapter, *, pinned: bool = False) -> LoadedAdapter:
     """An adapter, prepared for the sinks of a model."""
     prepared = tuple(sink.prepare(adapter.updates) for sink in sinks)
     return LoadedAdapter(key, adapter.rank, tuple(sorted(adapter.updates)), prepared, pinned)
@@ -69,7 +69,9 @@ class DeviceSlots:
     synchronize: called after slots were written, before a batch uses them; on a GPU it waits for all streams.
     """
 
-    def __init__(self, sinks: Sequence[Sink], count: int, synchronize: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, sinks: Sequence[AdapterTarget], count: int, synchronize: Callable[[], None] = lambda: None
+    ) -> None:
         self.count = count
         self.sinks = sinks
         self._synchronize = synchronize

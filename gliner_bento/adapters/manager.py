@@ -16,7 +16,7 @@ import torch
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.adapters.adapter import Adapter, ModelLayers, check_adapter, read_adapter
-from gliner_bento.adapters.base import AdapterSettings, Observer, Source, StoredAdapter
+from gliner_bento.adapters.base import AdapterObserver, AdapterSettings, Source, StoredAdapter
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, LoadedAdapter, load_for
 from gliner_bento.adapters.disk import AdapterStore
@@ -48,7 +48,7 @@ class AdapterManager:
         layers: ModelLayers,
         settings: AdapterSettings,
         *,
-        observer: Observer | None = None,
+        observer: AdapterObserver | None = None,
     ) -> None:
         self._store = store
         self._slots = slots

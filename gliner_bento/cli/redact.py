@@ -21,7 +21,15 @@ from gliner_bento.cli.parsers import add_json, add_reading
 from gliner_bento.cli.texts import counted
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.sources import READABLE, SUFFIXES
-from gliner_bento.files.redaction.files import Answers, Find, Job, Report, find_files, redact_files, restore_files
+from gliner_bento.files.redaction.files import (
+    Answers,
+    Find,
+    RedactionJob,
+    RedactionReport,
+    find_files,
+    redact_files,
+    restore_files,
+)
 from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
@@ -96,7 +104,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Redact, restore or check the inputs."""
     if options.relations or options.relation_threshold is not None:
         raise SettingsError("redact: --relations: only entities are redacted")
-    report = Report()
+    report = RedactionReport()
     exit_on_sigterm()
     with backend.failing_in_one_line("redact"), _inputs(options) as (inputs, output):
         _run(options, flags, inputs, output, report)
@@ -105,7 +113,11 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 
 def _run(
-    options: argparse.Namespace, flags: Mapping[str, Any], inputs: list[Path], output: Path | None, report: Report
+    options: argparse.Namespace,
+    flags: Mapping[str, Any],
+    inputs: list[Path],
+    output: Path | None,
+    report: RedactionReport,
 ) -> None:
     if output is None and not options.check:
         raise SettingsError("redact: -o is required: where to write")
@@ -163,10 +175,10 @@ def _patterns(flags: Mapping[str, Any]) -> Find:
 async def _redact(
     options: argparse.Namespace,
     flags: Mapping[str, Any],
-    jobs: list[Job],
+    jobs: list[RedactionJob],
     reading: Reading,
     patterns: Find | None,
-    report: Report,
+    report: RedactionReport,
 ) -> None:
     """Redact, then check. The model checks if there are labels to look for."""
     writes, checks = any(job.copy for job in jobs), bool(options.labels) and not options.patterns_only
@@ -179,7 +191,7 @@ async def _redact(
                 await run(jobs, answers=answers, mapping=mapping)
             if options.check:
                 copies = [job.copy or job.source for job in jobs]
-                jobs = [Job(one, None, one.name) for one in copies if one.path.exists()]
+                jobs = [RedactionJob(one, None, one.name) for one in copies if one.path.exists()]
                 await run(jobs, answers=answers if checks else _nothing, mapping=None)
 
 
@@ -213,7 +225,7 @@ def _styles(options: argparse.Namespace) -> Callable[[], Replace]:
     return lambda: mask if options.style == "mask" else remove
 
 
-def _print(options: argparse.Namespace, report: Report) -> None:
+def _print(options: argparse.Namespace, report: RedactionReport) -> None:
     for path, reason in report.failed.items():
         write_line(f"redact: {path}: {reason}")
     to = sys.stderr if options.inputs == ["-"] and not options.check else sys.stdout

@@ -28,7 +28,7 @@ Labels = list[str] | Mapping[str, str | LabelOptions]
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
+class HttpCall(Generic[Answer]):
     """One request. answer: parses the content of a successful answer.
 
     body: sent as JSON. upload: archive, or folder of an adapter, sent as the body instead.
@@ -48,110 +48,110 @@ class Call(Generic[Answer]):
         raise from_detail(_detail(response))
 
 
-def one(task: str, text: str, options: dict[str, Any]) -> Call[Any]:
+def one(task: str, text: str, options: dict[str, Any]) -> HttpCall[Any]:
     """`POST /v1/{task}`."""
-    return Call("POST", f"/v1/{task}", _parsed(TASKS[task].answer), {"text": text, **options})
+    return HttpCall("POST", f"/v1/{task}", _parsed(TASKS[task].answer), {"text": text, **options})
 
 
-def stream(task: str, text: str, options: dict[str, Any]) -> Call[Any]:
-    """`POST /v1/{task}/stream`; `Call.answer` parses one line."""
-    return Call("POST", f"/v1/{task}/stream", partial(_line, TASKS[task]), {"text": text, **options})
+def stream(task: str, text: str, options: dict[str, Any]) -> HttpCall[Any]:
+    """`POST /v1/{task}/stream`; `HttpCall.answer` parses one line."""
+    return HttpCall("POST", f"/v1/{task}/stream", partial(_line, TASKS[task]), {"text": text, **options})
 
 
-def batch(task: str, texts: Sequence[str], options: dict[str, Any]) -> Call[Any]:
+def batch(task: str, texts: Sequence[str], options: dict[str, Any]) -> HttpCall[Any]:
     """`POST /v1/{task}/batch`, with options that all texts share."""
-    return Call("POST", f"/v1/{task}/batch", _parsed(TASKS[task].batch_answer), {"texts": list(texts), **options})
+    return HttpCall("POST", f"/v1/{task}/batch", _parsed(TASKS[task].batch_answer), {"texts": list(texts), **options})
 
 
-def extract(text: str, labels: Labels | None, options: dict[str, Any]) -> Call[ExtractAnswer]:
+def extract(text: str, labels: Labels | None, options: dict[str, Any]) -> HttpCall[ExtractAnswer]:
     """`POST /v1/extract`."""
     body = {"text": text, **_given(labels), **options}
-    return Call("POST", "/v1/extract", lambda content: _parsed(ExtractAnswer)(content).of(text), body)
+    return HttpCall("POST", "/v1/extract", lambda content: _parsed(ExtractAnswer)(content).of(text), body)
 
 
-def extract_batch(texts: Sequence[str], labels: Labels | None, options: dict[str, Any]) -> Call[ExtractBatchAnswer]:
+def extract_batch(texts: Sequence[str], labels: Labels | None, options: dict[str, Any]) -> HttpCall[ExtractBatchAnswer]:
     """`POST /v1/extract/batch`, with options that all texts share."""
     given = list(texts)
     body = {"texts": given, **_given(labels), **options}
-    return Call("POST", "/v1/extract/batch", lambda content: _parsed(ExtractBatchAnswer)(content).of(given), body)
+    return HttpCall("POST", "/v1/extract/batch", lambda content: _parsed(ExtractBatchAnswer)(content).of(given), body)
 
 
 def extract_items(
     texts: Sequence[str | Mapping[str, Any]], labels: Labels | None, options: dict[str, Any]
-) -> Call[ExtractBatchResponse]:
+) -> HttpCall[ExtractBatchResponse]:
     """`POST /v1/extract/batch`, with texts that may have options of their own."""
     items = [{"text": text} if isinstance(text, str) else dict(text) for text in texts]
     body = {"items": items, **_given(labels), **options}
-    return Call("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
+    return HttpCall("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
 
 
 def _given(labels: Labels | None) -> dict[str, Any]:
     return {} if labels is None else {"labels": labels}
 
 
-def abort(request_id: str) -> Call[AbortResponse]:
+def abort(request_id: str) -> HttpCall[AbortResponse]:
     """`POST /v1/requests/{request_id}/abort`."""
     path = f"/v1/requests/{quote(request_id, safe='')}/abort"
-    return Call("POST", path, _parsed(AbortResponse))
+    return HttpCall("POST", path, _parsed(AbortResponse))
 
 
-def model() -> Call[ModelCard]:
+def model() -> HttpCall[ModelCard]:
     """`GET /v1/model`."""
-    return Call("GET", "/v1/model", _parsed(ModelCard))
+    return HttpCall("GET", "/v1/model", _parsed(ModelCard))
 
 
-def models() -> Call[ListedModels]:
+def models() -> HttpCall[ListedModels]:
     """`GET /v1/models`."""
-    return Call("GET", "/v1/models", _parsed(ListedModels))
+    return HttpCall("GET", "/v1/models", _parsed(ListedModels))
 
 
-def add_model(name: str, source: Path | str, settings: dict[str, Any], *, pinned: bool) -> Call[ListedModel]:
+def add_model(name: str, source: Path | str, settings: dict[str, Any], *, pinned: bool) -> HttpCall[ListedModel]:
     """`POST /v1/models`: uploads the archive at a path, sends a string as the source."""
     answer = _parsed(ListedModel)
     if isinstance(source, str):
         body = {"name": name, "source": source, "settings": settings, "pinned": pinned}
-        return Call("POST", "/v1/models", answer, body)
+        return HttpCall("POST", "/v1/models", answer, body)
     query = {"name": name, "settings": json.dumps(settings), "pinned": pinned}
-    return Call("POST", "/v1/models", answer, query=query, upload=source)
+    return HttpCall("POST", "/v1/models", answer, query=query, upload=source)
 
 
-def change_model(name: str, action: ModelAction) -> Call[ListedModel]:
+def change_model(name: str, action: ModelAction) -> HttpCall[ListedModel]:
     """`POST /v1/models/{name}/{action}`."""
-    return Call("POST", f"/v1/models/{quote(name, safe='')}/{action}", _parsed(ListedModel))
+    return HttpCall("POST", f"/v1/models/{quote(name, safe='')}/{action}", _parsed(ListedModel))
 
 
-def delete_model(name: str) -> Call[None]:
+def delete_model(name: str) -> HttpCall[None]:
     """`DELETE /v1/models/{name}`."""
-    return Call("DELETE", f"/v1/models/{quote(name, safe='')}", lambda _: None)
+    return HttpCall("DELETE", f"/v1/models/{quote(name, safe='')}", lambda _: None)
 
 
-def status() -> Call[ServerStatus]:
+def status() -> HttpCall[ServerStatus]:
     """`GET /v1/status`."""
-    return Call("GET", "/v1/status", _parsed(ServerStatus))
+    return HttpCall("GET", "/v1/status", _parsed(ServerStatus))
 
 
-def adapters() -> Call[AdapterList]:
+def adapters() -> HttpCall[AdapterList]:
     """`GET /v1/adapters`."""
-    return Call("GET", "/v1/adapters", _parsed(AdapterList))
+    return HttpCall("GET", "/v1/adapters", _parsed(AdapterList))
 
 
-def adapter(adapter_id: str) -> Call[AdapterInfo]:
+def adapter(adapter_id: str) -> HttpCall[AdapterInfo]:
     """`GET /v1/adapters/{adapter_id}`."""
-    return Call("GET", _adapter_path(adapter_id), _parsed(AdapterInfo))
+    return HttpCall("GET", _adapter_path(adapter_id), _parsed(AdapterInfo))
 
 
-def put_adapter(adapter_id: str, adapter: Path | str | None, options: dict[str, Any]) -> Call[AdapterInfo]:
+def put_adapter(adapter_id: str, adapter: Path | str | None, options: dict[str, Any]) -> HttpCall[AdapterInfo]:
     """`PUT /v1/adapters/{adapter_id}`: uploads the content of a path, sends a string as the source."""
     path, answer = _adapter_path(adapter_id), _parsed(AdapterInfo)
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(adapter, str):
-        return Call("PUT", path, answer, body={"source": adapter, **given})
-    return Call("PUT", path, answer, query=given, upload=adapter)
+        return HttpCall("PUT", path, answer, body={"source": adapter, **given})
+    return HttpCall("PUT", path, answer, query=given, upload=adapter)
 
 
-def delete_adapter(adapter_id: str) -> Call[None]:
+def delete_adapter(adapter_id: str) -> HttpCall[None]:
     """`DELETE /v1/adapters/{adapter_id}`."""
-    return Call("DELETE", _adapter_path(adapter_id), lambda _: None)
+    return HttpCall("DELETE", _adapter_path(adapter_id), lambda _: None)
 
 
 def _parsed(kind: type[Answer]) -> Callable[[bytes], Answer]:

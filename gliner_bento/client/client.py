@@ -179,7 +179,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, call: calls.Call[Answer]) -> Answer:
+    def _send(self, call: calls.HttpCall[Answer]) -> Answer:
         with opened(call.upload) as file:
             answer = self._http.request(call.method, call.path, json=call.body, params=call.query, content=file)
         return call.read(answer)
@@ -255,7 +255,7 @@ class AsyncClient:
         sender = Sender([self.send], labels, options, window=window, retry_s=retry_s)
         return in_order(texts, sender, window)
 
-    async def send(self, call: calls.Call[Any]) -> httpx.Response:
+    async def send(self, call: calls.HttpCall[Any]) -> httpx.Response:
         """The response to a call, which is not parsed."""
         return await self._http.request(call.method, call.path, json=call.body, params=call.query)
 
@@ -323,7 +323,7 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    async def _send(self, call: calls.Call[Answer]) -> Answer:
+    async def _send(self, call: calls.HttpCall[Answer]) -> Answer:
         with opened(call.upload) as file:
             answer = await self._http.request(
                 call.method,

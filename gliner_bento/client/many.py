@@ -25,7 +25,7 @@ from typing import Any
 import httpx
 
 from gliner_bento.client.aimd import SendWindow, delay_s
-from gliner_bento.client.calls import Call, Labels, extract_items
+from gliner_bento.client.calls import HttpCall, Labels, extract_items
 from gliner_bento.errors import (
     Forbidden,
     GLiNERBentoError,
@@ -54,7 +54,7 @@ _REST_S = 1.0
 _TRANSIENT = {QueueFull.code, RateLimited.code, NotReady.code}
 _OF_THE_CALLER = (Unauthorized, Forbidden, RouteNotFound)
 
-Send = Callable[[Call[ExtractBatchResponse]], Awaitable[httpx.Response]]
+Send = Callable[[HttpCall[ExtractBatchResponse]], Awaitable[httpx.Response]]
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field
 
 from gliner_bento.errors import InvalidField, TooLarge
 from gliner_bento.files.redaction.redact import substituted
-from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.spans import LabeledSpan
 
 _DIGESTS = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}
 _MIN_SALT_BYTES = 16
@@ -142,7 +142,9 @@ def anonymize(
     ends = [*(span.start for span in spans[1:]), len(text)]  # a span that runs into the next one ends there
     used = [operators.get(span.entity_type) or default for span in spans]
     put = (one.apply(text[span.start : span.end], span.entity_type) for one, span in zip(used, spans, strict=True))
-    own = (Span(span.start, min(span.end, end), span.entity_type) for span, end in zip(spans, ends, strict=False))
+    own = (
+        LabeledSpan(span.start, min(span.end, end), span.entity_type) for span, end in zip(spans, ends, strict=False)
+    )
     result = substituted(text, zip(own, put, strict=True), max_chars)
     items = [
         Anonymized(one.start, one.end, one.label, one.replacement, operator.type, span.score)

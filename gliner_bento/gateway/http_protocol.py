@@ -30,7 +30,7 @@ from gliner_bento.fairness.constants import MAX_HEADER_BYTES, PACE_BYTES
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.refuse_early import Arrival, EarlyRefusal, Refusal
+from gliner_bento.gateway.refuse_early import EarlyRefusal, EarlyRequest, Refusal
 
 _HEADER_OVERHEAD = 32
 """Added to the size of each header for the memory that it takes, as in HTTP/2."""
@@ -47,7 +47,7 @@ _NOTHING = memoryview(b"")
 
 
 @dataclass
-class Limits:
+class ProtocolLimits:
     """Limits of one server. direct: the app that gets the requests which `early` has checked; None: uvicorn's, as all
     others. incomplete: connections that await a request or the rest of one; the longest without
     progress is first, and closed first when there are too many connections."""
@@ -73,9 +73,9 @@ STATE = "gliner_bento.limits"
 
 def limit_connections(
     options: GatewayOptions, early: EarlyRefusal | None = None, direct: ASGIApp | None = None
-) -> Limits:
+) -> ProtocolLimits:
     """Make a protocol with these limits uvicorn's default: BentoML starts uvicorn, and has no option for it."""
-    limits = Limits(options, early, direct)
+    limits = ProtocolLimits(options, early, direct)
     HTTP_PROTOCOLS["auto"] = limits.protocol  # type: ignore[assignment]  # uvicorn also takes a factory here
     return limits
 
@@ -97,7 +97,7 @@ class Part(Enum):
 class HttpProtocol(HttpToolsProtocol):
     """One connection. limits: by default, those in the state of the app's lifespan, under STATE."""
 
-    _limits: Limits | None = None  # of this connection; None: no limits apply
+    _limits: ProtocolLimits | None = None  # of this connection; None: no limits apply
     _early: EarlyRefusal | None = None
     _awaits = Part.START
     _timer: asyncio.TimerHandle | None = None
@@ -106,12 +106,12 @@ class HttpProtocol(HttpToolsProtocol):
     _framing_bytes = 0  # received of the part that is awaited, without the body
     _body_bytes = 0  # received
     _due_bytes = 0  # of the body, that must arrive before the timer ends
-    _arrival: Arrival | None = None  # of the request whose small body decides whether it is refused
+    _arrival: EarlyRequest | None = None  # of the request whose small body decides whether it is refused
     _refusal: Refusal | None = None  # written when the body has arrived
     _written: RequestResponseCycle | None = None  # whose response has been written; it has not ended
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
-        self._server_limits: Limits | None = more.pop("limits", None) or app_state.get(STATE)
+        self._server_limits: ProtocolLimits | None = more.pop("limits", None) or app_state.get(STATE)
         super().__init__(config, server_state, app_state, **more)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -187,7 +187,7 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             super()._start_asgi_task(cycle, app)
 
-    def _decide(self, early: EarlyRefusal, cycle: RequestResponseCycle, arrival: Arrival) -> None:
+    def _decide(self, early: EarlyRefusal, cycle: RequestResponseCycle, arrival: EarlyRequest) -> None:
         """Refuse an extraction, await its small body first, or let the app answer. A refusal needs no task."""
         body = None if cycle.more_body else bytes(cycle.body)
         refusal = early.refusal(arrival, body)
@@ -320,7 +320,7 @@ class HttpProtocol(HttpToolsProtocol):
         line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
         return line + b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade") + b"\r\n"
 
-    def _check_size(self, limits: Limits) -> None:
+    def _check_size(self, limits: ProtocolLimits) -> None:
         if self._framing_bytes > MAX_HEADER_BYTES:
             self._refuse(HeadersTooLarge(f"the request has more than {MAX_HEADER_BYTES} bytes without its body"))
         elif self._body_bytes > limits.largest_body_bytes and self.cycle.response_complete:
@@ -331,7 +331,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._framing_bytes = self._body_bytes = self._due_bytes = 0
         self._unset_timer()
 
-    def _watch(self, limits: Limits) -> None:
+    def _watch(self, limits: ProtocolLimits) -> None:
         """Limit the time until the part that is awaited is complete."""
         if self._is_answering() or self.transport.is_closing():
             self._unwatch()
@@ -360,7 +360,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Whether at least one request has been answered, and the next has not begun."""
         return self._awaits is Part.START and self.cycle is not None
 
-    def _too_slow(self, limits: Limits) -> None:
+    def _too_slow(self, limits: ProtocolLimits) -> None:
         self._timer = None
         if self._awaits is Part.BODY and self.flow.read_paused:  # the server reads slower than the client writes
             self._watch(limits)
@@ -369,7 +369,7 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             self._refuse(RequestTimeout("the request did not arrive in time"))
 
-    def _make_room(self, limits: Limits) -> None:
+    def _make_room(self, limits: ProtocolLimits) -> None:
         """Close the connection that has made no progress for longest; this one if all others await responses."""
         longest = next(iter(limits.incomplete))
         longest._unwatch()

@@ -36,7 +36,7 @@ _ALWAYS = [(b"content-type", JSON.encode()), *SECURITY_HEADERS]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class EarlyRequest:
     """An extraction whose headers have arrived.
 
     tenant: None if the app answers, because the request is not allowed, or comes from a page of another origin and
@@ -77,7 +77,7 @@ class EarlyRefusal:
         self._cors = cors
         self._pacer = LoopPacer()
 
-    def arrival(self, scope: Scope) -> Arrival | None:
+    def arrival(self, scope: Scope) -> EarlyRequest | None:
         """The extraction with these headers; None for all other requests, which are never refused."""
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         endpoint = self._table.find(scope["method"], path)
@@ -93,9 +93,9 @@ class EarlyRefusal:
         cost = PASS_TOKENS if length is None else min(max(SHORT_TOKENS, length / BYTES_PER_TOKEN), PASS_TOKENS)
         is_small = length is not None and length <= MAX_READ_BYTES
         reads_body = is_small and endpoint.has_deadline and "expect" not in headers
-        return Arrival(scope, endpoint, tenant, cost, reads_body)
+        return EarlyRequest(scope, endpoint, tenant, cost, reads_body)
 
-    def refusal(self, arrival: Arrival, body: bytes | None, share: float = ARRIVALS_SHARE) -> Refusal | None:
+    def refusal(self, arrival: EarlyRequest, body: bytes | None, share: float = ARRIVALS_SHARE) -> Refusal | None:
         """`refuse`; None, so that the app answers, if the check itself fails."""
         try:
             return self.refuse(arrival, body, share)
@@ -103,7 +103,7 @@ class EarlyRefusal:
             logger.exception("%s %s could not be refused early", arrival.scope["method"], arrival.scope["path"])
             return None
 
-    def refuse(self, arrival: Arrival, body: bytes | None = None, share: float = ARRIVALS_SHARE) -> Refusal | None:
+    def refuse(self, arrival: EarlyRequest, body: bytes | None = None, share: float = ARRIVALS_SHARE) -> Refusal | None:
         """The response, if the extraction is refused. body: None if it has not been read. share: see
         `OverloadPolicy.check`."""
         if arrival.tenant is None:
@@ -121,7 +121,7 @@ class EarlyRefusal:
             return refusal
         return None
 
-    async def await_turn(self, arrival: Arrival, body: bytes | None) -> Refusal | None:
+    async def await_turn(self, arrival: EarlyRequest, body: bytes | None) -> Refusal | None:
         """Return when the app may get the extraction, with the response if it is refused after all: requests admitted
         meanwhile may cost more than the average."""
         if self._pacer.free:
@@ -134,7 +134,7 @@ class EarlyRefusal:
             expected()
         return self.refusal(arrival, body, 1.0)
 
-    def count_unread(self, arrival: Arrival, body: bytes | None = None) -> Callable[[], None]:
+    def count_unread(self, arrival: EarlyRequest, body: bytes | None = None) -> Callable[[], None]:
         """Count a request that waits to be read as load. Returns a function that ends this."""
         if arrival.tenant is None:
             return lambda: None
@@ -155,7 +155,7 @@ class EarlyRefusal:
         return Refusal(status, headers, body)
 
 
-class _Body(msgspec.Struct):
+class _EarlyBody(msgspec.Struct):
     """The fields on which a refusal depends; invalid values are ignored."""
 
     timeout_ms: float | None = None
@@ -167,11 +167,11 @@ class _Body(msgspec.Struct):
         return self.timeout_ms / 1000 if self.timeout_ms and self.timeout_ms > 0 else math.inf
 
 
-_bodies = msgspec.json.Decoder(_Body)
+_bodies = msgspec.json.Decoder(_EarlyBody)
 
 
-def _parsed(body: bytes | None) -> _Body:
+def _parsed(body: bytes | None) -> _EarlyBody:
     try:
-        return _Body() if body is None else _bodies.decode(body)
+        return _EarlyBody() if body is None else _bodies.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _Body()
+        return _EarlyBody()

@@ -25,7 +25,7 @@ _OK = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class TimedResponse:
     """The response to body number `body`. status: HTTP status, or the name of the error if there was no response.
 
     retry_after: whether the response has the header Retry-After.
@@ -43,7 +43,7 @@ class Run:
     """The result of a run. seconds: its duration, up to the last response. lag_s: the longest time by which the
     generator sent too late. generator_s: CPU time of the generator. connections: how many an open loop opened."""
 
-    replies: list[Reply] = field(default_factory=list)
+    replies: list[TimedResponse] = field(default_factory=list)
     seconds: float = 0.0
     lag_s: float = 0.0
     generator_s: float = 0.0
@@ -177,8 +177,8 @@ async def _open_loop(
     return run
 
 
-def _reply(body: int, response: Response, since_s: float) -> Reply:
-    return Reply(body, response.status, response.content, response.at_s - since_s, response.retry_after)
+def _reply(body: int, response: Response, since_s: float) -> TimedResponse:
+    return TimedResponse(body, response.status, response.content, response.at_s - since_s, response.retry_after)
 
 
 @contextmanager

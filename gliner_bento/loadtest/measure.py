@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from gliner_bento.loadtest import workload
-from gliner_bento.loadtest.load import Reply, Run, authorization, closed_loop, open_loop
+from gliner_bento.loadtest.load import Run, TimedResponse, authorization, closed_loop, open_loop
 from gliner_bento.loadtest.machine import provenance
 
 BUILD = Path("build") / "bench"
@@ -57,7 +57,7 @@ def measure_server(
     return file, points
 
 
-def offset_errors(replies: Iterable[Reply], texts: Sequence[str]) -> int:
+def offset_errors(replies: Iterable[TimedResponse], texts: Sequence[str]) -> int:
     """Number of 200 responses in which the offsets of an entity do not match its text. texts: of each body."""
     count = 0
     for reply in replies:

@@ -39,7 +39,7 @@ async def _nothing() -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReplicaSource:
     """A replica, or several by the names of their models, and the callbacks for the end of their process.
 
     on_signal: called in the signal handler when the process is asked to end. fail: fails the requests that still run
@@ -72,7 +72,7 @@ class Running:
     """A process that serves `source`."""
 
     process: ServiceProcess
-    source: Source
+    source: ReplicaSource
 
     async def aclose(self) -> None:
         """The process ends normally: all requests have been answered."""
@@ -82,7 +82,7 @@ class Running:
 
 def run(
     settings: Settings,
-    connect: Callable[[Parts], Source],
+    connect: Callable[[Parts], ReplicaSource],
     app: App | None = None,
     *,
     service: str = "gliner-bento",
@@ -110,7 +110,7 @@ def run(
     return Running(process, source)
 
 
-def load_models(parts: Parts, cores: int | None = None) -> Source:
+def load_models(parts: Parts, cores: int | None = None) -> ReplicaSource:
     """Load the models in this process, which may change while it serves. cores: how many each may use; by default all
     that the process may."""
     from gliner_bento.replicas.local import LocalReplica  # noqa: PLC0415  # a gateway without a model needs no scheduler
@@ -146,4 +146,4 @@ def load_models(parts: Parts, cores: int | None = None) -> Source:
     except BaseException:
         fail()
         raise
-    return Source(models.replicas, models=models, fail=fail, close=close)
+    return ReplicaSource(models.replicas, models=models, fail=fail, close=close)

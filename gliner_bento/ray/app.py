@@ -40,7 +40,7 @@ class WithoutRequestId:
 
 
 @serve.ingress()
-class Gateway:
+class RayGateway:
     """The gateway's ASGI app over all replicas."""
 
     def __init__(self, settings: Settings, replicas: Handles) -> None:
@@ -68,5 +68,5 @@ def build(arguments: dict[str, Any]) -> serve.Application:
 def application(settings: Settings) -> serve.Application:
     """Gateways and replicas. Raises `SettingsError` for settings that have no effect here. Ray must be connected."""
     check(settings, proxied=True)
-    gateway = serve.deployment(Gateway, name="GLiNERGateway", **gateway_options(settings))
+    gateway = serve.deployment(RayGateway, name="GLiNERGateway", **gateway_options(settings))
     return gateway.bind(settings, replicas(settings))

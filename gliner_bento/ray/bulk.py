@@ -21,7 +21,7 @@ from ray.exceptions import RayError
 from gliner_bento.errors import GLiNERBentoError, NotReady, StartupError
 from gliner_bento.files.records.columns import result_columns
 from gliner_bento.ray.cluster import connect, reason
-from gliner_bento.ray.tables import Block, blocks_of, read_block, write_block
+from gliner_bento.ray.tables import RowBlock, blocks_of, read_block, write_block
 from gliner_bento.replicas.local import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.extraction import Extraction
@@ -32,7 +32,7 @@ JOB_FILE = "job.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RayBulkJob:
     """A job. inputs: files, or folders of them. output: a folder, which all nodes see under this path.
 
     labels, relations: names with their descriptions. text_column: of the input; its other columns are kept.
@@ -58,7 +58,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RayBulkReport:
     """The result of a run. skipped: blocks that an earlier run has written. errors: rows without a result, by code."""
 
     blocks: int
@@ -67,7 +67,9 @@ class Report:
     errors: Mapping[str, int]
 
 
-def run(job: Job, settings: Settings, on_block: Callable[[int, int], None] = lambda done, all_blocks: None) -> Report:
+def run(
+    job: RayBulkJob, settings: Settings, on_block: Callable[[int, int], None] = lambda done, all_blocks: None
+) -> RayBulkReport:
     """Run the job, or continue it after an earlier run. Connects to a cluster unless the caller has.
 
     on_block: called with the number of written blocks, and of all blocks. Raises `StartupError` for files that cannot
@@ -96,7 +98,7 @@ def run(job: Job, settings: Settings, on_block: Callable[[int, int], None] = lam
                 on_block(done, len(blocks))
         except RayError as error:
             raise StartupError(f"the job ended after {done} of {len(blocks)} blocks: {reason(error)}") from None
-    return Report(len(blocks), len(blocks) - len(missing), sum(block.rows for block in missing), errors)
+    return RayBulkReport(len(blocks), len(blocks) - len(missing), sum(block.rows for block in missing), errors)
 
 
 def _claim(output: Path, identity: dict[str, Any]) -> None:
@@ -117,7 +119,7 @@ def _claim(output: Path, identity: dict[str, Any]) -> None:
 class Extractor:
     """An actor of the job: engine, scheduler and adapters of one replica."""
 
-    def __init__(self, job: Job, settings: Settings, output: str) -> None:
+    def __init__(self, job: RayBulkJob, settings: Settings, output: str) -> None:
         self._job = job
         self._output = Path(output)
         capacity = max(settings.queue_capacity, job.block_rows)
@@ -127,9 +129,9 @@ class Extractor:
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
         """Write the output file of each block in the batch; returns the number of errors by code, as JSON, of each."""
         rows = ({name: _plain(values[row]) for name, values in batch.items()} for row in range(len(batch["file"])))
-        return {"errors": [json.dumps(self._run(Block(**row))) for row in rows]}
+        return {"errors": [json.dumps(self._run(RowBlock(**row))) for row in rows]}
 
-    def _run(self, block: Block) -> Counter[str]:
+    def _run(self, block: RowBlock) -> Counter[str]:
         rows, texts = read_block(block, self._job.text_column)
         outcomes = list(self._extract(texts))
         unfinished = self._output / f".{block.output}.{uuid.uuid4().hex}.unfinished"

@@ -15,9 +15,9 @@ from ray.serve.handle import DeploymentHandle
 
 from gliner_bento.errors import NotReady, NotSupported, StartupError
 from gliner_bento.model_types import ModelRow
-from gliner_bento.process.run import Parts, Source
+from gliner_bento.process.run import Parts, ReplicaSource
 from gliner_bento.ray.cluster import reason
-from gliner_bento.ray.host import HostedReplica
+from gliner_bento.ray.host import ActorReplica
 from gliner_bento.ray.options import replica_options, replica_settings
 from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.fleet.fleet import FleetOptions
@@ -38,7 +38,7 @@ def replicas(settings: Settings) -> dict[str | None, serve.Application]:
     models = replica_settings(settings)
     return {
         name: serve.deployment(
-            HostedReplica,
+            ActorReplica,
             name=_named("GLiNERReplica", name),
             **replica_options(own, has_gpus=has_gpus, models=len(models)),
         ).bind(own)
@@ -65,7 +65,7 @@ def deploy(settings: Settings, application: str) -> Handles:
     return handles
 
 
-def reach(handles: Handles, parts: Parts) -> Source:
+def reach(handles: Handles, parts: Parts) -> ReplicaSource:
     """The fleet of each model's replicas, for the gateway of the running event loop."""
     own = replica_settings(parts.settings)
     fleets = {
@@ -87,7 +87,7 @@ def reach(handles: Handles, parts: Parts) -> Source:
         return {replica: metrics for answer in answers for replica, metrics in answer.items()}
 
     models = DeployedModels(parts.settings, handles, fleets) if parts.settings.models else None
-    return Source({**fleets}, fail=fail, close=close, read_metrics=read_metrics, models=models)
+    return ReplicaSource({**fleets}, fail=fail, close=close, read_metrics=read_metrics, models=models)
 
 
 def failures(handles: Handles) -> dict[str | None, str]:

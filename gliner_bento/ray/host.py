@@ -39,7 +39,7 @@ class ReplicaHost:
         return await self._server.install(message, None if archive is None else _pieces(archive))
 
 
-class HostedReplica(ReplicaHost):
+class ActorReplica(ReplicaHost):
     """A `LocalReplica` with the cores and GPUs that Ray has assigned to its actor."""
 
     def __init__(self, settings: Settings) -> None:

@@ -13,7 +13,7 @@ import uvicorn
 from ray import serve
 from starlette.applications import Starlette
 
-from gliner_bento.gateway.http_protocol import Limits
+from gliner_bento.gateway.http_protocol import ProtocolLimits
 from gliner_bento.process.announcement import announce, url_of
 from gliner_bento.process.app import gateway_app, mounted
 from gliner_bento.process.run import run
@@ -32,7 +32,7 @@ class GatewayServer(uvicorn.Server):
         self._settings = settings
         self._handles = handles
         self._app = gateway_app(settings)
-        http: Any = Limits(self._app.options, self._app.early).protocol
+        http: Any = ProtocolLimits(self._app.options, self._app.early).protocol
         app = mounted(self._app, self._lifespan)
         super().__init__(
             uvicorn.Config(

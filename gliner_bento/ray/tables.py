@@ -24,7 +24,7 @@ _ADDED = {**arrow_types(), "error": pa.string()}
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RowBlock:
     """Rows of a file. first: number of the first row; offset: its first byte, in JSONL. output: name of its file.
 
     The output has the format of its input.
@@ -38,7 +38,7 @@ class Block:
     output: str
 
 
-def blocks_of(inputs: Sequence[str], block_rows: int, text_column: str) -> list[Block]:
+def blocks_of(inputs: Sequence[str], block_rows: int, text_column: str) -> list[RowBlock]:
     """The blocks of all files, in order. Raises `StartupError`."""
     files = [source for one in inputs for source in _sources(one)]
     stems = [source.path.stem for source in files]
@@ -54,12 +54,12 @@ def _sources(name: str) -> list[Source]:
     return usable
 
 
-def _divided(source: Source, block_rows: int, text_column: str) -> Iterator[Block]:
+def _divided(source: Source, block_rows: int, text_column: str) -> Iterator[RowBlock]:
     divide = _divided_parquet if source.kind == "parquet" else _divided_jsonl
     try:
         for first, rows, offset in divide(source, block_rows, text_column):
             output = f"{source.path.stem}-{first:012}{source.path.suffix}"
-            yield Block(str(source.path.resolve()), source.kind, first, rows, offset, output)
+            yield RowBlock(str(source.path.resolve()), source.kind, first, rows, offset, output)
     except (OSError, ValueError) as error:
         raise StartupError(f"{source.path}: {one_line(error)}") from None
 
@@ -86,7 +86,7 @@ def _divided_parquet(source: Source, block_rows: int, text_column: str) -> Itera
     yield from ((first, min(block_rows, total - first), 0) for first in range(0, total, block_rows))
 
 
-def read_block(block: Block, text_column: str) -> tuple[Any, list[Any]]:
+def read_block(block: RowBlock, text_column: str) -> tuple[Any, list[Any]]:
     """The rows of a block, as `write_block` takes them, and their texts."""
     path = Path(block.file)
     if block.kind == "parquet":
@@ -97,7 +97,7 @@ def read_block(block: Block, text_column: str) -> tuple[Any, list[Any]]:
     return rows, [row.get(text_column) for row in rows]
 
 
-def write_block(block: Block, rows: Any, added: Sequence[Row], unfinished: Path, output: Path) -> None:
+def write_block(block: RowBlock, rows: Any, added: Sequence[Row], unfinished: Path, output: Path) -> None:
     """Write the rows with more columns; the file gets its name when it is complete."""
     if block.kind == "parquet":
         for name, kind in _ADDED.items():
@@ -110,7 +110,7 @@ def write_block(block: Block, rows: Any, added: Sequence[Row], unfinished: Path,
         writer.finish()
 
 
-def _table(block: Block) -> pa.Table:
+def _table(block: RowBlock) -> pa.Table:
     """The rows of a Parquet file, with their types."""
     with pq.ParquetFile(block.file) as opened:
         sizes = [opened.metadata.row_group(number).num_rows for number in range(opened.num_row_groups)]

@@ -51,7 +51,7 @@ def candidates(
 def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: Iterable[str]) -> Iterator[Match]:
     """All matches in a folded text. A word near a match raises its score."""
     starts = starts_of(text)
-    around = words.Words(rules, text, starts, context)
+    around = words.FoldedWords(rules, text, starts, context)
     for rule in rules:
         if rule.score == 0:
             yield from around.behind(rule, text)

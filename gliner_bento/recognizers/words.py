@@ -74,7 +74,7 @@ SCORE = 0.6
 """The score of a code right behind its word."""
 
 
-class Words:
+class FoldedWords:
     """Where the words of some rules are in a folded text.
 
     context: words that count as near every match, from outside the text.

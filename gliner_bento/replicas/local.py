@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
 
-from gliner_bento.adapters.base import Observer as AdapterObserver
+from gliner_bento.adapters.base import AdapterObserver
 from gliner_bento.engine.base import Engine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError
@@ -18,7 +18,7 @@ from gliner_bento.replicas.base import Call, Outcome, Part, ReplicaStatus
 from gliner_bento.replicas.local_adapters import LocalAdapters
 from gliner_bento.replicas.partial_results import PartialResults
 from gliner_bento.replicas.work_log import WorkLog
-from gliner_bento.scheduler.observer import Observer as SchedulerObserver
+from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.scheduler.turns import ModelTurns
 from gliner_bento.settings import Settings
@@ -38,7 +38,7 @@ def _log_hang(reason: str) -> None:
     logger.critical("the model hangs: %s", reason)
 
 
-class ReplicaObserver(SchedulerObserver, AdapterObserver, Protocol):
+class ReplicaObserver(Observer, AdapterObserver, Protocol):
     """Hooks for metrics."""
 
     def on_self_test(self, outcome: SelfTest) -> None:
@@ -55,7 +55,7 @@ class LocalReplica:
         *,
         adapters: LocalAdapters,
         observer: ReplicaObserver | None = None,
-        tracer: SchedulerObserver | None = None,
+        tracer: Observer | None = None,
         turns: ModelTurns | None = None,
     ) -> None:
         self.adapters = adapters
@@ -72,7 +72,7 @@ class LocalReplica:
         settings: Settings,
         observer_of: Callable[[str], ReplicaObserver] | None = None,
         on_hang: Callable[[str], None] = _log_hang,
-        tracer: SchedulerObserver | None = None,
+        tracer: Observer | None = None,
         cores: int | None = None,
         name: str | None = None,
         turns: ModelTurns | None = None,

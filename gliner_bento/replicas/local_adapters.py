@@ -12,7 +12,7 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
-from gliner_bento.adapters.base import AdapterSettings, Observer
+from gliner_bento.adapters.base import AdapterObserver, AdapterSettings
 from gliner_bento.errors import AdapterNotFound, StartupError
 from gliner_bento.replicas.base import Archive
 from gliner_bento.replicas.uploads import Uploads
@@ -93,7 +93,7 @@ class LocalAdapters:
                 TemporaryFile(dir=folder).close()
 
     @classmethod
-    def load(cls, engine: GLiNEREngine, settings: Settings, observer: Observer | None) -> LocalAdapters:
+    def load(cls, engine: GLiNEREngine, settings: Settings, observer: AdapterObserver | None) -> LocalAdapters:
         """Connect `engine` to its adapters, if they are enabled, and start to load the pinned ones.
 
         Raises `StartupError` if the store of this model cannot be written to: `check_storage` checks its parent only.

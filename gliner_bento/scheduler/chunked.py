@@ -18,7 +18,7 @@ from functools import partial
 from gliner_bento.engine.base import ChunkedRequest, Prepared
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.constants import PAUSE_S
-from gliner_bento.scheduler.dispatcher import Dispatcher
+from gliner_bento.scheduler.dispatcher import BatchDispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
 from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.queue import WaitingQueue
@@ -42,7 +42,7 @@ class _ChunkedItem:
 
 
 @dataclass(slots=True)
-class _Request:
+class _ChunkedRequest:
     """The chunked items of one request, in the order of their admission; they share its limits.
 
     passes, cost: number and cost of its passes that wait or run. making: the next passes are being made.
@@ -62,7 +62,7 @@ class ChunkedRequests:
         self,
         queue: WaitingQueue,
         items: ItemOwner,
-        dispatcher: Dispatcher,
+        dispatcher: BatchDispatcher,
         pool: FairPool,
         watchdog: Watchdog,
         *,
@@ -76,11 +76,11 @@ class ChunkedRequests:
         self._watchdog = watchdog
         self._passes = passes
         self._cost = cost
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, _ChunkedRequest] = {}
 
     def begin(self, entry: Entry, passes: ChunkedRequest) -> None:
         """Start to make the passes of `entry`, which is in the queue. Called with the lock held."""
-        request = self._requests.setdefault(entry.request_id, _Request())
+        request = self._requests.setdefault(entry.request_id, _ChunkedRequest())
         request.items[entry.sequence] = _ChunkedItem(entry, passes)
         self._make_more(request)
 
@@ -129,7 +129,7 @@ class ChunkedRequests:
         self._finish_if_done(item)
         self.resume(entry.request_id)
 
-    def _drop_passes(self, request: _Request, parent: Entry) -> None:
+    def _drop_passes(self, request: _ChunkedRequest, parent: Entry) -> None:
         """Forget the passes of an item that has finished. Called with the lock held."""
         for entry in self._queue.of_request(parent.request_id):
             if entry.parent is parent:
@@ -137,7 +137,7 @@ class ChunkedRequests:
                 request.passes -= 1
                 request.cost -= entry.cost
 
-    def _make_more(self, request: _Request) -> None:
+    def _make_more(self, request: _ChunkedRequest) -> None:
         """Make the request's next passes, in the pool, if too few wait or run. Called with the lock held."""
         if request.making or (request.passes >= self._passes and request.cost >= self._cost):
             return
@@ -146,7 +146,7 @@ class ChunkedRequests:
             request.making = True
             self._pool.submit(item.entry.share, partial(self._make, request, item))
 
-    def _make(self, request: _Request, item: _ChunkedItem) -> None:
+    def _make(self, request: _ChunkedRequest, item: _ChunkedItem) -> None:
         """Make the next few passes. Later ones are submitted to the pool again, behind other work."""
         made: Sequence[Prepared] = ()
         error: BaseException | None = None
@@ -166,7 +166,7 @@ class ChunkedRequests:
             request.making = False
             self._make_more(request)
 
-    def _put(self, request: _Request, parent: Entry, made: Sequence[Prepared]) -> None:
+    def _put(self, request: _ChunkedRequest, parent: Entry, made: Sequence[Prepared]) -> None:
         with self._queue.lock:
             if not made or parent.finished:
                 return

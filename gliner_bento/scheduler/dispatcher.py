@@ -56,7 +56,7 @@ class DispatcherConfig(BatchLimits):
     batch_wait_timeout_ms: float = least(0)
 
 
-class Dispatcher:
+class BatchDispatcher:
     """Runs the waiting entries of `queue` in batches, and finishes them through `items`.
 
     turns: see `ModelTurns`, for a device that several models share; None: only this model runs on it.

@@ -14,7 +14,7 @@ from gliner_bento.fairness.queue import Order, TenantShare
 from gliner_bento.tasks.base import Item
 
 if TYPE_CHECKING:
-    from gliner_bento.scheduler.tenants import Tenant
+    from gliner_bento.scheduler.tenants import TenantState
 
 ResultOrError = Result | GLiNERBentoError
 """What an item finishes with."""
@@ -94,7 +94,7 @@ class Entry:
 
     item: Item
     request_id: str
-    tenant: Tenant
+    tenant: TenantState
     sequence: int
     order: Order
     admitted_s: float

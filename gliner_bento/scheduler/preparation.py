@@ -20,7 +20,7 @@ from typing import Any
 from gliner_bento.engine.base import AdapterLease, Engine, Prepared, Steps
 from gliner_bento.fairness.constants import PAUSE_S, SLICE_S
 from gliner_bento.scheduler.chunked import ChunkedRequests
-from gliner_bento.scheduler.dispatcher import Dispatcher
+from gliner_bento.scheduler.dispatcher import BatchDispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, State
 from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import Observer
@@ -52,7 +52,7 @@ class Preparation:
         engine: Engine,
         queue: WaitingQueue,
         items: ItemOwner,
-        dispatcher: Dispatcher,
+        dispatcher: BatchDispatcher,
         chunked: ChunkedRequests,
         pool: FairPool,
         *,

@@ -34,7 +34,7 @@ from gliner_bento.scheduler.entry import (
     Stream,
 )
 from gliner_bento.scheduler.reservation import BatchQuota, LaneReservation, Senders, TrafficClass
-from gliner_bento.scheduler.tenants import Tenant, charged_items, size_of
+from gliner_bento.scheduler.tenants import TenantState, charged_items, size_of
 from gliner_bento.tasks.base import Item
 
 _NEXT_STATES = {
@@ -100,7 +100,7 @@ class WaitingQueue:
         self._entries: dict[int, Entry] = {}
         self._requests: dict[str, dict[int, Entry]] = {}
         self._deadlines: list[tuple[float, int]] = []
-        self._tenants: dict[str, Tenant] = {}  # those with unfinished entries
+        self._tenants: dict[str, TenantState] = {}  # those with unfinished entries
         self._waiting: FairQueue[Entry] = FairQueue()
         self._senders = Senders(clock)
         self.tokens_run = 0
@@ -206,7 +206,7 @@ class WaitingQueue:
         entries: list[Entry] = []
         if not items:
             return entries
-        tenant = self._tenants.setdefault(share.tenant, Tenant(share))
+        tenant = self._tenants.setdefault(share.tenant, TenantState(share))
         tenant.share = share
         charged = charged_items(items)
         size = size_of(sum(charged), priority)

@@ -51,7 +51,7 @@ class LaneReservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class LastArrival:
     """When an item of a tenant last started to wait; kept separately for each size of its requests."""
 
     at_s: float
@@ -65,7 +65,7 @@ class Senders:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._latest: dict[tuple[str, Size], Arrival] = {}  # the earliest first
+        self._latest: dict[tuple[str, Size], LastArrival] = {}  # the earliest first
         self._last_s: dict[Size, float] = {}  # when an item of that size last arrived
 
     def arrived(self, entry: Entry) -> None:
@@ -73,12 +73,12 @@ class Senders:
         key = entry.tenant.name, entry.size
         self._latest.pop(key, None)
         now = self._clock()
-        self._latest[key] = Arrival(now, entry.share, entry.size, entry.priority)
+        self._latest[key] = LastArrival(now, entry.share, entry.size, entry.priority)
         self._last_s[entry.size] = now
         for old in list(takewhile(self._is_old, self._latest)):
             del self._latest[old]
 
-    def __iter__(self) -> Iterator[Arrival]:
+    def __iter__(self) -> Iterator[LastArrival]:
         """The latest first."""
         since_s = self._clock() - SENDS_S
         return takewhile(lambda arrival: arrival.at_s > since_s, reversed(self._latest.values()))
@@ -88,7 +88,7 @@ class Senders:
         since_s = self._clock() - SENDS_S
         return min((size for size, at_s in self._last_s.items() if at_s > since_s), default=LARGE)
 
-    def left_s(self, arrival: Arrival) -> float:
+    def left_s(self, arrival: LastArrival) -> float:
         """For how many seconds its tenant still counts as a sender."""
         return arrival.at_s + SENDS_S - self._clock()
 

@@ -22,7 +22,7 @@ from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, Int
 from gliner_bento.fairness.queue import NO_TENANT, TenantShare
 from gliner_bento.scheduler.batching import least
 from gliner_bento.scheduler.chunked import ChunkedRequests
-from gliner_bento.scheduler.dispatcher import Dispatcher, DispatcherConfig
+from gliner_bento.scheduler.dispatcher import BatchDispatcher, DispatcherConfig
 from gliner_bento.scheduler.entry import (
     LOADING_ADAPTER,
     PREPARING,
@@ -108,7 +108,7 @@ class Scheduler:
         self._threads: list[threading.Thread] = []
         self._pool = FairPool(config.tokenizer_threads, "prepare")
         self._watchdog = Watchdog(config.hang_timeout_s)
-        self._dispatcher = Dispatcher(
+        self._dispatcher = BatchDispatcher(
             engine,
             config,
             self._queue,

@@ -36,7 +36,7 @@ def size_of(charged_items: int, priority: int) -> Size:
 
 
 @dataclass(slots=True, eq=False)
-class Tenant:
+class TenantState:
     """virtual_time: charged items that each waiting request was served. requests: by id, the number of waiting entries.
     unfinished: number of unfinished entries."""
 

@@ -75,7 +75,7 @@ def answer_labels(
     return chosen
 
 
-class Merger:
+class MatchMerger:
     """Merges the matches of recognizers in a text and the model's entities into one list, in order of position.
 
     - A match replaces the entities that overlap with it. The longest part of such an entity that no match covers is
@@ -230,15 +230,15 @@ def with_others(names: Iterable[str]) -> set[str]:
     return {*names, *(find.RECOGNIZERS if phones.ENTITY in names else ())}
 
 
-def merger_of(item: Any, make: Callable[..., Any]) -> Merger:
-    """The merger of an item with recognizers. Runs them, which takes a while. make: see `Merger`. Raises
+def merger_of(item: Any, make: Callable[..., Any]) -> MatchMerger:
+    """The merger of an item with recognizers. Runs them, which takes a while. make: see `MatchMerger`. Raises
     LimitExceeded."""
     candidates = find.candidates(item.text, with_others(item.recognizers), regions=item.phone_regions)
 
     def threshold(label: str) -> float:
         return float(item.label_thresholds.get(label, item.threshold))
 
-    merger = Merger(item.text, candidates, item.recognizers, make, threshold, nested=not item.flat_ner)
+    merger = MatchMerger(item.text, candidates, item.recognizers, make, threshold, nested=not item.flat_ner)
     if len(merger.matches) > item.max_entities:
         if item.on_limit == "error":
             message = f"recognizers: more than {item.max_entities} matches (max_entities); set on_limit to truncate"

@@ -42,7 +42,7 @@ def otlp_processor() -> SpanProcessor:
     return BatchSpanProcessor(OTLPSpanExporter())
 
 
-class RequestSpan:
+class OtelRequestSpan:
     """The span of a request that is being served.
 
     traceparent: the context for calls to the replica; None if the request is not sampled.
@@ -73,9 +73,9 @@ class Tracing(Observer):
         provider.add_span_processor(processor)
         self._tracer = provider.get_tracer("gliner_bento", __version__)
 
-    def begin(self, headers: Mapping[str, str]) -> RequestSpan:
+    def begin(self, headers: Mapping[str, str]) -> OtelRequestSpan:
         """Start the span of a request, as a child of the caller's if it sent a `traceparent`."""
-        return RequestSpan(self._tracer.start_span("request", _w3c.extract(headers), SpanKind.SERVER))
+        return OtelRequestSpan(self._tracer.start_span("request", _w3c.extract(headers), SpanKind.SERVER))
 
     def on_traced(self, timing: ItemTiming) -> None:
         """An item has been decoded: its spans, all of which have ended."""

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 from gliner_bento.adapters.adapter import LowRank
-from gliner_bento.adapters.device import Sink
+from gliner_bento.adapters.device import AdapterTarget
 from gliner_bento.engine.encoders.post_norm import PostNormLayer, has_known_activation
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.kernels import skewed
@@ -128,7 +128,7 @@ class DisentangledAttention:
         return attention(q, k, v, bias, scale=1.0)
 
 
-class PositionTable(Sink):
+class PositionTable(AdapterTarget):
     """K or Q of one layer: projected position embeddings, ordered by rising or by falling distance.
 
     projection: of the positions. positions: (buckets, D), embeddings. reach: see `DisentangledAttention`.
@@ -179,7 +179,7 @@ class PositionTable(Sink):
         return next(iter(tables.values())) if len(tables) == 1 else torch.stack([tables[slot] for slot in slots])
 
     def prepare(self, updates: Mapping[str, LowRank]) -> LoraUpdate | None:
-        """See `Sink`: here a is (buckets, r), in float32. Tables per length are computed from it when needed."""
+        """See `AdapterTarget`: here a is (buckets, r), in float32. Tables per length are computed when needed."""
         low_rank = updates.get(self._name)
         if low_rank is None:
             return None

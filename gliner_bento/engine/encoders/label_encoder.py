@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gliner_bento.adapters.adapter import LowRank
-from gliner_bento.adapters.device import Sink
+from gliner_bento.adapters.device import AdapterTarget
 from gliner_bento.engine.encoders.packed import packed_encoder
 from gliner_bento.engine.encoders.text_encoder import by_adapter, is_paddable
 from gliner_bento.engine.layers.factory import LayerFactory
@@ -32,7 +32,7 @@ class LabelKey(NamedTuple):
 _MAX_TOKENS = 4096
 
 
-class LabelEncoder(Sink):
+class LabelEncoder(AdapterTarget):
     """Embeddings of labels, as gliner's `BiEncoder.encode_labels` gives them. Thread-safe: lanes share the table.
 
     On a GPU, where each lane has a stream of its own, writing to the table waits for the device; it is rare.
@@ -68,7 +68,7 @@ class LabelEncoder(Sink):
         """Labels encoded since the start; those in the cache are not encoded again."""
 
     def prepare(self, updates: Mapping[str, LowRank]) -> object | None:
-        """See `Sink`: an adapter that changes the label encoder gets cache keys of its own."""
+        """See `AdapterTarget`: an adapter that changes the label encoder gets cache keys of its own."""
         changes = (name == part or name.startswith(f"{part}.") for name in updates for part in self._names)
         return object() if any(changes) else None
 

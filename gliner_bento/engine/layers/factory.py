@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from gliner_bento.adapters.adapter import LowRank
-from gliner_bento.adapters.device import Sink
+from gliner_bento.adapters.device import AdapterTarget
 from gliner_bento.engine.layers.kernels import EAGER, Kernels
 from gliner_bento.engine.layers.linear import Activation, Linear
 from gliner_bento.engine.layers.lora import AdaptedLinear, LoraUpdate, SlotUpdates
@@ -92,7 +92,7 @@ class _PlacedSlice:
         return LoraUpdate(low_rank.a[:, source.inputs].T, low_rank.b[source.outputs].T * source.scale, scaled_bias)
 
 
-class LinearSink(Sink):
+class LinearSink(AdapterTarget):
     """One layer, which is made of slices of one or more of the model's layers."""
 
     def __init__(self, updates: SlotUpdates, slices: Sequence[_PlacedSlice], outputs: int, dtype: torch.dtype) -> None:
@@ -153,7 +153,7 @@ class LayerFactory:
         self.kernels = kernels
         self.threads = () if self.padded else tuple(threads)
         self.batch_invariant = bool(self.threads)
-        self.sinks: list[Sink] = []
+        self.sinks: list[AdapterTarget] = []
         self._int8 = int8
         self._names = {module: name for name, module in model.named_modules()}
         self._adaptable: set[str] = set()

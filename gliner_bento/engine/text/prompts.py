@@ -102,7 +102,7 @@ class InlineLabels(Prompts):
             return NO_ROOM
         try:
             return self._cached(labels, relations)
-        except DoesNotFit:
+        except PromptTooLong:
             return NO_ROOM
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
@@ -115,13 +115,13 @@ class InlineLabels(Prompts):
             for name in names:
                 tokens += 1 + len(self._ids(name, param))
                 if tokens > self._max_tokens:
-                    raise DoesNotFit  # an exception, so that the cache does not keep it
+                    raise PromptTooLong  # an exception, so that the cache does not keep it
         more = {"relations": [list(relations)]} if self._relations else {}
         prompts, _ = self._processor.prepare_inputs([[]], [list(labels)], **more)
         token_ids = self._subwords.ids(prompts[0])
         room = self._subwords.room(token_ids)
         if room < 1:
-            raise DoesNotFit
+            raise PromptTooLong
         ids, config = token_array(token_ids), self._config
         label_positions = np.flatnonzero(ids == config.class_token_index) + int(not config.embed_ent_token)
         relation_positions = nowhere()
@@ -170,5 +170,5 @@ class SeparateLabels(Prompts):
         return ids
 
 
-class DoesNotFit(Exception):
+class PromptTooLong(Exception):
     """A prompt leaves no token for a text."""

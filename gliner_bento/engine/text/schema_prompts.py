@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gliner_bento.engine.text.prompts import CACHED_PROMPTS, NO_ROOM, DoesNotFit, Prompt, Prompts
+from gliner_bento.engine.text.prompts import CACHED_PROMPTS, NO_ROOM, Prompt, Prompts, PromptTooLong
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode, shortened
 from gliner_bento.engine.text.words import NO_WORDS, Words, token_array
 from gliner_bento.errors import InvalidField
@@ -30,7 +30,7 @@ _NOT_SPACE = re.compile(r"\S")
 _ENDS = {"head": "head", "tail": "tail"}
 
 
-class SchemaTask(NamedTuple):
+class PromptTask(NamedTuple):
     """A task of a prompt. param: the option that it is of. title: behind [P]. marker: before each of the fields."""
 
     param: str
@@ -68,7 +68,7 @@ class SchemaPrompts(Prompts):
             return NO_ROOM
         try:
             return self._cached(tasks, tuple(choice_words(item.structures)))
-        except DoesNotFit:
+        except PromptTooLong:
             return NO_ROOM
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
@@ -88,7 +88,7 @@ class SchemaPrompts(Prompts):
             return NO_WORDS
         return Words(self._stop, np.array([len(self._stop)]), np.array([[words.end, words.end]]))
 
-    def _build(self, tasks: Sequence[SchemaTask], choices: Sequence[str]) -> Prompt:
+    def _build(self, tasks: Sequence[PromptTask], choices: Sequence[str]) -> Prompt:
         ids: list[int] = []
         of_labels: list[int] = []
         of_others: list[int] = []
@@ -101,12 +101,12 @@ class SchemaPrompts(Prompts):
             for element in elements:
                 ids += element
             if len(ids) > self._max_tokens:
-                raise DoesNotFit  # an exception, so that the cache does not keep it
+                raise PromptTooLong  # an exception, so that the cache does not keep it
         ids += self._subwords.ids(["[SEP_TEXT]"])
         words = self._words(choices)
         room = self._subwords.room(ids) - len(self._stop) - len(words.token_ids)
         if room < 1:
-            raise DoesNotFit
+            raise PromptTooLong
         return Prompt(token_array(ids), (), room, np.array(of_labels, np.int64), np.array(of_others, np.int64), words)
 
     def _words(self, choices: Sequence[str]) -> Words:
@@ -117,7 +117,7 @@ class SchemaPrompts(Prompts):
         counts = np.array([len(tokens) for tokens in ids], np.int64)
         return Words(token_array([one for tokens in ids for one in tokens]), counts, np.zeros((len(ids), 2), np.int64))
 
-    def _elements(self, task: SchemaTask) -> list[tuple[int, ...]]:
+    def _elements(self, task: PromptTask) -> list[tuple[int, ...]]:
         """The tokens of each element. Raises InvalidField for a name that the model cannot encode."""
         elements = self._subwords.each(task.elements)
         for name, ids in zip(task.fields, elements[5::2], strict=False):
@@ -125,7 +125,7 @@ class SchemaPrompts(Prompts):
         return elements
 
 
-def schema_tasks(item: ExtractionItem) -> Iterator[SchemaTask]:
+def schema_tasks(item: ExtractionItem) -> Iterator[PromptTask]:
     """The tasks of an item, in the order of its prompt. Raises InvalidField for a name with a marker."""
     for name, fields in item.structures.items():
         described = {field: one.description for field, one in fields.items()}
@@ -157,7 +157,7 @@ def choice_row(words: Sequence[str], choice: str) -> int:
     return next(number for number, word in enumerate(words) if word.lower() == choice.lower())
 
 
-def _task(param: str, name: str, description: str, marker: str, fields: Mapping[str, str], *choices: str) -> SchemaTask:
+def _task(param: str, name: str, description: str, marker: str, fields: Mapping[str, str], *choices: str) -> PromptTask:
     """fields: names with their descriptions; by default the name."""
     texts = (name, description, *fields, *fields.values(), *choices)
     check_unicode(texts, param)
@@ -167,4 +167,4 @@ def _task(param: str, name: str, description: str, marker: str, fields: Mapping[
     title = name if name == description else f"{name}: {description}"
     for field, text in fields.items():
         title += f" [DESCRIPTION] {field}: {text}" if field != text else ""
-    return SchemaTask(param, title, marker, tuple(fields))
+    return PromptTask(param, title, marker, tuple(fields))

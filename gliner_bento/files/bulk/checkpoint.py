@@ -13,7 +13,7 @@ from gliner_bento.storage.files import sync
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class SavedProgress:
     """The progress after a chunk.
 
     identity: what the output depends on, see `Job.identity`.
@@ -46,11 +46,11 @@ class Checkpoint:
         sync(path.parent)
 
 
-def load(path: Path, identity: dict[str, Any]) -> Checkpoint | None:
+def load(path: Path, identity: dict[str, Any]) -> SavedProgress | None:
     """Read the checkpoint of an earlier run; None if there is none. Raises `StartupError` if it belongs to another job,
     or is not valid."""
     try:
-        checkpoint = Checkpoint(**json.loads(path.read_text(encoding="utf-8")))
+        checkpoint = SavedProgress(**json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):

@@ -18,7 +18,7 @@ from gliner_bento.client import AsyncClient
 from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
 from gliner_bento.errors import InvalidField, StartupError
-from gliner_bento.files.bulk.checkpoint import Checkpoint, load
+from gliner_bento.files.bulk.checkpoint import SavedProgress, load
 from gliner_bento.files.records.columns import SCHEMA_COLUMNS, Row, pyarrow, result_columns
 from gliner_bento.files.records.readers import Reading, location_of, read
 from gliner_bento.files.records.scan import column_check, scan
@@ -135,7 +135,7 @@ class Report:
 
 
 class _Pending(NamedTuple):
-    """A record that waits for its result. file, number: see `Checkpoint`. invalid: errors of the lines before it."""
+    """A record that waits for its result. file, number: see `SavedProgress`. invalid: errors of the lines before it."""
 
     file: int
     number: int
@@ -185,7 +185,7 @@ async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
     return first
 
 
-def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint:
+def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> SavedProgress:
     """The checkpoint of an earlier run, or a new one."""
     path, unfinished = job.beside("checkpoint"), job.beside("unfinished")
     written = [job.output, job.beside("errors.jsonl")]
@@ -206,7 +206,7 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
         raise StartupError(next(iter(scanned.skipped.values()), f"{', '.join(job.inputs)}: no records"))
     records = scanned.records + sum(location.rpartition(": ")[0] not in scanned.skipped for location in invalid)
     schema = None if scanned.schema is None else bytes(scanned.schema.serialize()).hex()
-    checkpoint = Checkpoint(identity, records, scanned.skipped, schema)
+    checkpoint = SavedProgress(identity, records, scanned.skipped, schema)
     for file in (path, *written, unfinished):
         file.unlink(missing_ok=True)
     checkpoint.save(path)
@@ -216,7 +216,7 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> Checkpoint
 class _Run:
     """The state of a run: records that wait for their results, and results of the current chunk."""
 
-    def __init__(self, job: Job, checkpoint: Checkpoint, progress: Progress) -> None:
+    def __init__(self, job: Job, checkpoint: SavedProgress, progress: Progress) -> None:
         self._job, self._checkpoint, self._progress = job, checkpoint, progress
         self._pending: deque[_Pending] = deque()
         self._rows: list[Row] = []

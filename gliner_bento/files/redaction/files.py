@@ -21,9 +21,9 @@ from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, Reading, opened
 from gliner_bento.files.records.sources import Source, refuse_devices, refuse_inputs, sources
 from gliner_bento.files.redaction.parquet_file import ParquetFile
-from gliner_bento.files.redaction.spans import Span, merged
+from gliner_bento.files.redaction.spans import LabeledSpan, merged
 from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
-from gliner_bento.files.redaction.text_file import Entry, Record, TextFile
+from gliner_bento.files.redaction.text_file import Entry, TextFile, TextRecord
 from gliner_bento.storage.files import file_lock
 from gliner_bento.tasks.extraction import LIMIT_WARNINGS, BatchResult
 
@@ -32,12 +32,12 @@ _FAULTS = (*FILE_ERRORS, ValueError)
 Answers = Callable[[Iterable[str]], AsyncIterator[BatchResult]]
 """Returns a result or an error for each text, in order."""
 
-Find = Callable[[str], Iterable[Span]]
+Find = Callable[[str], Iterable[LabeledSpan]]
 """Finds spans in a text without a model."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RedactionJob:
     """A file to redact. copy: None: it is only checked. name: in mappings, the path below the input folder."""
 
     source: Source
@@ -56,7 +56,7 @@ class Leftover:
 
 
 @dataclass(slots=True)
-class Report:
+class RedactionReport:
     """The result of a run. redacted: replacements by label. failed: files without a copy, with the reason."""
 
     files: int = 0
@@ -66,7 +66,7 @@ class Report:
     skipped: list[str] = field(default_factory=list)
     left: list[Leftover] = field(default_factory=list)
 
-    def fail(self, job: Job, error: Exception) -> None:
+    def fail(self, job: RedactionJob, error: Exception) -> None:
         """Record that a file has no copy, or only that of an earlier run."""
         kept = f"; {job.copy.path} is of an earlier run" if job.copy and job.copy.path.is_file() else ""
         self.failed[str(job.source.path)] = f"{one_line(error)}{kept}"
@@ -74,13 +74,13 @@ class Report:
 
 def find_files(
     inputs: Sequence[Path], output: Path | None, *, mapping: Path | None = None, restore: Path | None = None
-) -> tuple[list[Job], list[str]]:
+) -> tuple[list[RedactionJob], list[str]]:
     """The jobs, and the paths in folders that are skipped. Raises `StartupError`, ValueError.
 
     output: a file for one input file, else a folder; None: nothing is written. mapping, restore: further files that are
     written and read.
     """
-    jobs: list[Job] = []
+    jobs: list[RedactionJob] = []
     skipped: list[str] = []
     alone = len(inputs) == 1 and inputs[0].is_file() and not (output and output.is_dir())
     for given in inputs:
@@ -90,7 +90,7 @@ def find_files(
         for source in sources([str(given)], skipped=skipped):
             name = source.name if in_folder else source.path.name
             copy = replace(source, path=output if alone else output / name) if output else None
-            jobs.append(Job(source, copy, name))
+            jobs.append(RedactionJob(source, copy, name))
             if source.kind == "parquet":
                 pyarrow()
     names = Counter(job.name for job in jobs)
@@ -106,7 +106,7 @@ def find_files(
 class _Copy:
     """A file and its copy, which is renamed to its final name when it is complete. Raises OSError, ValueError."""
 
-    def __init__(self, job: Job, reading: Reading) -> None:
+    def __init__(self, job: RedactionJob, reading: Reading) -> None:
         self.job = job
         self.failed = self._complete = False
         with contextlib.ExitStack() as stack:
@@ -142,7 +142,7 @@ class _Copy:
             self._stack.close()
 
 
-def _remove_unfinished(jobs: Sequence[Job]) -> None:
+def _remove_unfinished(jobs: Sequence[RedactionJob]) -> None:
     """Remove unfinished copies of killed runs: files with their names that no process has locked."""
     outputs = {job.copy.path for job in jobs if job.copy}
     for folder in {output.parent for output in outputs if output.parent.is_dir()}:
@@ -169,7 +169,7 @@ class _Step:
     """A record of a file and the model's results. record: None: the end of the file."""
 
     copy: _Copy
-    record: Record | None = None
+    record: TextRecord | None = None
     results: list[BatchResult] = field(default_factory=list)
 
     @property
@@ -184,14 +184,14 @@ def _blank(match: re.Match[str]) -> str:
 
 
 async def redact_files(
-    jobs: Sequence[Job],
+    jobs: Sequence[RedactionJob],
     reading: Reading,
     styles: Callable[[], Replace],
     answers: Answers,
     *,
     patterns: Find | None,
     mapping: IO[str] | None,
-    report: Report,
+    report: RedactionReport,
 ) -> None:
     """Write the redacted copies. A file with an error has none, and the others are not affected.
 
@@ -226,7 +226,9 @@ async def redact_files(
             copy.discard()
 
 
-def _steps(jobs: Iterable[Job], reading: Reading, report: Report, copies: set[_Copy]) -> Iterator[_Step]:
+def _steps(
+    jobs: Iterable[RedactionJob], reading: Reading, report: RedactionReport, copies: set[_Copy]
+) -> Iterator[_Step]:
     """A step for each record of all files. copies: gets the copies that are not finished."""
     for job in jobs:
         copy = None
@@ -264,7 +266,7 @@ async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_
         yield waiting.popleft()
 
 
-def _spans(step: _Step, patterns: Find | None) -> list[list[Span]]:
+def _spans(step: _Step, patterns: Find | None) -> list[list[LabeledSpan]]:
     """The spans of each text of a record. Raises ValueError for an error, and for a result that may be incomplete."""
     assert step.record
     all_spans = []
@@ -277,7 +279,7 @@ def _spans(step: _Step, patterns: Find | None) -> list[list[Span]]:
             raise ValueError("the server returned only a part of the entities, see max_entities")
         if not result.result.is_of(text):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
-        spans = [Span(one.start, one.end, one.label) for one in result.result.entities]
+        spans = [LabeledSpan(one.start, one.end, one.label) for one in result.result.entities]
         all_spans.append(merged([*spans, *(patterns(field_.text) if patterns else [])]))
     return all_spans
 
@@ -291,7 +293,9 @@ def _leftovers(step: _Step, patterns: Find | None) -> Iterator[Leftover]:
             yield Leftover(path, step.record.line + lines, span.label, one.text[span.start : span.end])
 
 
-def restore_files(jobs: Sequence[Job], reading: Reading, mapping: Iterable[str], report: Report) -> None:
+def restore_files(
+    jobs: Sequence[RedactionJob], reading: Reading, mapping: Iterable[str], report: RedactionReport
+) -> None:
     """Write the originals of redacted files. A file with an error has none. Raises ValueError for a bad mapping."""
     of_file: dict[str, list[Entry]] = {}
     for number, line in enumerate(mapping, 1):

@@ -8,10 +8,10 @@ from typing import IO, Any
 
 from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import Reading
-from gliner_bento.files.redaction.redact import Replacement, redact, restore_anyway
-from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.redact import ReplacedText, redact, restore_anyway
+from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Replace
-from gliner_bento.files.redaction.text_file import Entry, Field, Record
+from gliner_bento.files.redaction.text_file import Entry, Field, TextRecord
 
 
 class ParquetFile:
@@ -37,7 +37,7 @@ class ParquetFile:
         self._writer = pq.ParquetWriter(out, schema, compression=compression)
         self._rows: list[dict[str, str]] = []
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[TextRecord]:
         """Rows in order."""
         number = 0
         for group in range(self._file.num_row_groups):
@@ -46,9 +46,9 @@ class ParquetFile:
             for row in range(table.num_rows):
                 number += 1
                 values = ((name, column[row].as_py()) for name, column in zip(self._columns, columns, strict=True))
-                yield Record(number, table, [Field(text, column=name) for name, text in values if text is not None])
+                yield TextRecord(number, table, [Field(text, column=name) for name, text in values if text is not None])
 
-    def redact(self, record: Record, spans: Iterable[Iterable[Span]], style: Replace) -> list[Entry]:
+    def redact(self, record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> list[Entry]:
         """Write the next row."""
         redacted = {
             field.column: redact(field.text, found, style) for field, found in zip(record.fields, spans, strict=True)
@@ -62,11 +62,11 @@ class ParquetFile:
 
     def restore(self, entries: Iterable[Entry]) -> None:
         """Write the original. Raises RestoreError."""
-        of_text: dict[tuple[int, str], list[Replacement]] = {}
+        of_text: dict[tuple[int, str], list[ReplacedText]] = {}
         for entry in entries:
             given = dict(entry)
             cell = int(given.pop("row")), given.pop("column")
-            of_text.setdefault(cell, []).append(Replacement(**given))
+            of_text.setdefault(cell, []).append(ReplacedText(**given))
         for record in self.records():
             texts = {
                 field.column: restore_anyway(field.text, of_text.get((record.line - 1, field.column), []))

@@ -9,7 +9,7 @@ from math import inf
 
 from gliner_bento.errors import TooLarge
 from gliner_bento.files.mentions import normalized
-from gliner_bento.files.redaction.spans import Span, merged
+from gliner_bento.files.redaction.spans import LabeledSpan, merged
 from gliner_bento.files.redaction.styles import Replace
 
 
@@ -18,7 +18,7 @@ class RestoreError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Replacement:
+class ReplacedText:
     """start: first character in the redacted text. text: the original."""
 
     start: int
@@ -37,10 +37,10 @@ class Redacted:
     """A redacted text, and what was replaced in it, in order."""
 
     text: str
-    replacements: Sequence[Replacement]
+    replacements: Sequence[ReplacedText]
 
 
-def redact(text: str, spans: Iterable[Span], replace: Replace) -> Redacted:
+def redact(text: str, spans: Iterable[LabeledSpan], replace: Replace) -> Redacted:
     """Replace the spans, whose overlaps are resolved; every other character is kept.
 
     Raises ValueError for a span that is not inside the text.
@@ -48,7 +48,7 @@ def redact(text: str, spans: Iterable[Span], replace: Replace) -> Redacted:
     return substituted(text, redactions(text, spans, replace))
 
 
-def redactions(text: str, spans: Iterable[Span], replace: Replace) -> list[tuple[Span, str]]:
+def redactions(text: str, spans: Iterable[LabeledSpan], replace: Replace) -> list[tuple[LabeledSpan, str]]:
     """Spans without overlaps, in order, each with its replacement. Raises ValueError."""
     resolved = merged(spans)
     for span in resolved:
@@ -57,14 +57,14 @@ def redactions(text: str, spans: Iterable[Span], replace: Replace) -> list[tuple
     return [(span, replace(text, span)) for span in resolved]
 
 
-def substituted(text: str, redactions: Iterable[tuple[Span, str]], max_chars: float = inf) -> Redacted:
+def substituted(text: str, redactions: Iterable[tuple[LabeledSpan, str]], max_chars: float = inf) -> Redacted:
     """Replace spans, which must be in order and not overlap. Raises `TooLarge`."""
     pieces: list[str] = []
     replacements = []
     position = chars = 0
     for span, replacement in redactions:
         chars += span.start - position
-        replacements.append(Replacement(chars, span.label, replacement, text[span.start : span.end]))
+        replacements.append(ReplacedText(chars, span.label, replacement, text[span.start : span.end]))
         pieces += [text[position : span.start], replacement]
         chars += len(replacement)
         if chars > max_chars:
@@ -73,7 +73,7 @@ def substituted(text: str, redactions: Iterable[tuple[Span, str]], max_chars: fl
     return Redacted("".join([*pieces, text[position:]]), replacements)
 
 
-def restore(text: str, replacements: Iterable[Replacement]) -> str:
+def restore(text: str, replacements: Iterable[ReplacedText]) -> str:
     """The original of a text that has not changed since it was redacted. Raises RestoreError."""
     pieces = []
     position = 0
@@ -85,7 +85,7 @@ def restore(text: str, replacements: Iterable[Replacement]) -> str:
     return "".join([*pieces, text[position:]])
 
 
-def restore_anyway(text: str, replacements: Sequence[Replacement]) -> str:
+def restore_anyway(text: str, replacements: Sequence[ReplacedText]) -> str:
     """Restore a text; of an edited one, the placeholders that are still in it. Raises RestoreError."""
     try:
         return restore(text, replacements)
@@ -93,7 +93,7 @@ def restore_anyway(text: str, replacements: Sequence[Replacement]) -> str:
         return restore_placeholders(text, replacements)
 
 
-def restore_placeholders(text: str, replacements: Iterable[Replacement]) -> str:
+def restore_placeholders(text: str, replacements: Iterable[ReplacedText]) -> str:
     """Replace each placeholder and hash of an edited text by its first original.
 
     Raises RestoreError if masked or removed text would be needed, or if a placeholder has several originals.

@@ -10,7 +10,7 @@ from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LabeledSpan:
     """Characters [start, end) of a text with a label. by_form: found by a recognizer, not by a model."""
 
     start: int
@@ -26,17 +26,17 @@ class Span:
 
 def find_patterns(
     text: str, names: Sequence[str] = RECOGNIZERS, regions: Sequence[str] = DEFAULT_REGIONS
-) -> list[Span]:
+) -> list[LabeledSpan]:
     """The matches of recognizers, in order, without overlaps. regions: of phone numbers."""
     found = find(text, names, regions=regions)
-    return [Span(one.start, one.end, PRESIDIO_LABELS[one.entity], by_form=True) for one in found]
+    return [LabeledSpan(one.start, one.end, PRESIDIO_LABELS[one.entity], by_form=True) for one in found]
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
     """The union of spans, in order. A joined span has the label of its longest part from a recognizer, else of its
     longest part; of equally long ones, the first. Empty spans are dropped.
     """
-    groups: list[list[Span]] = []
+    groups: list[list[LabeledSpan]] = []
     end = -1
     for span in sorted((span for span in spans if span.chars > 0), key=lambda span: span.start):
         if span.start < end:
@@ -45,7 +45,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
             groups.append([span])
         end = max(end, span.end)
     return [
-        Span(
+        LabeledSpan(
             group[0].start,
             max(span.end for span in group),
             max(group, key=lambda span: (span.by_form, span.chars)).label,

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gliner_bento.files.mentions import normalized
-from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
-Replace = Callable[[str, Span], str]
+Replace = Callable[[str, LabeledSpan], str]
 """Returns the replacement of a span of a text."""
 
 _HASH_CHARS = 16
@@ -39,7 +39,7 @@ class Placeholders:
     _of_name: dict[tuple[str, str], str] = field(default_factory=dict)
     _last: Counter[str] = field(default_factory=Counter)
 
-    def __call__(self, text: str, span: Span) -> str:
+    def __call__(self, text: str, span: LabeledSpan) -> str:
         """See `Replace`."""
         name = (tag(span.label), normalized(text[span.start : span.end]))
         placeholder = self._of_name.get(name)
@@ -55,12 +55,12 @@ class Placeholders:
                 return placeholder
 
 
-def mask(text: str, span: Span) -> str:
+def mask(text: str, span: LabeledSpan) -> str:
     """`*` for every character but white space."""
     return re.sub(r"\S", "*", text[span.start : span.end])
 
 
-def remove(_text: str, _span: Span) -> str:
+def remove(_text: str, _span: LabeledSpan) -> str:
     """Nothing."""
     return ""
 
@@ -68,7 +68,7 @@ def remove(_text: str, _span: Span) -> str:
 def hashes(key: bytes) -> Replace:
     """`[PERSON_6ac3c336e4094835]`: HMAC-SHA-256 of tag and name; equal names are equal in all runs with this key."""
 
-    def replace(text: str, span: Span) -> str:
+    def replace(text: str, span: LabeledSpan) -> str:
         kind = tag(span.label)
         name = f"{kind.replace('_', ' ').lower()}\0{normalized(text[span.start : span.end])}"
         message = name.encode("utf-8", "surrogatepass")

@@ -16,12 +16,12 @@ from typing import IO, Any
 from gliner_bento.files.records import readers
 from gliner_bento.files.records.readers import Reading, byte_order_mark, decoded, not_encoded, opened
 from gliner_bento.files.records.sources import Source, delimiter_of
-from gliner_bento.files.redaction.redact import Redacted, Replacement, redactions, restore_anyway, substituted
-from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.redact import Redacted, ReplacedText, redactions, restore_anyway, substituted
+from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Replace
 
 Entry = dict[str, Any]
-"""A line of the mapping: a `Replacement`, and where it is."""
+"""A line of the mapping: a `ReplacedText`, and where it is."""
 
 _BEFORE_KEY, _BEFORE_VALUE = re.compile(r"[\s{,]*"), re.compile(r"[\s:]*")
 _JSON_CHAR = re.compile(
@@ -41,13 +41,13 @@ class Field:
     offsets: Sequence[int] | None = None
     column: str = ""
 
-    def in_record(self, span: Span) -> Span:
+    def in_record(self, span: LabeledSpan) -> LabeledSpan:
         """A span of the text as a span of the record."""
-        return Span(self.offsets[span.start], self.offsets[span.end], span.label) if self.offsets else span
+        return LabeledSpan(self.offsets[span.start], self.offsets[span.end], span.label) if self.offsets else span
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TextRecord:
     """A text file, a line of JSONL, a row of CSV or of Parquet, with its texts in order.
 
     line: number of its first line, or of its row, from 1. raw: its lines; of Parquet, the Arrow table of its row group.
@@ -58,7 +58,7 @@ class Record:
     fields: Sequence[Field] = ()
 
 
-def redact_record(record: Record, spans: Iterable[Iterable[Span]], replace: Replace) -> Redacted:
+def redact_record(record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], replace: Replace) -> Redacted:
     """Replace spans, which are given per field. Offsets in the result are those in the record."""
     return substituted(
         record.raw,
@@ -76,7 +76,7 @@ def records_of(
     columns: Sequence[str],
     invalid: Callable[[int, str], None] | None = None,
     delimiter: str = ",",
-) -> Iterator[Record]:
+) -> Iterator[TextRecord]:
     """The records of lines, which have their ends.
 
     invalid: called with line and fault of a record that is left out; None: it raises ValueError.
@@ -95,7 +95,7 @@ def records_of(
                 raise ValueError(f"line {read.line}: {error}") from None
             invalid(read.line, str(error))
         else:
-            yield Record(read.line, read.raw, fields)
+            yield TextRecord(read.line, read.raw, fields)
 
 
 def _fields(
@@ -172,7 +172,7 @@ class TextFile:
         self._chars = 0
         out.write(self._mark)
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[TextRecord]:
         """In order."""
         skip = self._skip if self._reading.invalid else None
         given = self._source.kind, self._lines(), self._reading.columns, skip, delimiter_of(self._source)
@@ -204,7 +204,7 @@ class TextFile:
         except UnicodeEncodeError as error:
             raise ValueError(f"{error.object[error.start]!r} cannot be written in {self._encoding}") from None
 
-    def redact(self, record: Record, spans: Iterable[Iterable[Span]], style: Replace) -> list[Entry]:
+    def redact(self, record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> list[Entry]:
         """Write the next record."""
         redacted = redact_record(record, spans, style)
         self._out.write(self._encoded(redacted.text))
@@ -215,7 +215,7 @@ class TextFile:
     def restore(self, entries: Iterable[Entry]) -> None:
         """Write the original. Raises RestoreError."""
         text = "".join(self._lines())
-        self._out.write(self._encoded(restore_anyway(text, [Replacement(**entry) for entry in entries])))
+        self._out.write(self._encoded(restore_anyway(text, [ReplacedText(**entry) for entry in entries])))
 
     def close(self) -> None:
         """After the last record."""

@@ -34,7 +34,7 @@ from gliner_bento.recognizers.find import RULES, candidates
 from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, label_of
 from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, SourcedEntity, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
-from gliner_bento.tasks.recognition import Merger, enabled, with_others
+from gliner_bento.tasks.recognition import MatchMerger, enabled, with_others
 
 RECOGNIZER = "GLiNERRecognizer"
 _ALWAYS = ("MAC_ADDRESS", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID")
@@ -240,7 +240,7 @@ class _Recognition:
             text, with_others(self._names), regions=self._options.phone_regions, context=self._asked.context or ()
         )
         least = _threshold(self._asked, self._options)
-        merger = Merger(text, [*others, *found_by_form], self._labels, SourcedEntity, lambda _: least)
+        merger = MatchMerger(text, [*others, *found_by_form], self._labels, SourcedEntity, lambda _: least)
         entities = merger.whole(found).entities
         kept = [one for one in entities if not self._allows(one.text)]
         return kept, {(one.start, one.end): one for one in merger.matches}

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter
 
 from gliner_bento.errors import TooLarge
 from gliner_bento.files.redaction.redact import substituted
-from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import tag
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.tasks.base import ExtractionWarning
@@ -194,7 +194,7 @@ async def _structures(gateway: Gateway, asked: StructuresArguments) -> Structure
 
 async def _redact(gateway: Gateway, asked: RedactArguments) -> RedactedText:
     answer = await _extracted(gateway, asked, recognizers=True)
-    spans = [Span(one.start, one.end, one.label) for one in answer.entities]  # in order, without overlaps
+    spans = [LabeledSpan(one.start, one.end, one.label) for one in answer.entities]  # in order, without overlaps
     redactions = ((span, asked.replacement.replace("LABEL", tag(span.label))) for span in spans)
     limit = 2 * gateway.options.max_text_chars
     try:

@@ -102,7 +102,7 @@ class OverloadPolicy:
         self._max_wait_s = options.max_queue_wait_s or math.inf
         self._batch = options.max_batch_size * options.num_instances
         self._clock = clock
-        self._throughput = Throughput(clock)
+        self._throughput = MeasuredThroughput(clock)
         self._estimate = TokenEstimate()
         self._loads: dict[str, TenantLoad] = {}
         self._tokens = SharedCapacity(options.max_queued_tokens or math.inf)
@@ -238,7 +238,7 @@ class OverloadPolicy:
         self._throughput.set_busy(self._items >= self._batch)
 
 
-class Throughput:
+class MeasuredThroughput:
     """Tokens per second of a busy replica, over the last seconds in which it was busy. measured_s: all such time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, NotReady, StorageUnavailable
 from gliner_bento.replicas.base import Archive, ReplicaAdapters
-from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
+from gliner_bento.replicas.fleet.health import NONE_READY, HealthChecker, Member
 from gliner_bento.replicas.merge import merged_cache_statuses
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class FleetAdapters:
     """The `ReplicaAdapters` of a fleet. Every method raises `NotReady` while no replica is ready."""
 
-    def __init__(self, members: Mapping[int, Member], health: Health) -> None:
+    def __init__(self, members: Mapping[int, Member], health: HealthChecker) -> None:
         self._members = members
         self._health = health
 

@@ -17,7 +17,7 @@ from gliner_bento.fairness.token_estimate import TokenEstimate
 from gliner_bento.replicas.base import Call, Outcome, Part, Replica, ReplicaStatus
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
-from gliner_bento.replicas.fleet.health import NONE_READY, Health, Member
+from gliner_bento.replicas.fleet.health import NONE_READY, HealthChecker, Member
 from gliner_bento.replicas.merge import merged_statuses
 from gliner_bento.tasks.base import Item, Result
 
@@ -73,7 +73,7 @@ class Fleet:
             number: Member(name, number, replica) for number, (name, replica) in enumerate(replicas.items())
         }
         self._dispatcher = dispatcher(len(replicas), options.max_outstanding_tokens)
-        self._health = Health(self._members, self._dispatcher, on_other_model)
+        self._health = HealthChecker(self._members, self._dispatcher, on_other_model)
         self.adapters = FleetAdapters(self._members, self._health)
         self._on_repeat = on_repeat
         self._clock = clock

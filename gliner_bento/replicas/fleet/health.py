@@ -93,7 +93,7 @@ class Member:
         )
 
 
-class Health:
+class HealthChecker:
     """Probes the members, and opens and closes them in the dispatcher.
 
     model: served by all members; None until one has answered. members: by number. on_other_model: called with one line

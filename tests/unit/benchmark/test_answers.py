@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmark.answers import Agreement, agreement_of, agreement_of_replies, distance, own_adapter_share, predictions_of
-from gliner_bento.loadtest.load import Reply
+from gliner_bento.loadtest.load import TimedResponse
 from gliner_bento.loadtest.measure import offset_errors
 
 ADA = {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 0.9}
@@ -51,9 +51,9 @@ def test_relations_count_and_gliners_name_for_a_label_is_understood():
 
 def test_the_agreement_of_a_run_counts_its_successful_responses():
     replies = [
-        Reply(0, "200", json.dumps(answer(ADA)).encode(), 0.1),
-        Reply(1, "200", json.dumps([answer(ADA)]).encode(), 0.1),
-        Reply(1, "503", b"", 0.1),
+        TimedResponse(0, "200", json.dumps(answer(ADA)).encode(), 0.1),
+        TimedResponse(1, "200", json.dumps([answer(ADA)]).encode(), 0.1),
+        TimedResponse(1, "503", b"", 0.1),
     ]
     agreement = agreement_of_replies(replies, [predictions_of(answer(ADA)), predictions_of(answer(LONDON))])
     assert isinstance(agreement, Agreement)
@@ -68,9 +68,9 @@ def test_the_distance_is_that_of_scores_and_a_missing_prediction_counts_as_on_th
 
 def test_a_response_is_of_its_own_adapter_unless_it_is_nearer_to_another():
     replies = [
-        Reply(0, "200", json.dumps(answer(ADA | {"score": 0.85})).encode(), 0.1),
-        Reply(1, "200", json.dumps(answer(LONDON)).encode(), 0.1),
-        Reply(1, "503", b"", 0.1),
+        TimedResponse(0, "200", json.dumps(answer(ADA | {"score": 0.85})).encode(), 0.1),
+        TimedResponse(1, "200", json.dumps(answer(LONDON)).encode(), 0.1),
+        TimedResponse(1, "503", b"", 0.1),
     ]
     expected = [predictions_of(answer(ADA)), predictions_of(answer(ADA))]
     other_adapters = [[predictions_of(answer()), predictions_of(answer(LONDON))], [predictions_of(answer(LONDON))]]
@@ -80,5 +80,5 @@ def test_a_response_is_of_its_own_adapter_unless_it_is_nearer_to_another():
 
 
 def test_offsets_that_do_not_match_the_text_are_counted():
-    replies = [Reply(i, "200", json.dumps(answer(ADA)).encode(), 0.1) for i in range(2)]
+    replies = [TimedResponse(i, "200", json.dumps(answer(ADA)).encode(), 0.1) for i in range(2)]
     assert offset_errors(replies, ["Ada in London", "Bob in London"]) == 1

@@ -11,7 +11,7 @@ from benchmark import report
 from benchmark.bench import QUICK, Bench
 from benchmark.rows import Row
 from benchmark.table import loads_table
-from gliner_bento.loadtest.load import Reply, Run
+from gliner_bento.loadtest.load import Run, TimedResponse
 
 AGREEMENT = {"wrong": 3, "f1": 0.75}
 
@@ -42,7 +42,7 @@ def test_the_verdict_of_a_row_follows_from_its_ratio(of, ratio, verdict):
 def folder(tmp_path: Path) -> Path:
     """Results of a small benchmark, written."""
     bench = Bench(QUICK, tmp_path, tmp_path)
-    run = Run([Reply(0, "200", b"", 0.01), Reply(0, "200", b"", 0.03)], seconds=1.0).summary()
+    run = Run([TimedResponse(0, "200", b"", 0.01), TimedResponse(0, "200", b"", 0.03)], seconds=1.0).summary()
     about = {"section": "bf16", "dtype": "bfloat16", "rate": 0.0, "agreement": None}
     for server, route in (("ours", "/v1/extract"), ("gliner.serve", "/gliner")):
         bench.points += [about | {"server": server, "route": route, "concurrency": n} | run for n in (1, 32)]

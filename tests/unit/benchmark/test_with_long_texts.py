@@ -11,14 +11,14 @@ from benchmark.bench import QUICK, Bench
 from benchmark.job import NotMeasured
 from benchmark.server import Server, memory_samples
 from benchmark.with_long_texts import checked_answers
-from gliner_bento.loadtest.load import Reply, Run
+from gliner_bento.loadtest.load import Run, TimedResponse
 
 BODIES = [{"text": "Ada in London.", "labels": ["person"]}, {"text": "Bob.", "labels": ["person"]}]
 ADA = {"start": 0, "end": 3, "text": "Ada", "label": "person", "score": 0.9}
 
 
-def reply(body: int, entities: list, words: int, status: str = "200") -> Reply:
-    return Reply(body, status, json.dumps({"entities": entities, "usage": {"words": words}}).encode(), 0.1)
+def reply(body: int, entities: list, words: int, status: str = "200") -> TimedResponse:
+    return TimedResponse(body, status, json.dumps({"entities": entities, "usage": {"words": words}}).encode(), 0.1)
 
 
 def test_answers_are_sorted_by_body():

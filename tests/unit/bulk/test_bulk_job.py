@@ -19,7 +19,7 @@ from gliner_bento import cli
 from gliner_bento.client import many
 from gliner_bento.errors import QueueFull, StartupError
 from gliner_bento.files.bulk import job as bulk
-from gliner_bento.files.bulk.checkpoint import Checkpoint
+from gliner_bento.files.bulk.checkpoint import SavedProgress
 
 REFUSED = "Oslo " * 30
 
@@ -176,17 +176,17 @@ def test_csv_has_a_row_for_each_entity_also_after_a_kill(damaged, tmp_path, monk
         ["b.txt", "1", "6", "10", "Oslo", "city"],
     ]
     monkeypatch.setattr(bulk, "CHUNK_RECORDS", 1)
-    save = Checkpoint.save
+    save = SavedProgress.save
 
     def save_twice(self, path):
         save(self, path)
         if self.done == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Checkpoint, "save", save_twice)
+    monkeypatch.setattr(SavedProgress, "save", save_twice)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "out.csv", inputs, **options)
-    monkeypatch.setattr(Checkpoint, "save", save)
+    monkeypatch.setattr(SavedProgress, "save", save)
     assert run(tmp_path / "out.csv", inputs, **options).resumed == 3
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
@@ -298,7 +298,7 @@ def interrupted(tmp_path, monkeypatch):
     monkeypatch.setattr(bulk, "CHUNK_RECORDS", 4)
     rows = [{"id": number, "text": "city"} for number in range(40)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    save, saves = Checkpoint.save, []
+    save, saves = SavedProgress.save, []
 
     def save_five(self, path):
         save(self, path)
@@ -306,10 +306,10 @@ def interrupted(tmp_path, monkeypatch):
         if len(saves) == 6:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Checkpoint, "save", save_five)
+    monkeypatch.setattr(SavedProgress, "save", save_five)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "out.jsonl", [str(tmp_path / "a.jsonl")])
-    monkeypatch.setattr(Checkpoint, "save", save)
+    monkeypatch.setattr(SavedProgress, "save", save)
     return tmp_path / "out.jsonl", tmp_path / "a.jsonl"
 
 

@@ -18,7 +18,7 @@ import pytest
 from gliner_bento import cli
 from gliner_bento.cli.redact import LABELS
 from gliner_bento.client import AsyncClient
-from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Placeholders
 from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
@@ -55,7 +55,9 @@ def test_a_label_has_one_placeholder_whoever_has_found_it():
     text = "ada@example.org +44 20 4111 a date"
     tags = {"email": "EMAIL_ADDRESS", "email address": "EMAIL_ADDRESS", "phone": "PHONE_NUMBER", "iban": "IBAN_CODE"}
     tags |= {"credit card number": "CREDIT_CARD", "date": "DATE", "date of birth": "DATE_OF_BIRTH"}
-    assert {label: replace(text, Span(0, 15, label)) for label in tags} == {k: f"[{v}_1]" for k, v in tags.items()}
+    assert {label: replace(text, LabeledSpan(0, 15, label)) for label in tags} == {
+        k: f"[{v}_1]" for k, v in tags.items()
+    }
     assert {"date"} <= set(LABELS)
     assert "date of birth" not in LABELS
     assert {PRESIDIO_LABELS[name] for name in ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD")} <= set(LABELS)

@@ -13,7 +13,7 @@ from memory_replica import MemoryReplica
 from overloading import overloaded
 
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.http_protocol import Limits
+from gliner_bento.gateway.http_protocol import ProtocolLimits
 
 PATIENCE_S = 60
 
@@ -93,7 +93,7 @@ async def serving(
     idle; the first is `busy`. direct: extractions do not reach the outer app. Nothing ends for want of time."""
     patient = {"request_timeout_s": 3000.0, "keep_alive_timeout_s": PATIENCE_S, "header_timeout_s": PATIENCE_S}
     served = Served(dataclasses.replace(OPTIONS, **patient | settings), other)
-    http = Limits(served.options, served.app.early, served.app if direct else None).protocol
+    http = ProtocolLimits(served.options, served.app.early, served.app if direct else None).protocol
     server = served.server = uvicorn.Server(uvicorn.Config(served, http=http, port=0, lifespan="off", log_config=None))
     running = asyncio.ensure_future(server.serve())
     while not server.started:

@@ -13,7 +13,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.loadtest.load import Reply, Run, closed_loop, open_loop, percentile_ms, schedule
+from gliner_bento.loadtest.load import Run, TimedResponse, closed_loop, open_loop, percentile_ms, schedule
 
 
 class Server:
@@ -150,6 +150,6 @@ def test_percentiles_are_the_nearest_rank():
 
 
 def test_failures_count_as_requests_and_not_as_speed():
-    run = Run([Reply(0, "200", b"", 0.5), Reply(0, "503", b"", 0.001)], seconds=2.0, unanswered=1)
+    run = Run([TimedResponse(0, "200", b"", 0.5), TimedResponse(0, "503", b"", 0.001)], seconds=2.0, unanswered=1)
     summary = run.summary()
     assert (summary["requests"], summary["requests_per_s"], summary["p50_ms"]) == (3, 0.5, 500)

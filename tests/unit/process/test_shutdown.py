@@ -77,10 +77,10 @@ def test_a_program_that_handles_no_signal_itself_is_left_alone() -> None:
 def test_threads_of_a_service_take_shorter_turns() -> None:
     code = """
 import sys
-from gliner_bento.process.run import Source, run
+from gliner_bento.process.run import ReplicaSource, run
 from gliner_bento.settings import Settings
 before_s = sys.getswitchinterval()
-run(Settings(), lambda _: Source(None))
+run(Settings(), lambda _: ReplicaSource(None))
 print(sys.getswitchinterval() < before_s)
 """
     written = subprocess.run(

@@ -19,7 +19,7 @@ import pytest
 
 from gliner_bento.errors import InvalidField, NotReady, StartupError
 from gliner_bento.files.records.readers import Reading
-from gliner_bento.files.redaction.files import Report, find_files, redact_files, restore_files
+from gliner_bento.files.redaction.files import RedactionReport, find_files, redact_files, restore_files
 from gliner_bento.files.redaction.redact import RestoreError, restore_anyway
 from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, mask
@@ -54,7 +54,7 @@ async def people_later(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
 
 
 def redact_folder(folder, out, reading=Reading(), styles=Placeholders, patterns=find_patterns, model=people):  # noqa: B008
-    report, mapping = Report(), io.StringIO()
+    report, mapping = RedactionReport(), io.StringIO()
     jobs, report.skipped = find_files([folder], out)
     asyncio.run(redact_files(jobs, reading, styles, model, patterns=patterns, mapping=mapping, report=report))
     return report, mapping.getvalue().splitlines()
@@ -90,7 +90,7 @@ def test_a_folder_is_redacted_and_restored_byte_for_byte(tmp_path, style):
         assert redacted["c.jsonl"] == files["c.jsonl"].replace(b"9 Ada", b"9 [PERSON_1]")
         assert redacted["d.csv"] == files["d.csv"].replace(b"Ada", b"[PERSON_1]")
     jobs, _ = find_files([tmp_path / "out"], tmp_path / "again")
-    report = Report()
+    report = RedactionReport()
     restore_files(jobs, Reading(), mapping, report)
     assert report.failed == {}
     assert contents(tmp_path / "again") == files
@@ -116,7 +116,7 @@ def test_a_compressed_file_is_redacted_and_restored(tmp_path):
     assert {name: gzip.decompress(file) for name, file in contents(tmp_path / "out").items()} == {
         "a.JSONL.GZ": content.replace(b"Ada", b"[PERSON_1]")
     }
-    report = Report()
+    report = RedactionReport()
     restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
     assert gzip.decompress((tmp_path / "again" / "a.JSONL.GZ").read_bytes()) == content
 
@@ -305,12 +305,12 @@ def test_an_edited_copy_is_restored_where_its_placeholders_are_unambiguous(tmp_p
     (tmp_path / "in" / "a.txt").write_text("Ada met Bob")
     _, mapping = redact_folder(tmp_path / "in", tmp_path / "out")
     (tmp_path / "out" / "a.txt").write_text("Summary: [PERSON_2] was met by [PERSON_1].")
-    report = Report()
+    report = RedactionReport()
     restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
     assert (tmp_path / "again" / "a.txt").read_text() == "Summary: Bob was met by Ada."
-    from gliner_bento.files.redaction.redact import Replacement
+    from gliner_bento.files.redaction.redact import ReplacedText
 
-    entries = [Replacement(0, "person", "[PERSON_1]", name) for name in ("Ada", "Bob")]
+    entries = [ReplacedText(0, "person", "[PERSON_1]", name) for name in ("Ada", "Bob")]
     with pytest.raises(RestoreError, match="several originals"):
         restore_anyway("x [PERSON_1]", entries)
 
@@ -376,7 +376,7 @@ def test_parquet_keeps_other_columns_types_and_row_groups(tmp_path):
     assert [written.metadata.row_group(group).num_rows for group in range(written.num_row_groups)] == [2, 1]
     assert written.metadata.row_group(0).column(0).compression == "GZIP"
     assert json.loads(mapping[1])["row"] == 2
-    report = Report()
+    report = RedactionReport()
     restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
     assert report.failed == {}
     assert pq.read_table(tmp_path / "again" / "a.parquet").equals(table)

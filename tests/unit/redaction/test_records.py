@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.files.redaction.redact import restore
-from gliner_bento.files.redaction.spans import Span
+from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Placeholders
 from gliner_bento.files.redaction.text_file import records_of, redact_record
 
@@ -36,7 +36,7 @@ def test_jsonl(rows, ascii_only, indent):
     assert "".join(record.raw for record in records) == raw
     for record, one in zip(records, objects, strict=True):
         assert [field.text for field in record.fields] == [one["text"], one["b"]]
-        redacted = redact_record(record, [[Span(0, len(one["text"]), "x")], []], Placeholders())
+        redacted = redact_record(record, [[LabeledSpan(0, len(one["text"]), "x")], []], Placeholders())
         expected = one | ({"text": "[X_1]"} if one["text"] else {})
         assert json.loads(redacted.text) == expected
         assert restore(redacted.text, redacted.replacements) == record.raw
@@ -46,7 +46,7 @@ def test_a_part_of_a_json_string_leaves_the_escapes_of_the_rest():
     line = '{"text": "caf\\u00e9 \\ud83d\\ude00\\n\\"Ada\\" \\/ é"}\n'
     (record,) = records_of("jsonl", [line], ["text"])
     start = record.fields[0].text.index("Ada")
-    redacted = redact_record(record, [[Span(start, start + 3, "person")]], Placeholders())
+    redacted = redact_record(record, [[LabeledSpan(start, start + 3, "person")]], Placeholders())
     assert redacted.text == line.replace("Ada", "[PERSON_1]")
 
 
@@ -67,7 +67,7 @@ def test_csv(rows, end, quoting, delimiter):
     assert "".join(record.raw for record in [header, *records]) == raw
     assert [field.text for record in records for field in record.fields] == [text for _, text in rows]
     redacted = [
-        redact_record(record, [[Span(0, len(field.text), "x")] for field in record.fields], Placeholders())
+        redact_record(record, [[LabeledSpan(0, len(field.text), "x")] for field in record.fields], Placeholders())
         for record in records
     ]
     again = csv.reader(lines_of(header.raw + "".join(one.text for one in redacted)), delimiter=delimiter)
@@ -109,14 +109,14 @@ def test_every_cell_of_a_row_is_a_text_or_the_file_is_refused(rest):
 def test_a_quote_inside_a_cell_without_quotes_is_a_character():
     header, record = records_of("csv", lines_of('id,text\n1,5" Ada\n'), ["text"])
     assert (header.raw, record.fields[0].text) == ("id,text\n", '5" Ada')
-    assert redact_record(record, [[Span(3, 6, "person")]], Placeholders()).text == '1,5" [PERSON_1]\n'
+    assert redact_record(record, [[LabeledSpan(3, 6, "person")]], Placeholders()).text == '1,5" [PERSON_1]\n'
 
 
 def test_half_of_a_surrogate_pair_is_kept_and_read_as_another_character():
     line = r'{"text": "\ud83d Ada \\ud800 \ude00\ud83d\ude00", "text": "\ud800"}'
     (record,) = records_of("jsonl", [line], ["text"])
     assert [field.text for field in record.fields] == ["\ufffd Ada \\ud800 \ufffd\U0001f600", "\ufffd"]
-    redacted = redact_record(record, [[Span(2, 5, "person")], [Span(0, 1, "x")]], Placeholders())
+    redacted = redact_record(record, [[LabeledSpan(2, 5, "person")], [LabeledSpan(0, 1, "x")]], Placeholders())
     assert redacted.text == line.replace("Ada", "[PERSON_1]").replace(r'"\ud800"', '"[X_1]"')
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.files.redaction.redact import RestoreError, redact, restore, restore_placeholders
-from gliner_bento.files.redaction.spans import Span, merged
+from gliner_bento.files.redaction.spans import LabeledSpan, merged
 from gliner_bento.files.redaction.styles import Placeholders, hashes, mask, remove
 
 STYLES = {"placeholder": Placeholders, "mask": lambda: mask, "hash": lambda: hashes(b"key"), "remove": lambda: remove}
@@ -19,7 +19,7 @@ def texts_with_spans(draw):
     text = draw(TEXTS)
     ends = st.integers(0, len(text))
     pairs = draw(st.lists(st.tuples(ends, ends, st.sampled_from(["person", "e mail", "人"])), max_size=8))
-    return text, [Span(min(a, b), max(a, b), label) for a, b, label in pairs]
+    return text, [LabeledSpan(min(a, b), max(a, b), label) for a, b, label in pairs]
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -57,26 +57,40 @@ def test_an_edited_text_is_restored_by_its_placeholders(case):
 
 
 def test_overlapping_spans_are_redacted_as_one_with_the_label_of_the_longest():
-    spans = [Span(8, 12, "c"), Span(0, 5, "a"), Span(3, 10, "b"), Span(12, 14, "d"), Span(20, 20, "e")]
-    assert merged(spans) == [Span(0, 12, "b"), Span(12, 14, "d")]
+    spans = [
+        LabeledSpan(8, 12, "c"),
+        LabeledSpan(0, 5, "a"),
+        LabeledSpan(3, 10, "b"),
+        LabeledSpan(12, 14, "d"),
+        LabeledSpan(20, 20, "e"),
+    ]
+    assert merged(spans) == [LabeledSpan(0, 12, "b"), LabeledSpan(12, 14, "d")]
 
 
 def test_equal_names_have_equal_placeholders_and_numbers_of_the_text_are_left_out():
     text = "[PERSON_1] Ada, ADA\nLovelace, ada  lovelace, Ada"
-    spans = [Span(11, 14, "person"), Span(16, 28, "person"), Span(30, 43, "person"), Span(45, 48, "person")]
+    spans = [
+        LabeledSpan(11, 14, "person"),
+        LabeledSpan(16, 28, "person"),
+        LabeledSpan(30, 43, "person"),
+        LabeledSpan(45, 48, "person"),
+    ]
     redacted = redact(text, spans, Placeholders())
     assert redacted.text == "[PERSON_1] [PERSON_2], [PERSON_3], [PERSON_3], [PERSON_2]"
 
 
 def test_one_object_numbers_several_texts_consistently():
     replace = Placeholders()
-    redact("Ada", [Span(0, 3, "person")], replace)
-    assert redact("Bob, Ada", [Span(0, 3, "person"), Span(5, 8, "person")], replace).text == "[PERSON_2], [PERSON_1]"
+    redact("Ada", [LabeledSpan(0, 3, "person")], replace)
+    assert (
+        redact("Bob, Ada", [LabeledSpan(0, 3, "person"), LabeledSpan(5, 8, "person")], replace).text
+        == "[PERSON_2], [PERSON_1]"
+    )
 
 
 def test_a_hash_depends_on_key_label_and_name():
     def hashed(text: str, key: bytes = b"a", label: str = "person") -> str:
-        return redact(text, [Span(0, len(text), label)], hashes(key)).text
+        return redact(text, [LabeledSpan(0, len(text), label)], hashes(key)).text
 
     assert hashed("Ada") == hashed("ADA")
     # printf 'person\0ada' | openssl dgst -sha256 -hmac a
@@ -85,11 +99,11 @@ def test_a_hash_depends_on_key_label_and_name():
 
 
 def test_a_mask_keeps_white_space():
-    assert redact("a Ada L", [Span(2, 7, "person")], mask).text == "a *** *"
+    assert redact("a Ada L", [LabeledSpan(2, 7, "person")], mask).text == "a *** *"
 
 
 def test_what_cannot_be_restored_is_refused():
-    redacted = redact("Ada met Bob", [Span(0, 3, "person")], mask)
+    redacted = redact("Ada met Bob", [LabeledSpan(0, 3, "person")], mask)
     with pytest.raises(RestoreError, match="character 0 is not"):
         restore("x*** met Bob", redacted.replacements)
     with pytest.raises(RestoreError, match="only placeholders"):
@@ -98,4 +112,4 @@ def test_what_cannot_be_restored_is_refused():
 
 def test_a_span_outside_the_text_is_refused():
     with pytest.raises(ValueError, match="span 1 to 9"):
-        redact("Ada", [Span(1, 9, "person")], mask)
+        redact("Ada", [LabeledSpan(1, 9, "person")], mask)

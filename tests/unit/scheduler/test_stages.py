@@ -18,7 +18,7 @@ from gliner_bento.fairness.queue import NO_TENANT
 from gliner_bento.scheduler.entry import Entry, ResultOrError, State
 from gliner_bento.scheduler.observer import Stage
 from gliner_bento.scheduler.stages import Batch, Stages
-from gliner_bento.scheduler.tenants import Tenant
+from gliner_bento.scheduler.tenants import TenantState
 from gliner_bento.scheduler.watchdog import Watchdog
 from gliner_bento.tasks.extraction import Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item
@@ -28,7 +28,9 @@ def batch_of(engine: FakeEngine, texts: Sequence[str]) -> Batch:
     entries = []
     for sequence, text in enumerate(texts):
         item = Item(text, {"person": "person"})
-        entries.append(Entry(item, f"request {sequence}", Tenant(NO_TENANT), sequence, (0, sequence, sequence), 100.0))
+        entries.append(
+            Entry(item, f"request {sequence}", TenantState(NO_TENANT), sequence, (0, sequence, sequence), 100.0)
+        )
         entries[-1].set_prepared(engine.prepare(item))
     return Batch(entries)
 
