@@ -46,6 +46,8 @@ class Settings:
     freeze_layers: int = 0
     """Leave so many of the encoder's lowest layers, and all embeddings, as they are."""
     relation_weight: float = 2.0
+    one_way: bool = False
+    """Ask for one of two converse relations only (`ontology.CONVERSES` are left out)."""
 
 
 def binary_loss(logits: Tensor, targets: Tensor) -> Tensor:

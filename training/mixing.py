@@ -27,14 +27,16 @@ WEIGHTS = {
     "templates": 0.16,
     "frames": 0.22,
     "crowds": 0.07,
+    "directions": 0.20,
 }
 """Share of the training texts by source: largest for prose with many types and relations, smallest for chat.
 
 `frames` are `relations-*.txt`, `breadth-*.txt` and `everyday*.txt` of `data/templates`, `templates` the other files.
-`crowds` are many short sentences of `frames` about the same few relations, and tables.
+`crowds` are many short sentences of `frames` about the same few relations, and tables. `directions` are the templates
+of all files that state a relation and its converse.
 """
 
-GENERATED = ("templates", "frames", "crowds")
+GENERATED = ("templates", "frames", "crowds", "directions")
 
 FRAMES = frozenset({"relations", "everyday", "breadth"})
 """Domains of the template files that count as `frames`."""
@@ -112,8 +114,7 @@ class Mixer:
         """The next template of a source: every one once before any is repeated."""
         order = self._orders.setdefault(source, [])
         if not order:
-            templates = enumerate(self._library.templates)
-            order.extend(i for i, one in templates if (one.domain in FRAMES) == (source == "frames"))
+            order.extend(i for i, one in enumerate(self._library.templates) if _belongs(one, source))
             self._rng.shuffle(order)
         return self._library.templates[order.pop()]
 
@@ -125,3 +126,9 @@ class Mixer:
             queue.extend(self._by_source[source])
             self._rng.shuffle(queue)
         return queue.pop()
+
+
+def _belongs(template: Template, source: str) -> bool:
+    if source == "directions":
+        return template.converse
+    return (template.domain in FRAMES) == (source == "frames")

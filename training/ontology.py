@@ -63,6 +63,12 @@ SYMMETRIC = frozenset({
 })  # fmt: skip
 """Relations that hold both ways. Any other that holds one way does not hold the other way, unless it is annotated."""
 
+CONVERSES = frozenset(
+    {"parent of", "mother", "teacher of", "succeeded by", "followed by", "grandchild of", "lost to", "manages"}
+)
+"""Converses of relations between entities of one type. Asked for both at once, a model learns that the two are related,
+but not who is whose: the names of the relations are too similar. Asked for one, it learns who is whose."""
+
 RELATION_FAMILIES = (
     ("located in", "country", "part of", "headquartered in", "capital of", "founded at", "next to water",
      "takes place in"),

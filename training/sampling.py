@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from training.naming import Namer, NameStyle
-from training.ontology import SYMMETRIC, Ontology, relation_families
+from training.ontology import CONVERSES, SYMMETRIC, Ontology, relation_families
 from training.records import Mention, Record
 
 DECIDED = frozenset({"year"})
@@ -48,8 +48,11 @@ class Example:
 class Sampler:
     """Draws examples from packs of records of one source."""
 
-    def __init__(self, ontology: Ontology, signatures: Signatures, rng: random.Random) -> None:
-        """`signatures`: as `relation_signatures` returns them."""
+    def __init__(
+        self, ontology: Ontology, signatures: Signatures, rng: random.Random, *, one_way: bool = False
+    ) -> None:
+        """`signatures`: as `relation_signatures` returns them. one_way: ask for no relation of `CONVERSES`."""
+        self._one_way = one_way
         self._onto = ontology
         self._signatures = signatures
         self._families = relation_families()
@@ -145,8 +148,10 @@ class Sampler:
         asked = sorted({name for record in pack for name in record.asked} - set(held))
         shown = [name for name in [*held, *asked] if rng.random() < 0.9]
         names = shown + self._negative_relations(pack, [*held, *asked], pool)
+        if self._one_way:
+            names = [name for name in names if name not in CONVERSES]
         rng.shuffle(names)
-        backwards = [self._namer.backwards(name) for name in names]
+        backwards = [not self._one_way and self._namer.backwards(name) for name in names]
         labels = [self._namer.relation_name(n, b, style) for n, b in zip(names, backwards, strict=True)]
         order = [i for i, label in enumerate(labels) if label not in labels[:i]]
         names, backwards = [names[i] for i in order], [backwards[i] for i in order]

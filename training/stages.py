@@ -26,7 +26,10 @@ from training.templates import DATA, Writer, load_library, parse_lists
 REFINEMENT = Settings(
     steps=0, decay=0, stop=0, batch=16, encoder_rate=1.2e-4, head_rate=8e-4, average=300, save_every=100
 )
-"""What the last stages have in common."""
+"""What the stages after the first two have in common."""
+
+CROWDED = replace(REFINEMENT, encoder_rate=1e-4, head_rate=6e-4, freeze_words=True, relation_weight=1.5, save_every=400)
+"""What those have in common that see crowded texts."""
 
 STAGES = (
     (20, Settings(steps=5600, decay=5500, stop=800)),
@@ -34,12 +37,12 @@ STAGES = (
     (22, replace(REFINEMENT, steps=2200, decay=1800, stop=2200, average=400)),
     (23, replace(REFINEMENT, steps=1300, decay=1250, stop=1300, warmup=50, encoder_rate=8e-5, head_rate=5e-4)),
     (24, replace(REFINEMENT, steps=3200, decay=2800, stop=3200, encoder_rate=1e-4, head_rate=6e-4, freeze_words=True)),
-    (25, replace(REFINEMENT, steps=5200, decay=4600, stop=5200, encoder_rate=1e-4, head_rate=6e-4,
-                 freeze_words=True, relation_weight=1.5, save_every=400)),
-    (26, replace(REFINEMENT, steps=1600, decay=1500, stop=1600, warmup=40, encoder_rate=5e-5, head_rate=3e-4,
-                 average=200, freeze_words=True, relation_weight=1.5, save_every=400)),
-    (27, replace(REFINEMENT, steps=3200, decay=3000, stop=3200, encoder_rate=1e-4, head_rate=6e-4,
-                 average=300, freeze_words=True, relation_weight=1.5, save_every=400)),
+    (25, replace(CROWDED, steps=5200, decay=4600, stop=5200)),
+    (26, replace(CROWDED, steps=1600, decay=1500, stop=1600, warmup=40, average=200, encoder_rate=5e-5,
+                 head_rate=3e-4)),
+    (27, replace(CROWDED, steps=3200, decay=3000, stop=2000)),
+    (28, replace(CROWDED, steps=2400, decay=2200, stop=2400, encoder_rate=1.5e-4, head_rate=1e-3, one_way=True)),
+    (29, replace(CROWDED, steps=480, decay=430, stop=480, warmup=20, average=100)),
 )  # fmt: skip
 """Seed and settings of each stage. A stage starts from the checkpoint of the one before, with a fresh optimiser."""
 
@@ -63,7 +66,7 @@ def batches(
     places = parse_lists((DATA / "gazetteer.txt").read_text(encoding="utf-8").splitlines())
     records = refine_all(read_records(data / "train.jsonl.gz", MAX_WIDTH), places)
     written = [writer.write(template, rng) for template in library.templates]
-    sampler = Sampler(ontology, relation_signatures([*records, *written], ontology), rng)
+    sampler = Sampler(ontology, relation_signatures([*records, *written], ontology), rng, one_way=settings.one_way)
     mixer = Mixer(records, library, writer, rng)
     while True:
         drawn = [sampler.example(mixer.pack(settings.max_words)) for _ in range(settings.batch * BUCKET)]

@@ -61,6 +61,15 @@ class Template:
         """All triples that the template mentions."""
         return [*self.relations, *self.denied, *self.undecided]
 
+    @property
+    def converse(self) -> bool:
+        """Whether it states a relation in both directions, under two names, of the same kind of entity."""
+        stated = {(head, tail): name for head, tail, name in self.relations}
+        return any(
+            stated.get((tail, head), name) != name and self.slots[head].type == self.slots[tail].type
+            for head, tail, name in self.relations
+        )
+
 
 @dataclass(slots=True)
 class Library:

@@ -93,6 +93,22 @@ def test_a_relation_that_holds_one_way_is_false_the_other_way() -> None:
     assert targets_of("teacher of", *both_ways, shared=shared) == {(0, 1): -1, (1, 0): -1}
 
 
+def test_a_stage_may_ask_for_one_of_two_converses() -> None:
+    people = [Mention(0, 0, "person"), Mention(2, 2, "person")]
+    text = record(*people, source="templates")
+    text.relations = [(1, 0, "child of"), (0, 1, "parent of")]
+    text.rel_pool = frozenset({"child of", "parent of"})
+    known = Ontology()
+    for name in sorted(text.rel_pool):
+        known.add_relation(name, [name])
+    asked = [set[str](), set[str]()]
+    for one_way in (False, True):
+        draw = Sampler(known, {}, random.Random(0), one_way=one_way)
+        for _ in range(50):
+            asked[one_way].update(name.replace("_", " ") for name in draw.example([text]).relations)
+    assert asked == [{"child of", "parent of"}, {"child of"}]
+
+
 def test_a_symmetric_relation_holds_both_ways() -> None:
     assert targets_of("married to", (0, 1, "married to")) == {(0, 1): 1, (1, 0): 1}
 
