@@ -75,7 +75,7 @@ class Mixer:
         self._about: dict[tuple[str, str], list[Template]] = defaultdict(list)
         for one in library.templates:
             if sum(len(piece.split()) for piece in one.pieces) + 2 * len(one.slots) <= SHORT:
-                for name in {name for _, _, name in one.triples}:
+                for name in dict.fromkeys(name for _, _, name in one.triples):
                     self._about[one.domain, name].append(one)
 
     def pack(self, max_words: int) -> list[Record]:
