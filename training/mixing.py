@@ -29,7 +29,7 @@ WEIGHTS = {
     "crowds": 0.07,
     "directions": 0.20,
 }
-"""Share of the training texts by source: largest for prose with many types and relations, smallest for chat.
+"""Weights of the sources, in numbers of texts: largest for prose with many types and relations, smallest for chat.
 
 `frames` are `relations-*.txt`, `breadth-*.txt` and `everyday*.txt` of `data/templates`, `templates` the other files.
 `crowds` are many short sentences of `frames` about the same few relations, and tables. `directions` are the templates

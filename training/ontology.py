@@ -66,8 +66,8 @@ SYMMETRIC = frozenset({
 CONVERSES = frozenset(
     {"parent of", "mother", "teacher of", "succeeded by", "followed by", "grandchild of", "lost to", "manages"}
 )
-"""Converses of relations between entities of one type. Asked for both at once, a model learns that the two are related,
-but not who is whose: the names of the relations are too similar. Asked for one, it learns who is whose."""
+"""Converses of relations between entities of one type. A model that is asked for both from the start learns that two
+people are related, but not who is whose, because the names of the two relations are similar."""
 
 RELATION_FAMILIES = (
     ("located in", "country", "part of", "headquartered in", "capital of", "founded at", "next to water",

@@ -29,7 +29,7 @@ REFINEMENT = Settings(
 """What the stages after the first two have in common."""
 
 CROWDED = replace(REFINEMENT, encoder_rate=1e-4, head_rate=6e-4, freeze_words=True, relation_weight=1.5, save_every=400)
-"""What those have in common that see crowded texts."""
+"""What the stages since the sixth have in common; their mix has crowded texts."""
 
 STAGES = (
     (20, Settings(steps=5600, decay=5500, stop=800)),

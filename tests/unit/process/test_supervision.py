@@ -54,7 +54,7 @@ STOPPED = "process.stopped()"
 END = "starts == 3 and os.kill(os.getppid(), signal.SIGTERM)"
 """With the third process, the operator ends the server."""
 FILE_ENDS = "open('ended', 'w')"
-"""Of a process that ends at once: the signal's handler could run after its supervisor has started another one."""
+"""Of a process that ends immediately: the signal's handler could run after its supervisor has started another one."""
 
 
 @pytest.fixture

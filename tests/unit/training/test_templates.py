@@ -98,6 +98,16 @@ def test_a_crowd_has_many_facts_of_few_kinds(library: Library, ontology: Ontolog
     assert all(m.first > 0 for crowd in listed for record in crowd for m in record.mentions)
 
 
+def test_directions_state_a_relation_and_its_converse(library: Library, ontology: Ontology) -> None:
+    assert parse_template("{person#a} taught {person#b}. => teacher of(a, b); student of(b, a)", "x").converse
+    assert not parse_template("{person#a} met {person#b}. => met(a, b); met(b, a)", "x").converse
+    assert not parse_template("{person#a} runs {company#b}. => CEO of(a, b); led by(b, a)", "x").converse
+    mixer = Mixer([], library, Writer(library, ontology), random.Random(4))
+    templates = [mixer._template("directions") for _ in range(300)]
+    assert all(template.converse for template in templates)
+    assert {"child of", "student of", "succeeded"} <= {name for one in templates for _, _, name in one.relations}
+
+
 def test_the_head_of_a_table_is_in_its_first_row_and_is_no_mention(library: Library, ontology: Ontology) -> None:
     row = parse_template("{person#a} ¦ {company#b} => works at(a, b)", "relations")
     first, *others = Writer(library, ontology).write_table("Name ¦ [Firm|Employer]", row, 4, random.Random(1))
