@@ -39,19 +39,21 @@ class CudaCapture:
         self._held_bytes = 0
         self._most_bytes = MEMORY_FRACTION * torch.cuda.get_device_properties(device).total_memory
         self._lane = threading.local()
+        self._capturing = threading.Lock()  # a lane that waits for the device breaks the capture of another
 
     def __call__(self, run: Run[T], data: torch.Tensor) -> Graph[T]:
         """The graph of `run`. data: an example, in host memory. Raises what `run` raises."""
         if not hasattr(self._lane, "pool"):
             self._lane.pool = torch.cuda.graph_pool_handle()
             self._lane.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        before = torch.cuda.memory_reserved(self._device)
-        static = data.to(self._device)
-        torch.cuda.synchronize(self._device)
-        # Not on the lane's stream: torch records events there when any thread frees host memory.
-        with torch.cuda.stream(self._lane.stream):
-            graph = _CudaGraph(run, static, self._lane.pool)
-        self._held_bytes += max(0, torch.cuda.memory_reserved(self._device) - before)
+        with self._capturing:
+            before = torch.cuda.memory_reserved(self._device)
+            static = data.to(self._device)
+            torch.cuda.synchronize(self._device)
+            # Not on the lane's stream: torch records events there when any thread frees host memory.
+            with torch.cuda.stream(self._lane.stream):
+                graph = _CudaGraph(run, static, self._lane.pool)
+            self._held_bytes += max(0, torch.cuda.memory_reserved(self._device) - before)
         return graph
 
     def has_memory(self) -> bool:

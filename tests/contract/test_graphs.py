@@ -6,6 +6,7 @@ On a CPU the capture is a double that runs the pass again on another tensor, wit
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -151,3 +152,21 @@ def test_replayed_on_a_gpu(family: str, checkpoint: Any) -> None:
     assert served._forward._graphs.captured == 1  # type: ignore[union-attr]
     assert "CUDA graphs" in served.info.forward
     assert "CUDA graphs" not in eager.info.forward
+
+
+@pytest.mark.gpu
+def test_two_lanes_capture_on_a_gpu(checkpoint: Any) -> None:
+    served = load_engine(checkpoint("span", backbone="deberta", seed=4), device="cuda")
+    batches = [items(served, [length] * texts) for texts in (1, 2, 3, 4) for length in (5, 20, 40)]
+
+    def lane() -> list[Any]:
+        served.start_lane()
+        return [[extract_batch(served, batch) for _ in range(3)] for batch in batches]
+
+    with ThreadPoolExecutor(2) as lanes:
+        answers = [future.result() for future in [lanes.submit(lane) for _ in range(2)]]
+    assert served._forward._graphs.captured == 2 * len(batches)  # type: ignore[union-attr]
+    for one, other in zip(*answers, strict=True):
+        for batch in (*one, *other):
+            for answer, wanted in zip(batch, one[0], strict=True):
+                assert_same(answer, wanted)

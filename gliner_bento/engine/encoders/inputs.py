@@ -6,7 +6,7 @@ the forward pass is a function of this tensor and the bucket alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from math import inf
@@ -90,28 +90,46 @@ class PaddedInputs:
         longest = (int(counts.max()) for counts in (tokens, words, labels, relations))
         bucket = Bucket.of(len(tokens), int(tokens.sum()), *longest)
         texts = bucket.texts
+        sizes = {
+            "token_ids": bucket.tokens,
+            "cells": bucket.tokens,
+            "index": texts * bucket.length,
+            "word_numbers": bucket.tokens,
+            "word_positions": texts * bucket.words,
+            "label_positions": texts * bucket.labels,
+            "relation_positions": texts * bucket.relations,
+            "lengths": texts,
+            "word_counts": texts,
+            "label_counts": texts,
+            "thresholds": texts,
+        }
+        data = torch.empty(sum(sizes.values()), dtype=torch.int64, pin_memory=pin)
+        written = data.numpy()
+        written.fill(0)
+        part = dict(zip(sizes, map(written.__getitem__, _slices(sizes.values())), strict=True))
         cells = _cells(tokens, bucket.length)
-        packed = slice(len(cells))
         marked = inputs.word_positions.numpy()
         numbers = _cells(words, bucket.words)[inputs.word_numbers.numpy()]
-        no_threshold = [inf] * (texts - len(thresholds))
-        parts = {
-            "token_ids": _part(bucket.tokens, packed, inputs.token_ids.numpy()),
-            "cells": _part(bucket.tokens, packed, cells),
-            "index": _part(texts * bucket.length, cells, np.arange(len(cells))),
-            "word_numbers": _part(bucket.tokens, marked, numbers, fill=texts * bucket.words),
-            "word_positions": _part(texts * bucket.words, numbers[::-1], marked[::-1]),
-            "label_positions": _positions(inputs.label_positions, labels, texts, bucket.labels),
-            "relation_positions": _positions(inputs.relation_positions, relations, texts, bucket.relations),
-            # An empty text has a token, a word and a label, to have something to attend to.
-            "lengths": _part(texts, slice(len(tokens)), tokens, fill=1),
-            "word_counts": _part(texts, slice(len(words)), words, fill=1),
-            "label_counts": _part(texts, slice(len(labels)), labels, fill=1),
-            "thresholds": np.array([*thresholds, *no_threshold], np.float64).view(np.int64),
-        }
-        data = torch.from_numpy(np.concatenate(list(parts.values())))
-        sizes = {name: len(part) for name, part in parts.items()}
-        return cls(bucket, data.pin_memory() if pin else data, sizes, inputs.rows, inputs.label_ids)
+        part["token_ids"][: len(cells)] = inputs.token_ids.numpy()
+        part["cells"][: len(cells)] = cells
+        part["index"][cells] = np.arange(len(cells))
+        part["word_numbers"].fill(texts * bucket.words)
+        part["word_numbers"][marked] = numbers
+        part["word_positions"][numbers[::-1]] = marked[::-1]
+        for name, positions, counts, height in (
+            ("label_positions", inputs.label_positions, labels, bucket.labels),
+            ("relation_positions", inputs.relation_positions, relations, bucket.relations),
+        ):
+            if len(positions):  # else the labels are separate
+                part[name][_cells(counts, height)] = positions.numpy()
+        # An empty text has a token, a word and a label, to have something to attend to, and no entities.
+        for name, counts in ("lengths", tokens), ("word_counts", words), ("label_counts", labels):
+            part[name].fill(1)
+            part[name][: len(counts)] = counts
+        lowest = part["thresholds"].view(np.float64)
+        lowest.fill(inf)
+        lowest[: len(thresholds)] = thresholds
+        return cls(bucket, data, sizes, inputs.rows, inputs.label_ids)
 
     def to(self, device: torch.device) -> Inputs:
         """On `device`."""
@@ -152,17 +170,9 @@ class PaddedInputs:
         )
 
 
-def _part(size: int, at: slice | Integers, values: Integers, fill: int = 0) -> Integers:
-    """An array of `size` elements: `values` at the indexes `at`, else `fill`."""
-    part = np.full(size, fill, np.int64)
-    part[at] = values
-    return part
-
-
-def _positions(positions: torch.Tensor, counts: Integers, texts: int, height: int) -> Integers:
-    """Positions by row, each text padded to `height` rows; without positions (separate labels), zeros."""
-    cells = _cells(counts, height) if len(positions) else slice(0)
-    return _part(texts * height, cells, positions.numpy())
+def _slices(sizes: Iterable[int]) -> list[slice]:
+    """Of consecutive parts with these sizes."""
+    return [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 def _cells(counts: Integers, height: int) -> Integers:
