@@ -127,14 +127,13 @@ def calibrate(folder: Path, data: Path, out: Path) -> tuple[Correction, Correcti
     return entities, relations
 
 
-def reliability(folder: Path, data: Path) -> str:
+def reliability(entities: Sequence[Scored], relations: Sequence[Scored]) -> str:
     """A table: the share of right answers, by their scores."""
     lines = ["| score | entities | right | relations | right |", "|---|---|---|---|---|"]
-    kinds = scored(answers(folder, data))
     for lowest in range(BINS):
         cells = []
-        for outcomes in kinds:
-            right = [value for score, value in outcomes if lowest <= score * BINS < lowest + 1]
+        for outcomes in (entities, relations):
+            right = [value for score, value in outcomes if min(int(score * BINS), BINS - 1) == lowest]
             cells += [str(len(right)), f"{sum(right) / max(1, len(right)):.2f}"]
         lines.append(f"| {lowest / BINS} to {(lowest + 1) / BINS} | {' | '.join(cells)} |")
     return "\n".join(lines)

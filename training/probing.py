@@ -14,7 +14,7 @@ from typing import Any
 from gliner import GLiNER
 
 from training import reach
-from training.calibration import reliability
+from training.calibration import answers, reliability, scored
 from training.evaluate import Counts, ask, evaluate, evaluate_held_out, report
 from training.questions import PROBES, QUESTIONS, Question, read_questions
 
@@ -87,7 +87,7 @@ def write_report(folder: Path, data: Path | None, threshold: float = 0.5) -> Non
     print(f"## Types and relations that were never trained\n\n{report(evaluate_held_out(model, threshold))}\n")
     if data:
         print(f"## Development split\n\n{report(evaluate(folder, data, threshold))}\n")
-        print(f"## Calibration\n\n{reliability(folder, data)}\n")
+        print(f"## Calibration\n\n{reliability(*scored(answers(folder, data)))}\n")
     failed = [(one, list(one.failures())) for one in outcomes]
     print(f"## Failures: {sum(bool(lines) for _, lines in failed)} of {len(outcomes)} probes\n")
     for one, lines in failed:
