@@ -1,4 +1,4 @@
-"""GLiNERRunner: the BentoML service that hosts one replica. `instances.py` makes one, or several of it."""
+"""GLiNERRunner: the BentoML service that hosts the models. `instances.py` makes one, or several of it."""
 
 from __future__ import annotations
 
