@@ -5,5 +5,5 @@ PUT, adapter_root, hub ──▶ disk.py ──▶ adapter.py ──▶ cache.py
                            verified    in PEFT's      LRU          a batch needs it
                                        terms
 
-The engine computes with adapters (see `device.Sink`); this package imports nothing of it.
+The engine computes with adapters (see `device.AdapterTarget`); this package imports nothing of it.
 """

@@ -31,12 +31,13 @@ class Parser(argparse.ArgumentParser):
 
 
 class _ModelAction(argparse.Action):
-    """The setting `model`; with a name (NAME=CHECKPOINT), one of the setting `models`."""
+    """`--model CHECKPOINT` sets `model`; `--model NAME=CHECKPOINT` appends to `models`."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         models = setting_dest("models")
         if re.match(NAMED_MODEL, values):
-            setattr(namespace, models, ",".join(filter(None, (getattr(namespace, models, None), values))))
+            given = getattr(namespace, models, None)
+            setattr(namespace, models, f"{given},{values}" if given else values)
         else:
             setattr(namespace, self.dest, values)
 
@@ -68,8 +69,8 @@ def _example(line: str, width: int) -> str:
 
 
 def command(commands: Any, name: str, text: str, examples: str | None = None) -> argparse.ArgumentParser:
-    """A command, or an action of one."""
-    made: argparse.ArgumentParser = commands.add_parser(
+    """Add a command, or an action of a command; returns its parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=text,
         description=text,
@@ -77,7 +78,7 @@ def command(commands: Any, name: str, text: str, examples: str | None = None) ->
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    return made
+    return parser
 
 
 def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown: bool = False) -> None:
@@ -92,10 +93,10 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown
     groups: dict[str, Any] = {}
     for name in names:
         field = Settings.model_fields[name]
-        kinds = (kind for kind in Settings.__bases__ if name in inspect.get_annotations(kind))
-        title = next((str(kind.__doc__) for kind in kinds), "Configuration file.")
+        docs = (str(base.__doc__) for base in Settings.__bases__ if name in inspect.get_annotations(base))
+        title = next(docs, "Configuration file.").partition("\n")[0].rstrip(".")
         if title not in groups:
-            groups[title] = parser.add_argument_group(title.partition("\n")[0].rstrip(".")) if shown else parser
+            groups[title] = parser.add_argument_group(title) if shown else parser
         default = f" (default: {text_of(field.default)})" if field.default not in (None, (), {}) else ""
         _add_setting(groups[title], name, f"{field.description}{default}" if shown else None)
 
@@ -104,13 +105,13 @@ def _add_setting(parser: Any, name: str, text: str | None) -> None:
     """Add the flags of a setting. text: its help; None: hidden."""
     is_bool = Settings.model_fields[name].annotation is bool
     text = argparse.SUPPRESS if text is None else text.replace("%", "%%")
-    bare: dict[str, Any] = {"nargs": "?", "const": "true"} if is_bool else {}
+    options: dict[str, Any] = {"nargs": "?", "const": "true"} if is_bool else {}
     if name == "model":
-        bare = {"action": _ModelAction}
+        options = {"action": _ModelAction}
     for flag in (name, *aliases_of(name)):
         line = text if flag == name else argparse.SUPPRESS
         dest = setting_dest(flag)
-        parser.add_argument(flag_name(flag), dest=dest, default=argparse.SUPPRESS, metavar="X", help=line, **bare)
+        parser.add_argument(flag_name(flag), dest=dest, default=argparse.SUPPRESS, metavar="X", help=line, **options)
     if is_bool:
         negative, dest = f"--no-{flag_name(name).removeprefix('--')}", setting_dest(name)
         parser.add_argument(
@@ -119,14 +120,14 @@ def _add_setting(parser: Any, name: str, text: str | None) -> None:
 
 
 def add_records(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add input files, the column with their texts, and how they are read. text: behind the formats, in the help."""
+    """Add input files, the column with their texts, and how they are read. text: added to the formats in the help."""
     parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER", help=f"{READABLE}; {text}")
     parser.add_argument("--text-column", default="text", metavar="NAME", help="column with the text (default: text)")
-    add_reading(parser)
+    add_input_options(parser)
 
 
-def add_reading(parser: argparse.ArgumentParser) -> None:
-    """Add flags for how files are read."""
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--encoding` and `--skip-invalid`."""
     parser.add_argument(
         "--encoding",
         type=_encoding,
@@ -146,7 +147,7 @@ def _encoding(name: str) -> str:
 
 
 def add_server(parser: argparse.ArgumentParser, text: str, *, models: bool = True, **options: Any) -> None:
-    """Add `--url` and `--api-key` of a server. models: and `--model-name`, of one of its models."""
+    """Add `--url` and `--api-key` of a server. models: add `--model-name`, which selects one of its models, too."""
     parser.add_argument("--url", type=server_url, metavar="URL", help=text, **options)
     parser.add_argument(
         "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
@@ -187,5 +188,5 @@ def flags_of(parser: argparse.ArgumentParser) -> Iterator[str]:
     """The flags of a parser, and of its actions."""
     for action in parser._actions:
         yield from action.option_strings
-    for one in commands_of(parser).values():
-        yield from flags_of(one)
+    for command_parser in commands_of(parser).values():
+        yield from flags_of(command_parser)

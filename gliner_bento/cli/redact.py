@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json, add_reading
+from gliner_bento.cli.parsers import add_input_options, add_json
 from gliner_bento.cli.texts import counted
 from gliner_bento.files.records.readers import Reading
 from gliner_bento.files.records.sources import READABLE, SUFFIXES
@@ -68,7 +68,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--columns", default="text", metavar="NAMES", help="to redact, of JSONL, CSV and Parquet (default: text)"
     )
-    add_reading(parser)
+    add_input_options(parser)
     parser.add_argument(
         "--format", default="txt", choices=[one[1:] for one in SUFFIXES if one != ".parquet"],
         help="of standard input (default: txt)",

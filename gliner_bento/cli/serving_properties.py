@@ -26,7 +26,7 @@ SETTINGS = {
     "option.max_cpu_loras": "max_cpu_adapters",
     "option.max_lora_rank": "max_lora_rank",
 }
-"""Keys that are a setting with the same values."""
+"""Keys that correspond to a setting with the same values."""
 
 _NO_MEANING = {
     "engine": "there is only one",
@@ -67,8 +67,8 @@ def _parsed(text: str) -> dict[str, str]:
     """The pairs of a Java properties file."""
     pairs = {}
     for line in re.sub(r"\\\r?\n[ \t]*", "", text).splitlines():
-        if (found := _LINE.match(line)) and not line.lstrip().startswith(("#", "!")):
-            pairs[_unescaped(found["key"])] = _unescaped(found["value"]).strip()
+        if (match := _LINE.match(line)) and not line.lstrip().startswith(("#", "!")):
+            pairs[_unescaped(match["key"])] = _unescaped(match["value"]).strip()
     return pairs
 
 
@@ -80,29 +80,30 @@ def _translated(given: Mapping[str, str], file: str) -> tuple[dict[str, str], li
     settings: dict[str, str] = {}
     warnings: list[str] = []
     workers: dict[str, str] = {}
-    if devices := given.get("load_on_devices"):
-        settings |= _devices(devices, file)
+    if value := given.get("load_on_devices"):
+        settings |= _devices(value, file)
     device = settings.get("device", "").partition(":")[0].replace("cuda", "gpu")
     for key, value in given.items():
         if key in SETTINGS:
             settings[SETTINGS[key]] = _checked(value, key, file)
-        elif found := _WORKERS.fullmatch(key):
-            if found["device"] in (None, device):
-                workers[found["bound"]] = _count(value, key, file)
+        elif match := _WORKERS.fullmatch(key):
+            if match["device"] in (None, device):
+                workers[match["bound"]] = _count(value, key, file)
             else:
-                warnings.append(_warning(key, f"load_on_devices does not name the {found['device']}"))
+                warnings.append(_warning(key, f"load_on_devices does not name the {match['device']}"))
         elif key != "load_on_devices":
             warnings.append(_warning(key, _NO_MEANING.get(key, "this server has no such option")))
     if workers:
-        replicas = workers.get("max") or workers["min"]
-        settings["num_instances"] = str(int(replicas) * len(settings.get("cuda_devices", "1").split(",")))
-        if workers.get("min", replicas) != replicas:
-            warnings.append(_warning("minWorkers", "there are always as many replicas as maxWorkers says"))
+        per_device = workers.get("max") or workers["min"]
+        devices = settings.get("cuda_devices", "").count(",") + 1
+        settings["num_instances"] = str(int(per_device) * devices)
+        if workers.get("min", per_device) != per_device:
+            warnings.append(_warning("minWorkers", "the number of replicas is fixed: maxWorkers"))
     return settings, warnings
 
 
 def _devices(value: str, file: str) -> dict[str, str]:
-    """`*`, `-1` or `cpu`, or numbers of GPUs."""
+    """The settings for a value of load_on_devices: `*`, `-1` or `cpu`, or GPU indexes."""
     names = [name.strip().removeprefix("gpu") for name in re.split("[;,]", value) if name.strip()]
     if names == ["*"]:
         return {}

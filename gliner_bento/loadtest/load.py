@@ -85,7 +85,6 @@ def open_loop(
     *,
     rate: float,
     seconds: float,
-    seed: int = 0,
     grace_s: float = 30.0,
     max_connections: int = 0,
     api_key: str | None = None,
@@ -96,7 +95,7 @@ def open_loop(
     that became due meanwhile. A request without a response `grace_s` after the last one was due counts as unanswered.
     max_connections: maximum number of concurrent requests; others wait for a connection. 0: no limit.
     """
-    return _timed(_open_loop(url, bodies, schedule(rate, seconds, seed), grace_s, max_connections, api_key))
+    return _timed(_open_loop(url, bodies, schedule(rate, seconds), grace_s, max_connections, api_key))
 
 
 def schedule(rate: float, seconds: float, seed: int = 0) -> list[float]:

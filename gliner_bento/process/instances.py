@@ -14,9 +14,9 @@ RUNNER = "GLiNERRunner"
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A process that holds the models. name: of its BentoML service.
+    """A process that holds the models. name: the name of its BentoML service.
 
-    cuda_device: the only one that it sees; None: all. after: an instance that must be ready before this one loads.
+    cuda_device: the only device that it may use; None: all. after: the instance that must be ready before it loads.
     """
 
     name: str
@@ -30,13 +30,13 @@ class Instance:
 
 
 def by_model(settings: Settings) -> dict[str | None, Settings]:
-    """The settings of each model that is served, by the name that it was given, the default's first; None: none. They
-    share the memory of a GPU equally."""
+    """The settings of each model, by its name, the default model first. A single model without a name has the key None.
+    The models share the memory of a GPU equally."""
     if not settings.models:
         return {None: settings}
     fraction = settings.target_memory_fraction / len(settings.models)
     shared = settings.model_copy(update={"target_memory_fraction": fraction})
-    named = dict(one.split("=", 1) for one in settings.models)
+    named = dict(model.split("=", 1) for model in settings.models)
     names = sorted(named, key=lambda name: not settings.model_settings.get(name, {}).get("default"))
     return {name: shared.with_own(name, named[name], settings.model_settings.get(name, {})) for name in names}
 
@@ -65,13 +65,13 @@ def plan_instances(settings: Settings) -> list[Instance]:
 
 
 def plan_or_exit(settings: Settings) -> list[Instance]:
-    """`plan_instances`; an invalid setting, or more instances than cores, ends the process with one line and exit code
-    1, before any of them starts a process."""
+    """`plan_instances`. An invalid setting, or more instances than cores, ends the process with one line and exit code
+    1; no instance has been started then."""
     try:
         if settings.num_instances > usable_cores():
             from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415  # imports torch
 
-            settings.decided_for(str(pick_device(settings.device)))
+            settings.decided_for(str(pick_device(settings.device)))  # raises, unless the device is a GPU
         return plan_instances(settings)
     except (SettingsError, StartupError) as error:
         exit_with(str(error))

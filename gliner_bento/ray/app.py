@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gliner_bento.process.app import gateway_app, mounted
 from gliner_bento.process.port import check_access
 from gliner_bento.process.run import run
-from gliner_bento.ray.deployments import Handles, reach, replicas
+from gliner_bento.ray.deployments import Handles, connect_fleets, replica_applications
 from gliner_bento.ray.options import check, gateway_options
 from gliner_bento.settings import Settings
 from gliner_bento.settings.models import split_models
@@ -50,7 +50,7 @@ class RayGateway:
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Ray in the event loop of the requests."""
         app = gateway_app(self._settings)
-        run(self._settings, partial(reach, self._replicas), app, service="GLiNERGateway", raises=True)
+        run(self._settings, partial(connect_fleets, self._replicas), app, service="GLiNERGateway", raises=True)
         return WithoutRequestId(mounted(app))
 
 
@@ -69,4 +69,4 @@ def application(settings: Settings) -> serve.Application:
     """Gateways and replicas. Raises `SettingsError` for settings that have no effect here. Ray must be connected."""
     check(settings, proxied=True)
     gateway = serve.deployment(RayGateway, name="GLiNERGateway", **gateway_options(settings))
-    return gateway.bind(settings, replicas(settings))
+    return gateway.bind(settings, replica_applications(settings))

@@ -1,4 +1,4 @@
-"""The models of a server on Ray: a deployment of replicas for each, which Ray scales by its own load."""
+"""The models of a server on Ray: one deployment of replicas per model. Ray scales each by its own load."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from gliner_bento.settings import Settings
 logger = logging.getLogger(__name__)
 
 Handles = Mapping[str | None, DeploymentHandle]
-"""The deployment of each model, by its name, the default's first; None: the only one, which has no name."""
+"""The deployment of each model, by the model's name, the default model first. None: a single model without a name."""
 
 _POLL_S = 0.1
 
 
-def replicas(settings: Settings) -> dict[str | None, serve.Application]:
+def replica_applications(settings: Settings) -> dict[str | None, serve.Application]:
     """The application with the replicas of each model. Ray must be connected."""
     has_gpus = ray.cluster_resources().get("GPU", 0) > 0
     models = replica_settings(settings)
@@ -51,11 +51,12 @@ def deploy(settings: Settings, application: str) -> Handles:
 
     Raises `StartupError` if a model that is required has failed, or all have.
     """
-    started = replicas(settings)
+    applications = replica_applications(settings)
     targets = [
-        serve.RunTarget(target=one, name=_named(application, name), route_prefix=None) for name, one in started.items()
+        serve.RunTarget(target=target, name=_named(application, name), route_prefix=None)
+        for name, target in applications.items()
     ]
-    handles = dict(zip(started, serve.run_many(targets, wait_for_applications_running=False), strict=True))
+    handles = dict(zip(applications, serve.run_many(targets, wait_for_applications_running=False), strict=True))
     while _is_deploying(handles):
         time.sleep(_POLL_S)
     failed = failures(handles)
@@ -65,8 +66,8 @@ def deploy(settings: Settings, application: str) -> Handles:
     return handles
 
 
-def reach(handles: Handles, parts: Parts) -> ReplicaSource:
-    """The fleet of each model's replicas, for the gateway of the running event loop."""
+def connect_fleets(handles: Handles, parts: Parts) -> ReplicaSource:
+    """A fleet per model over its replicas, for the gateway of the running event loop."""
     own = replica_settings(parts.settings)
     fleets = {
         name: RayFleet(handle, own[name].view(FleetOptions), parts.metrics.on_repeat)
@@ -91,15 +92,15 @@ def reach(handles: Handles, parts: Parts) -> ReplicaSource:
 
 
 def failures(handles: Handles) -> dict[str | None, str]:
-    """Why models do not start: of those whose deployments Ray has given up. Blocks."""
+    """The error of each model whose deployment Ray has given up. Blocks."""
     applications = serve.status().applications
-    found = {}
+    errors = {}
     for name, handle in handles.items():
         application = applications.get(handle.app_name)
         deployment = application and application.deployments.get(handle.deployment_name)
         if deployment and deployment.status == "DEPLOY_FAILED":
-            found[name] = reason(StartupError(deployment.message))
-    return found
+            errors[name] = reason(StartupError(deployment.message))
+    return errors
 
 
 class DeployedModels:
@@ -146,7 +147,7 @@ def _row(settings: Settings, name: str | None, failure: str | None = None) -> Mo
 
 def _is_deploying(handles: Handles) -> bool:
     applications = serve.status().applications
-    return any(applications[one.app_name].status == "DEPLOYING" for one in handles.values())
+    return any(applications[handle.app_name].status == "DEPLOYING" for handle in handles.values())
 
 
 def _named(kind: str, model: str | None) -> str:

@@ -69,7 +69,7 @@ def check(settings: Settings, *, proxied: bool) -> None:
 
 def replica_settings(settings: Settings) -> dict[str | None, Settings]:
     """The settings of each model's replicas, by its name, the default's first. The models do not divide
-    `target_memory_fraction`: Ray assigns a part of a GPU to each replica, and `HostedReplica` applies it."""
+    `target_memory_fraction`: Ray assigns a part of a GPU to each replica, and `ActorReplica` applies it."""
     whole = {"target_memory_fraction": settings.target_memory_fraction}
     return {name: own.model_copy(update=whole) for name, own in by_model(settings).items()}
 

@@ -17,7 +17,7 @@ from gliner_bento.gateway.http_protocol import ProtocolLimits
 from gliner_bento.process.announcement import announce, url_of
 from gliner_bento.process.app import gateway_app, mounted
 from gliner_bento.process.run import run
-from gliner_bento.ray.deployments import Handles, reach
+from gliner_bento.ray.deployments import Handles, connect_fleets
 from gliner_bento.settings import Settings
 from gliner_bento.telemetry import log
 
@@ -49,7 +49,7 @@ class GatewayServer(uvicorn.Server):
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        async with aclosing(run(self._settings, partial(reach, self._handles), self._app, raises=True)):
+        async with aclosing(run(self._settings, partial(connect_fleets, self._handles), self._app, raises=True)):
             while not await self._app.gateway.ready():  # noqa: ASYNC110  # polls the replicas, which send no event
                 await asyncio.sleep(_POLL_S)
             yield

@@ -42,14 +42,14 @@ from gliner_bento.tasks.base import Item
 
 logger = logging.getLogger(__name__)
 
-PROBE_S = 600.0
+_PROBE_TIMEOUT_S = 600.0
 _HUB = "hub:"
-_OUT_OF_MEMORY = "out of memory"  # in the message of torch's errors for it
-_NO_CALL: dict[str, Any] = {"waiting_items": 0, "running_items": 0, "waiting_tokens": 0, "running_tokens": 0}
+_OUT_OF_MEMORY = "out of memory"  # part of the message of torch's out-of-memory errors
+_IDLE: dict[str, Any] = {"waiting_items": 0, "running_items": 0, "waiting_tokens": 0, "running_tokens": 0}
 
 
-class Load(Protocol):
-    """`LocalReplica.load` with the arguments of the process."""
+class LoadReplica(Protocol):
+    """`LocalReplica.load`; the arguments that are the same for all models are bound."""
 
     def __call__(
         self, settings: Settings, *, name: str | None, turns: ModelTurns | None, shared: LocalReplica | None
@@ -59,12 +59,11 @@ class Load(Protocol):
 
 @dataclass(eq=False)
 class _Hosted:
-    """A row. replica: None while it is not loaded. model: of its last replica. loading: done when it is loaded or has
-    failed.
+    """A model in the table. replica: None while it is not loaded. model: the info of the last replica, which is kept.
 
-    running: number of calls under way. admits: whether it admits further calls while it is unloading. drained: set when
-    no call runs. failures: failed loads since it was last loaded. request: the request that added it; None: the
-    settings name it.
+    loading: done when the model is loaded or has failed. running: number of calls under way. admits: whether it admits
+    further calls while it is unloading. drained: set when no call runs. failures: failed loads since it was last
+    loaded. request: the request that added it; None: it is in the settings.
     """
 
     name: str | None
@@ -90,8 +89,8 @@ class _Hosted:
         return dict(self.settings.model_settings.get(self.name or "", {}))
 
     @property
-    def row(self) -> ModelRow:
-        """The row as `rows` returns it."""
+    def public_row(self) -> ModelRow:
+        """The row as `Models.rows` returns it."""
         own = {name: value for name, value in self.own.items() if isinstance(value, str | int | float | tuple | bool)}
         return ModelRow(
             name=self.name,
@@ -104,8 +103,8 @@ class _Hosted:
         )
 
     @property
-    def weights(self) -> object:
-        """Loaded models for which this is equal share their weights and adapters."""
+    def weights_key(self) -> object:
+        """Loaded models with equal keys share their weights and adapters."""
         settings = self.settings
         options = settings.view(EngineOptions), settings.view(AdapterSettings)
         return settings.model, settings.device, settings.dtype, options
@@ -115,15 +114,15 @@ class LocalModels:
     """Implements `Models`. The first model is the default.
 
     load, probe_model, weights, capacity: see `LocalReplica.load`, `probe`, `weights_bytes` and `total_bytes`.
-    journal: for the next process, and the other runners, of this server; None: there is none. linger_s: time for
-    which a model that is being unloaded still admits calls, until all gateways know of it.
+    journal: the changes that the next process and the other runners adopt; None: not kept. linger_s: time for which
+    a model that is being unloaded still admits calls, until all gateways know of it.
     """
 
     def __init__(
         self,
         models: Mapping[str | None, Settings],
         settings: Settings,
-        load: Load,
+        load: LoadReplica,
         *,
         cores: int | None = None,
         journal: ModelsJournal | None = None,
@@ -140,11 +139,10 @@ class LocalModels:
         self._changing = asyncio.Lock()
         self._turns: dict[str, DeviceTurns] = {}
         self._sweeping: asyncio.Task[None] | None = None
-        for name, own in models.items():
-            row = own.model_settings.get(name or "", {})
-            pinned, required = row.get("pinned", False), row.get("required", name is None)
-            self._rows[name] = _Hosted(name, own, pinned, required)
-        self._shares = len(self._rows) > 1 or bool(
+        for name, model in models.items():
+            own = model.model_settings.get(name or "", {})
+            self._rows[name] = _Hosted(name, model, own.get("pinned", False), own.get("required", name is None))
+        self._shares_device = len(self._rows) > 1 or bool(
             settings.model_root or settings.allow_model_hub or settings.max_model_bytes
         )
         self._archives = ModelArchives(journal.folder / "models" if journal else None, settings.max_model_bytes)
@@ -159,8 +157,8 @@ class LocalModels:
 
     async def _start(self) -> None:
         failure: BaseException | None = None
-        rows = [*self._rows.values()]
-        while rows := [*self._noted(rows), *self._adopt()]:
+        rows = [*self._restored([*self._rows.values()]), *self._adopt()]
+        while rows:
             for row in rows:
                 try:
                     await self._load(row)
@@ -169,7 +167,7 @@ class LocalModels:
                     self._fail(row, error)
                     if row.required:
                         raise failure from None
-            rows = []
+            rows = self._adopt()  # other runners may have added models meanwhile
         if failure and not any(row.replica for row in self._rows.values()):
             raise failure
 
@@ -187,16 +185,16 @@ class LocalModels:
     async def rows(self) -> Sequence[ModelRow]:
         """See `Models`."""
         self._sweep_soon()
-        return [row.row for row in self._rows.values()]
+        return [row.public_row for row in self._rows.values()]
 
     async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
         """See `Models`."""
         if request.name in self._rows:
             raise Conflict(f"name: there is a model {request.name}", param="name")
-        row = self._rows[request.name] = self._hosted(request, arrives=archive is not None)
+        row = self._rows[request.name] = self._hosted(request, uploading=archive is not None)
         try:
             if archive is not None:
-                row.state = "loading"  # nobody else changes it
+                row.state = "loading"  # so that other changes of the row are refused
                 await self._archives.store(request.name, archive)
                 row.settings = self._hosted(request).settings
                 row.state = "unloaded"
@@ -208,7 +206,7 @@ class LocalModels:
             if row.loading is None:
                 await self._forget(row)
             raise
-        return row.row
+        return row.public_row
 
     async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
         """See `Models`."""
@@ -223,7 +221,7 @@ class LocalModels:
             await self._drain(row, timeout_s)
         elif row.replica is None:
             await self._begin_load(row, timeout_s)
-        return row.row
+        return row.public_row
 
     async def remove(self, name: str, timeout_s: float) -> None:
         """See `Models`."""
@@ -267,7 +265,7 @@ class LocalModels:
             why = f": {row.reason}" if row.reason else ""
             raise ModelNotLoaded(f"the model {row.name} is {row.state}{why}")
         if self.settings.evicted_models == "refuse":
-            raise ModelNotLoaded(f"the model {row.name} was evicted, and is loaded again; try again")
+            raise ModelNotLoaded(f"the model {row.name} was evicted, and is being loaded again; try again")
         try:
             await asyncio.wait_for(asyncio.shield(row.loading), call.wait_s(time.monotonic()))
         except asyncio.TimeoutError:
@@ -284,11 +282,11 @@ class LocalModels:
 
     def _start_loading(self, row: _Hosted) -> asyncio.Future[None]:
         before, row.state = row.state, "loading"
-        row.loading = asyncio.ensure_future(self._loaded(row, before))
-        row.loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits
+        row.loading = asyncio.ensure_future(self._load_in_background(row, before))
+        row.loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks the error as retrieved
         return row.loading
 
-    async def _loaded(self, row: _Hosted, before: ModelState) -> None:
+    async def _load_in_background(self, row: _Hosted, before: ModelState) -> None:
         try:
             await self._load(row)
         except DoesNotFit as error:
@@ -301,13 +299,13 @@ class LocalModels:
             row.loading = None
 
     async def _load(self, row: _Hosted) -> None:
-        """Evict models until this one fits, and load it. Raises `ModelFailed`, and `DoesNotFit` before any is
-        evicted."""
+        """Evict models until this one fits, and load it. Raises `ModelFailed`, or `DoesNotFit`: before any is evicted,
+        or because the memory has run out."""
         async with self._changing:
             if row.failures >= self.settings.max_load_failures:
                 raise ModelFailed(f"{row.name} has failed {row.failures} times; delete it, and add it again")
             suspect = row.failures > 0 or row.request is not None
-            self._note_failures(row, row.failures + 1)  # a process that dies now has noted it
+            self._note_failures(row, row.failures + 1)  # before the load, which may kill the process
             try:
                 if row.bytes is None:
                     row.bytes = await asyncio.to_thread(self._weights, row.settings)
@@ -315,11 +313,12 @@ class LocalModels:
                     logger.info("%s is evicted for %s", victim.name, row.name)
                     await self._close(victim, "evicted")
                 if suspect and row.model is None and self.settings.probe_models:
-                    await asyncio.to_thread(self._probe, row.settings, PROBE_S)
-                row.replica = await asyncio.to_thread(self._loaded_replica, row)
+                    await asyncio.to_thread(self._probe, row.settings, _PROBE_TIMEOUT_S)
+                row.replica = await asyncio.to_thread(self._make_replica, row)
             except Exception as error:
                 failure = _as_public(error)
-                self._note_failures(row, row.failures - isinstance(failure, DoesNotFit))
+                if isinstance(failure, DoesNotFit):  # does not count
+                    self._note_failures(row, row.failures - 1)
                 await asyncio.to_thread(free_memory)
                 raise failure from error
             row.model, row.state, row.reason = row.replica.model, "ready", None
@@ -327,8 +326,8 @@ class LocalModels:
             if self._journal and row.name:
                 self._journal.note_loaded(row.name, row.request.model_dump() if row.request else None)
 
-    def _loaded_replica(self, row: _Hosted) -> LocalReplica:
-        turns = self._join(row) if self._shares else None
+    def _make_replica(self, row: _Hosted) -> LocalReplica:
+        turns = self._join(row) if self._shares_device else None
         try:
             twin = self._twin(row)
             shared = twin.replica if twin else None
@@ -355,13 +354,13 @@ class LocalModels:
         victims: list[_Hosted] = []
         while True:
             kept = [one for one in loaded if one not in victims]
-            places = (self.settings.max_loaded_models or len(self._rows)) - len(kept)
-            weights = {one.weights: one.bytes or 0 for one in kept}
-            free = max(0, int((total or 0) * self.settings.model_memory_fraction) - sum(weights.values()))
-            if places > 0 and (total is None or wanted <= free):
+            too_many = len(kept) >= (self.settings.max_loaded_models or len(self._rows))
+            used = sum({one.weights_key: one.bytes or 0 for one in kept}.values())  # shared weights count once
+            free = max(0, int((total or 0) * self.settings.model_memory_fraction) - used)
+            if not too_many and (total is None or wanted <= free):
                 return victims
             if not idle:
-                why = "max_loaded_models" if places < 1 else f"{wanted} bytes wanted, {free} free"
+                why = "max_loaded_models" if too_many else f"{wanted} bytes wanted, {free} free"
                 raise DoesNotFit(f"the model {row.name} does not fit: {why} (no idle model may be evicted)")
             victims.append(idle.pop(0))
 
@@ -371,7 +370,7 @@ class LocalModels:
     def _twin(self, row: _Hosted) -> _Hosted | None:
         """A loaded model with the same weights and options."""
         others = (one for one in self._rows.values() if one is not row and one.replica)
-        return next((one for one in others if one.weights == row.weights), None)
+        return next((one for one in others if one.weights_key == row.weights_key), None)
 
     # Unloading
 
@@ -411,7 +410,7 @@ class LocalModels:
             self._sweeping = asyncio.ensure_future(self._sweep())
 
     async def _sweep(self) -> None:
-        """Evict idle models, as long as there are any to evict."""
+        """Evict idle models. Ends when no model that is not pinned is loaded."""
         idle_s = self.settings.model_idle_unload_s
         while rows := [row for row in self._rows.values() if row.replica and not row.pinned]:
             async with self._changing:
@@ -424,7 +423,7 @@ class LocalModels:
     # Rows
 
     def row_of(self, name: str | None) -> _Hosted:
-        """Raises `ModelNotFound`. A model that only another runner was given is loaded here, too."""
+        """The row of a model. Begins to load models that another runner has added. Raises `ModelNotFound`."""
         if name not in self._rows:
             for row in self._adopt():
                 self._start_loading(row)
@@ -438,17 +437,17 @@ class LocalModels:
     def _is_default(self, row: _Hosted) -> bool:
         return row is next(iter(self._rows.values()))
 
-    def _hosted(self, request: AddModelRequest, *, arrives: bool = False) -> _Hosted:
-        """The row of a request. arrives: its archive is not here yet. Raises `InvalidField`."""
-        if twice := sorted(request.settings.keys() & ROW):
-            raise InvalidField(f"settings: {twice[0]} is not a setting", param="settings")
+    def _hosted(self, request: AddModelRequest, *, uploading: bool = False) -> _Hosted:
+        """The row of a request. uploading: its archive is not stored yet. Raises `InvalidField`."""
+        if reserved := sorted(request.settings.keys() & ROW):
+            raise InvalidField(f"settings: {reserved[0]} is not a setting", param="settings")
         try:
             own = checked_own(request.settings)
         except ValueError as error:
             raise InvalidField(f"settings: {error}", param="settings") from None
         first = next(iter(self._rows.values())).settings
         own = {"target_memory_fraction": first.target_memory_fraction} | own
-        source = "" if arrives else self._source(request.name, request.source)
+        source = "" if uploading else self._source(request.name, request.source)
         settings = self.settings.with_own(request.name, source, own)
         return _Hosted(request.name, settings, request.pinned, request=request)
 
@@ -486,27 +485,27 @@ class LocalModels:
             self._journal.note_failures(row.name, count)
 
     def _adopt(self) -> list[_Hosted]:
-        """Add the models that other runners, or this one's last process, were given. Returns those to load."""
+        """Add the models of the journal that have no row here. Returns those to load."""
         added = self._journal.read().added if self._journal else {}
         rows = []
         for name in [name for name in added if name not in self._rows]:
             try:
                 rows.append(self._hosted(AddModelRequest(**added[name])))
-            except InvalidField as error:  # its folder has gone
+            except InvalidField as error:  # its folder no longer exists
                 logger.error("the model %s is not served any more: %s", name, error.message)
         for row in rows:
             self._rows[row.name] = row
-        return self._noted(rows)
+        return self._restored(rows)
 
-    def _noted(self, rows: list[_Hosted]) -> list[_Hosted]:
-        """Note in the rows how often loading has failed, and pins. Returns those that were not unloaded by request."""
+    def _restored(self, rows: list[_Hosted]) -> list[_Hosted]:
+        """Set failures and pins from the journal. Returns the rows that no request has unloaded."""
         if not self._journal:
             return rows
-        noted, failures = self._journal.read(), self._journal.failures()
+        content, failures = self._journal.read(), self._journal.failures()
         for row in rows:
             row.failures = failures.get(row.name or "", 0)
-            row.pinned = noted.pinned.get(row.name or "", row.pinned)
-        return [row for row in rows if row.name not in noted.unloaded]
+            row.pinned = content.pinned.get(row.name or "", row.pinned)
+        return [row for row in rows if row.name not in content.unloaded]
 
 
 class HostedReplica:
@@ -553,12 +552,12 @@ class HostedReplica:
         if row.replica:
             return await row.replica.status()
         if row.model:
-            return ReplicaStatus(model=row.model, ready=row.state in ("evicted", "loading"), **_NO_CALL)
+            return ReplicaStatus(model=row.model, ready=row.state in ("evicted", "loading"), **_IDLE)
         raise NotReady(f"the model {row.name} is {row.state}")
 
 
 def free_memory() -> None:
-    """Return the memory of what is not used any more to the system and the device."""
+    """Return unused memory to the system and the device."""
     gc.collect()
     from gliner_bento.engine.memory import release_memory  # noqa: PLC0415  # imports torch
 
@@ -566,7 +565,7 @@ def free_memory() -> None:
 
 
 def _as_public(error: Exception) -> GLiNERBentoError:
-    """What a load has raised, for the caller."""
+    """The public error for an error of a load."""
     if isinstance(error, GLiNERBentoError):
         return error
     if _OUT_OF_MEMORY in str(error) or isinstance(error, MemoryError):

@@ -1,4 +1,4 @@
-"""The models of a server as its next process should serve them: a file that all runners share."""
+"""Which models the server's next process should serve: a file that all runners share."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import msgspec
 from gliner_bento.storage.files import file_lock
 
 
-class Noted(msgspec.Struct):
-    """added: the requests of models that were added, by name. unloaded: models that are not loaded at the start.
-    pinned: whether each model that was pinned or unpinned is pinned. failures: number of failed loads since the last
-    success, by runner and model; a load that killed the process counts."""
+class JournalContent(msgspec.Struct):
+    """added: the requests that added models, by name. unloaded: models that are not loaded at the start. pinned: the
+    last value that a request has set, by model. failures: number of failed loads since the last success, by runner and
+    model; a load that killed the process counts."""
 
     added: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     unloaded: set[str] = msgspec.field(default_factory=set)
@@ -32,22 +32,22 @@ class ModelsJournal:
         self._file = folder / "models.json"
         self._service = service
 
-    def read(self) -> Noted:
+    def read(self) -> JournalContent:
         """The content of the file."""
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=Noted)
+            return msgspec.json.decode(self._file.read_bytes(), type=JournalContent)
         except FileNotFoundError:
-            return Noted()
+            return JournalContent()
 
     @contextmanager
-    def changing(self) -> Iterator[Noted]:
+    def changing(self) -> Iterator[JournalContent]:
         """The content of the file; changes are written when the context ends. Locks the file among processes."""
         with file_lock(self._file.with_suffix(".lock")):
-            noted = self.read()
-            yield noted
-            written = self._file.with_suffix(".new")
-            written.write_bytes(msgspec.json.encode(noted))
-            os.replace(written, self._file)
+            content = self.read()
+            yield content
+            temporary = self._file.with_suffix(".new")
+            temporary.write_bytes(msgspec.json.encode(content))
+            os.replace(temporary, self._file)
 
     def failures(self) -> dict[str, int]:
         """The failures of this runner, by model."""
@@ -55,33 +55,37 @@ class ModelsJournal:
 
     def note_failures(self, name: str, count: int) -> None:
         """Note how often loading a model has failed since it was last loaded."""
-        with self.changing() as noted:
-            own = noted.failures.setdefault(self._service, {})
-            own.pop(name, None)
-            own.update({name: count} if count else {})
+        with self.changing() as content:
+            own = content.failures.setdefault(self._service, {})
+            if count:
+                own[name] = count
+            else:
+                own.pop(name, None)
 
     def note_loaded(self, name: str, request: dict[str, Any] | None) -> None:
-        """A model has been loaded. request: of one that was added."""
-        with self.changing() as noted:
-            noted.failures.get(self._service, {}).pop(name, None)
-            noted.unloaded.discard(name)
-            noted.added.update({name: request} if request else {})
+        """A model has been loaded. request: the request that added it, if any."""
+        with self.changing() as content:
+            content.failures.get(self._service, {}).pop(name, None)
+            content.unloaded.discard(name)
+            if request:
+                content.added[name] = request
 
     def note_unloaded(self, name: str, request: dict[str, Any] | None) -> None:
         """A model was unloaded by request, or was added without loading it."""
-        with self.changing() as noted:
-            noted.unloaded.add(name)
-            noted.added.update({name: request} if request else {})
+        with self.changing() as content:
+            content.unloaded.add(name)
+            if request:
+                content.added[name] = request
 
     def note_pinned(self, name: str, pinned: bool) -> None:
         """A model was pinned or unpinned by request."""
-        with self.changing() as noted:
-            noted.pinned[name] = pinned
+        with self.changing() as content:
+            content.pinned[name] = pinned
 
     def forget(self, name: str) -> None:
         """A model was deleted."""
-        with self.changing() as noted:
-            noted.unloaded.discard(name)
-            noted.added.pop(name, None)
-            noted.pinned.pop(name, None)
-            noted.failures.get(self._service, {}).pop(name, None)
+        with self.changing() as content:
+            content.unloaded.discard(name)
+            content.added.pop(name, None)
+            content.pinned.pop(name, None)
+            content.failures.get(self._service, {}).pop(name, None)

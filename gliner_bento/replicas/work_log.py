@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.status_types import Throughput
@@ -14,11 +13,10 @@ WINDOW_S = 60
 
 
 class WorkLog(Observer):
-    """Counts batches per second of the clock, and forgets them after `WINDOW_S`. Thread-safe."""
+    """Counts batches per second, and forgets them after `WINDOW_S`. Thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._started_s = clock()
+    def __init__(self) -> None:
+        self._started_s = time.monotonic()
         self._lock = threading.Lock()
         self._seconds: deque[tuple[int, list[int]]] = deque()  # second: batches, items, tokens
 
@@ -32,7 +30,7 @@ class WorkLog(Observer):
 
     def throughput(self) -> Throughput:
         """Averages over the window, or since the start."""
-        elapsed_s = max(1.0, min(WINDOW_S, self._clock() - self._started_s))
+        elapsed_s = max(1.0, min(WINDOW_S, time.monotonic() - self._started_s))
         with self._lock:
             self._forget()
             batches, items, tokens = (sum(counts[kind] for _, counts in self._seconds) for kind in range(3))
@@ -43,12 +41,12 @@ class WorkLog(Observer):
         )
 
     def _current_second(self) -> list[int]:
-        second = int(self._clock())
+        second = int(time.monotonic())
         if not self._seconds or self._seconds[-1][0] != second:
             self._forget()
             self._seconds.append((second, [0, 0, 0]))
         return self._seconds[-1][1]
 
     def _forget(self) -> None:
-        while self._seconds and self._seconds[0][0] <= self._clock() - WINDOW_S:
+        while self._seconds and self._seconds[0][0] <= time.monotonic() - WINDOW_S:
             self._seconds.popleft()

@@ -31,18 +31,18 @@ class _ChunkedItem:
     """An item of several passes. lock: held while a result is merged and sent to the sink, to keep parts in order."""
 
     entry: Entry
-    passes: ChunkedRequest
+    chunked: ChunkedRequest
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def wants_passes(self) -> bool:
         """Whether passes can be made now, and the sink takes results."""
         stream = self.entry.stream
-        return not self.entry.finished and not self.passes.exhausted and not (stream and stream.sink.full)
+        return not self.entry.finished and not self.chunked.exhausted and not (stream and stream.sink.full)
 
 
 @dataclass(slots=True)
-class _ChunkedRequest:
+class _RequestState:
     """The chunked items of one request, in the order of their admission; they share its limits.
 
     passes, cost: number and cost of its passes that wait or run. making: the next passes are being made.
@@ -55,8 +55,8 @@ class _ChunkedRequest:
 
 
 class ChunkedRequests:
-    """Keeps at least `passes` passes of each request, with a cost of at least `cost` tokens, waiting in `queue` or
-    running. Passes are made in `pool`, which must not shut down before the last item has finished."""
+    """Keeps at least `min_passes` passes of each request, with a cost of at least `min_cost` tokens, waiting in `queue`
+    or running. Passes are made in `pool`, which must not shut down before the last item has finished."""
 
     def __init__(
         self,
@@ -66,22 +66,22 @@ class ChunkedRequests:
         pool: FairPool,
         watchdog: Watchdog,
         *,
-        passes: int,
-        cost: int,
+        min_passes: int,
+        min_cost: int,
     ) -> None:
         self._queue = queue
         self._items = items
         self._dispatcher = dispatcher
         self._pool = pool
         self._watchdog = watchdog
-        self._passes = passes
-        self._cost = cost
-        self._requests: dict[str, _ChunkedRequest] = {}
+        self._min_passes = min_passes
+        self._min_cost = min_cost
+        self._requests: dict[str, _RequestState] = {}
 
-    def begin(self, entry: Entry, passes: ChunkedRequest) -> None:
+    def begin(self, entry: Entry, chunked: ChunkedRequest) -> None:
         """Start to make the passes of `entry`, which is in the queue. Called with the lock held."""
-        request = self._requests.setdefault(entry.request_id, _ChunkedRequest())
-        request.items[entry.sequence] = _ChunkedItem(entry, passes)
+        request = self._requests.setdefault(entry.request_id, _RequestState())
+        request.items[entry.sequence] = _ChunkedItem(entry, chunked)
         self._make_more(request)
 
     def resume(self, request_id: str) -> None:
@@ -120,7 +120,7 @@ class ChunkedRequests:
             return
         try:
             with item.lock, self._watchdog.watch("merging passes", [item.entry]):
-                parts = item.passes.add(entry.prepared, outcome)
+                parts = item.chunked.add(entry.prepared, outcome)
                 if item.entry.stream:
                     item.entry.stream.sink.put(parts)
         except BaseException as error:  # the decoding pool would swallow it, and the item would never finish
@@ -129,7 +129,7 @@ class ChunkedRequests:
         self._finish_if_done(item)
         self.resume(entry.request_id)
 
-    def _drop_passes(self, request: _ChunkedRequest, parent: Entry) -> None:
+    def _drop_passes(self, request: _RequestState, parent: Entry) -> None:
         """Forget the passes of an item that has finished. Called with the lock held."""
         for entry in self._queue.of_request(parent.request_id):
             if entry.parent is parent:
@@ -137,50 +137,50 @@ class ChunkedRequests:
                 request.passes -= 1
                 request.cost -= entry.cost
 
-    def _make_more(self, request: _ChunkedRequest) -> None:
+    def _make_more(self, request: _RequestState) -> None:
         """Make the request's next passes, in the pool, if too few wait or run. Called with the lock held."""
-        if request.making or (request.passes >= self._passes and request.cost >= self._cost):
+        if request.making or (request.passes >= self._min_passes and request.cost >= self._min_cost):
             return
         item = next((item for item in request.items.values() if item.wants_passes), None)
         if item is not None:
             request.making = True
             self._pool.submit(item.entry.share, partial(self._make, request, item))
 
-    def _make(self, request: _ChunkedRequest, item: _ChunkedItem) -> None:
+    def _make(self, request: _RequestState, item: _ChunkedItem) -> None:
         """Make the next few passes. Later ones are submitted to the pool again, behind other work."""
-        made: Sequence[Prepared] = ()
+        passes: Sequence[Prepared] = ()
         error: BaseException | None = None
         try:
             with self._watchdog.watch("making passes", [item.entry]):
-                made = item.passes.next_passes()
+                passes = item.chunked.next_passes()
         except BaseException as raised:
             error = raised
-        self._put(request, item.entry, made)
-        if error is not None:  # before more passes are made
+        self._put(request, item.entry, passes)
+        if error is not None:  # the item finishes first, so that no more of its passes are made
             self._items.finish(item.entry, public_error(error, item.entry.request_id, "making its passes"))
         else:
             self._finish_if_done(item)
-            if not made:
-                time.sleep(PAUSE_S)  # a text may have long stretches without a pass
+            if not passes:
+                time.sleep(PAUSE_S)  # lets other threads run: long stretches of a text may have no pass
         with self._queue.lock:
             request.making = False
             self._make_more(request)
 
-    def _put(self, request: _ChunkedRequest, parent: Entry, made: Sequence[Prepared]) -> None:
+    def _put(self, request: _RequestState, parent: Entry, passes: Sequence[Prepared]) -> None:
         with self._queue.lock:
-            if not made or parent.finished:
+            if not passes or parent.finished:
                 return
-            for prepared in made:
+            for prepared in passes:
                 entry = self._queue.put_pass(parent, prepared)
                 request.passes += 1
                 request.cost += entry.cost
             self._dispatcher.wake()
 
     def _finish_if_done(self, item: _ChunkedItem) -> None:
-        if item.entry.finished or not item.passes.done:
+        if item.entry.finished or not item.chunked.done:
             return
         try:
-            outcome: ResultOrError = item.passes.result()
+            outcome: ResultOrError = item.chunked.result()
         except BaseException as error:
             outcome = public_error(error, item.entry.request_id, "merging its passes")
         self._items.finish(item.entry, outcome)

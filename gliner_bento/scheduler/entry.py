@@ -27,7 +27,7 @@ class State(IntEnum):
                    └────────────────────┴─▶ CHUNKED ────────────┴─▶ FINISHED, from each of them
 
     PREPARING: not tokenized yet. LOADING_ADAPTER: prepared; its adapter is not in memory yet. WAITING: for a batch.
-    RUNNING: in a batch, which may be collated ahead or split. CHUNKED: its passes wait and run, not the item itself.
+    RUNNING: in a batch, from its collation on; it may be split. CHUNKED: its passes wait and run, not the item itself.
     """
 
     PREPARING = 0
@@ -43,7 +43,7 @@ PREPARING, LOADING_ADAPTER, WAITING, RUNNING, CHUNKED, FINISHED = State
 
 
 class Size(IntEnum):
-    """The size of a request, by the number of items that it is charged as; see `reservation`."""
+    """The size of a request; see `tenants.size_of`."""
 
     SHORT = 0
     MEDIUM = auto()
@@ -80,14 +80,14 @@ class Stream:
 class Entry:
     """An admitted item, or a pass of a chunked one.
 
-    tenant: whose request it is. sequence: identity.
+    tenant: whose request it is. sequence: unique number.
     order: key of the order of service within the tenant: priority (lower first, as in vLLM), virtual finish time (see
         `tenants`), sequence.
     admitted_s, deadline_s: in seconds of the scheduler's clock. A pass ends with its item, and has no deadline.
-    parent: of a pass, the chunked item. stream: of a streamed item.
-    size: of its request; passes are LARGE. See `reservation`.
+    parent: the chunked item, if this is a pass. stream: set if the item is streamed.
+    size: the size of its request; passes are LARGE.
     charged_items: how many items it is charged as in its tenant's order of service.
-    cost: in a batch, in tokens; 0 until it is prepared. adapter: key of its adapter; None: the base model.
+    cost: tokens in a batch; 0 until it is prepared. adapter: key of its adapter; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
     trace: passed to `Observer.on_traced` with the item's timing; None: the item is not traced.
     """

@@ -124,8 +124,8 @@ class Scheduler:
             self._dispatcher,
             self._pool,
             self._watchdog,
-            passes=_BATCHES_AHEAD * config.inference_lanes,
-            cost=_BATCHES_AHEAD * config.inference_lanes * config.max_batch_tokens,
+            min_passes=_BATCHES_AHEAD * config.inference_lanes,
+            min_cost=_BATCHES_AHEAD * config.inference_lanes * config.max_batch_tokens,
         )
         self._preparation = Preparation(
             engine,

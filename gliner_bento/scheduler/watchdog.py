@@ -1,7 +1,6 @@
 """Notices work that hangs: a stage of a batch, a preparation, a merge of passes.
 
-Code of a model library cannot be interrupted, so the process has to end; `on_hang` of the caller does that. Knows no
-queue.
+Code of a model library cannot be interrupted, so the caller's `on_hang` has to end the process.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Watchdog:
         self._timeout_s = timeout_s
         self._interval_s = min(_MAX_INTERVAL_S, timeout_s / 4)
         self._now_s = 0.0
-        self._running: dict[int, Work] = {}  # by identity of the work: a thread may do one inside another
+        self._running: dict[int, Work] = {}  # by id(work); works of one thread may nest
         self._stopped = threading.Event()
 
     @contextmanager

@@ -31,11 +31,11 @@ NAME_PATTERN = r"^[A-Za-z0-9_.:\-]{1,128}$"
 
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 _CHECK_S = 1.0
-"""How often the file is checked for changes, at most."""
+"""Minimum time between two checks of the file for changes."""
 
 
 class ApiKey(BaseModel):
-    """An entry of the file. tenant: default: the key's name. See `Tenant` for the fields below it."""
+    """An entry of the file. tenant: None: the key's name. The fields after `tenant` are those of `Tenant`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -68,7 +68,7 @@ def is_content(source: str) -> bool:
 
 
 def read_keys(source: str) -> Sequence[ApiKey]:
-    """The entries of a YAML or JSON file, or of `source` itself. Raises ValueError, without content of the file."""
+    """The entries of a YAML or JSON file, or of `source` itself. Raises ValueError, which quotes no value."""
     try:
         text = source if is_content(source) else Path(source).read_text(encoding="utf-8")
         keys = _entries.validate_python(yaml.safe_load(text))
@@ -101,7 +101,7 @@ class ApiKeys:
         self._replace(read_keys(source))
 
     def find(self, key: str) -> ApiKey | None:
-        """The entry of a key that a caller sent. Takes equally long for any wrong key."""
+        """The entry of a key that a caller sent. Compares hashes in constant time."""
         self._reload()
         sent = hash_of(key)
         found = None

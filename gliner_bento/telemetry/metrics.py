@@ -130,7 +130,7 @@ class Metrics(Collector):
     def on_answer(
         self, route: str, method: str, status: int, seconds: float, admitted: bool, error: str | None
     ) -> None:
-        """A request was answered. admitted: it had items for the replica. error: the code of its error."""
+        """A request was answered. admitted: its items were sent to the replica. error: the code of its error."""
         self._http_requests.labels(route, method, status).inc()
         if admitted:
             self._http_seconds.labels(route).observe(seconds)
@@ -138,7 +138,7 @@ class Metrics(Collector):
             self._errors.labels(error).inc()
 
     def on_repeat(self, items: int) -> None:
-        """Items of a lost replica are repeated on another one."""
+        """Items of a lost replica are retried on another one."""
         self._repeated_items.inc(items)
 
     def of_model(self, model: str) -> ModelMetrics:
@@ -194,7 +194,7 @@ class ModelMetrics:
         self._metrics.adapter_load_seconds.labels(self._model, outcome).observe(seconds)
 
     def on_self_test(self, outcome: SelfTest) -> None:
-        """The model is loaded."""
+        """The outcome of the self-test at start is known."""
         self._metrics.self_test.labels(self._model, outcome).set(1)
 
     def on_evict(self) -> None:
@@ -206,16 +206,16 @@ class ModelMetrics:
 def process_metrics() -> Metrics:
     """The metrics of this process. `ServiceProcess` sets PROMETHEUS_MULTIPROC_DIR, the folder that they are shared in,
     before the first call."""
-    # prometheus_client has read the variable when it was imported.
+    # prometheus_client chose its value class at import, before the variable was set.
     values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
     return Metrics()
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What a model's replica reports; None: it did not answer, or has no adapters.
+    """What a model's replica reports: None if it did not answer; adapters also if they are disabled.
 
-    model: the name that it is served under; None: that is its checkpoint's, which is not known. state: of its row.
+    model: the name that it is served under; None: not known yet. state: the state of the model, as in /v1/models.
     """
 
     model: str | None
@@ -226,7 +226,10 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class StateGauge:
-    """A gauge that is read from the replicas' states at each scrape. values: one per value of the label."""
+    """A gauge that is read from the replicas' states at each scrape.
+
+    values: numbers by value of `label`; without a label, the only key is "".
+    """
 
     name: str
     documentation: str
@@ -264,11 +267,11 @@ def _adapters(state: ReplicaState) -> Mapping[str, float]:
 def _replicas(state: ReplicaState) -> Mapping[str, float]:
     if state.status is None or not state.status.replicas:
         return {}
-    return dict.fromkeys(get_args(HealthState), 0.0) | Counts(one.state for one in state.status.replicas)
+    return dict.fromkeys(get_args(HealthState), 0.0) | Counts(replica.state for replica in state.status.replicas)
 
 
 def _states(state: ReplicaState) -> Mapping[str, float]:
-    return {one: one == state.state for one in get_args(ModelState)}
+    return {name: name == state.state for name in get_args(ModelState)}
 
 
 STATE_GAUGES = (
@@ -324,7 +327,7 @@ class _StateCollector(Collector):
             family = GaugeMetricFamily(gauge.name, gauge.documentation, labels=gauge.labels)
             for state in self._states:
                 for value, number in gauge.values(state).items():
-                    family.add_metric((state.model or "", value)[: len(gauge.labels)], number)
+                    family.add_metric([state.model or "", *([value] if gauge.label else ())], number)
             yield family
         yield _model_info(self._states)
 
@@ -342,16 +345,16 @@ def declared() -> Iterator[tuple[str, str, Sequence[str], str]]:
 
 
 class _MergedCollector(Collector):
-    """The metrics of this process, and those of others with a label `replica`."""
+    """The metrics of this process, and those of remote replicas, to which it adds the label `replica`."""
 
-    def __init__(self, states: Sequence[ReplicaState], others: Mapping[str, bytes]) -> None:
+    def __init__(self, states: Sequence[ReplicaState], remote: Mapping[str, bytes]) -> None:
         self._states = states
-        self._others = others
+        self._remote = remote
 
     def collect(self) -> Iterator[Metric]:
         own = chain(process_metrics().collect(), _StateCollector(self._states).collect())
         families = {family.name: family for family in own}
-        for name, text in self._others.items():
+        for name, text in self._remote.items():
             for theirs in text_string_to_metric_families(text.decode()):
                 merged = families.setdefault(theirs.name, Metric(theirs.name, theirs.documentation, theirs.type))
                 for sample in theirs.samples:
@@ -364,14 +367,14 @@ def own_exposition() -> bytes:
     return generate_latest(process_metrics())
 
 
-def exposition(states: Sequence[ReplicaState], others: Mapping[str, bytes] | None = None) -> bytes:
+def exposition(states: Sequence[ReplicaState], remote: Mapping[str, bytes] | None = None) -> bytes:
     """All metrics in Prometheus' text format: of this process, or of all that share `PROMETHEUS_MULTIPROC_DIR`.
 
-    others: the `own_exposition` of processes on other machines, by replica; instead of the folder's.
+    remote: the `own_exposition` of each remote replica, by its name; if given, the folder is not read.
     """
     gauges = CollectorRegistry()
-    if others is not None:
-        gauges.register(_MergedCollector(states, others))
+    if remote is not None:
+        gauges.register(_MergedCollector(states, remote))
         return generate_latest(gauges)
     gauges.register(_StateCollector(states))
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -384,6 +387,6 @@ def exposition(states: Sequence[ReplicaState], others: Mapping[str, bytes] | Non
 
 
 def _dead_processes(folder: Path) -> Iterable[int]:
-    """Processes whose requests in flight would be counted for ever."""
+    """Ended processes, whose requests in flight would be counted for ever."""
     pids = {int(file.stem.rpartition("_")[2]) for file in folder.glob("gauge_live*.db")}
     return [pid for pid in pids if not is_alive(pid)]

@@ -1,10 +1,10 @@
 """Converts pickled weights to safetensors once, in a folder that processes share.
 
-    conversion_cache_dir/<key>-<sha256 of the file>.safetensors    written elsewhere and renamed
-    conversion_cache_dir/lock                                      held while one is written
+    conversion_cache_dir/<key>-<sha256 of the file>.safetensors    written as .converting-<key> and renamed
+    conversion_cache_dir/lock                                      held while a file is written
 
-The key depends on the content of the source files only: on the checksums that torch's zip format has of each tensor, or
-else on a hash of the file.
+The key depends only on the content of the source files: on the checksum of each tensor in torch's zip format, or on a
+hash of a file in another format.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FORMAT = "1"
 
 
 def read_converted(weights: WeightFiles, options: CheckpointOptions) -> Tensors:
-    """The tensors of weights; pickled ones are converted first, if the options say so."""
+    """The tensors of weights; pickled weights are converted first if `options.convert` is set."""
     if weights.pickled and options.convert:
         return _Cache(options.conversion_cache_dir).read(weights)
     return read_weights(weights)
@@ -42,7 +42,7 @@ class _Cache:
         self._folder = folder
 
     def read(self, weights: WeightFiles) -> Tensors:
-        """The converted tensors; those of the files themselves where the folder cannot be used."""
+        """The converted tensors, or the pickled ones if the folder cannot be used."""
         key = _key(weights)
         converted = self._find(key)
         if converted is None:
@@ -71,7 +71,7 @@ class _Cache:
         return None
 
     def _convert(self, key: str, weights: WeightFiles) -> Tensors:
-        """Write the file of a key, with the lock held. Returns the tensors, also if they cannot be written."""
+        """Write the file of a key, with the lock held. Returns the tensors even if they cannot be written."""
         for stale in (*self._folder.glob(".converting-*"), *self._folder.glob(f"{key}-*.safetensors")):
             stale.unlink()
         started_s = time.monotonic()
@@ -120,7 +120,7 @@ def _content(path: Path) -> str:
 
 
 def without_aliases(tensors: Tensors) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Tensors that share no memory, as safetensors requires, and other names of the same tensors.
+    """The tensors without duplicates, as safetensors requires, and for each removed name, the name that is kept.
 
     Weights of an LSTM that was on a GPU are parts of one memory block; these are copied.
     """

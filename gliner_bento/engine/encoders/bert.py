@@ -31,21 +31,17 @@ class PackedBert:
         self._positions = (embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0]).detach()
         self._padding = config.pad_token_id if _POSITIONS_AFTER_PADDING[type(model).__name__] else None
         self._norm = Norm(embeddings.LayerNorm)
-        self._layers = [
-            PostNormLayer(
-                layer,
-                layers,
-                layers.encoder_linear(layer.attention.self.query, layer.attention.self.key, layer.attention.self.value),
-                config.num_attention_heads,
-                attend,
-                config.hidden_act,
+        self._layers = []
+        for layer in model.encoder.layer:
+            module = layer.attention.self
+            qkv = layers.encoder_linear(module.query, module.key, module.value)
+            self._layers.append(
+                PostNormLayer(layer, layers, qkv, config.num_attention_heads, attend, config.hidden_act)
             )
-            for layer in model.encoder.layer
-        ]
 
     @staticmethod
-    def can_be(model: Any) -> bool:
-        """Whether this is the packed form of `model`."""
+    def supports(model: Any) -> bool:
+        """Whether this class can run `model`."""
         config = model.config
         return (
             type(model).__name__ in _POSITIONS_AFTER_PADDING

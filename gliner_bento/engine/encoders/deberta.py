@@ -60,8 +60,8 @@ class PackedDeberta:
             )
 
     @staticmethod
-    def can_be(model: Any) -> bool:
-        """Whether this is the packed form of `model`."""
+    def supports(model: Any) -> bool:
+        """Whether this class can run `model`."""
         if type(model).__name__ != "DebertaV2Model":
             return False
         embeddings, encoder = model.embeddings, model.encoder

@@ -36,8 +36,8 @@ class PackedModernBert:
         }
 
     @staticmethod
-    def can_be(model: Any) -> bool:
-        """Whether this is the packed form of `model`. Frequencies that depend on a text's length are not supported."""
+    def supports(model: Any) -> bool:
+        """Whether this class can run `model`. Frequencies that depend on a text's length are not supported."""
         return (
             type(model).__name__ == "ModernBertModel"
             and model.config.hidden_activation in ACTIVATIONS

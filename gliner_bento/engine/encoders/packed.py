@@ -48,7 +48,7 @@ def packed_model(model: Any, layers: LayerFactory, projection: Any | None = None
 def packed_backbone(model: Any, layers: LayerFactory) -> PackedBackbone | None:
     """The packed form of transformers' model; None if it has none."""
     kinds = (PackedDeberta, PackedBert, PackedModernBert)
-    return next((kind(model, layers) for kind in kinds if kind.can_be(model)), None)
+    return next((kind(model, layers) for kind in kinds if kind.supports(model)), None)
 
 
 def in_blocks(encoder: PackedBackbone, length_multiple: int) -> TextEncoder:

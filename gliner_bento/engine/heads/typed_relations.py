@@ -23,29 +23,29 @@ def relation_thresholds_of(item: Item) -> float | NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class AllowedEnds:
-    """Whether a relation's head, and its tail, may have a label: (relations, labels)."""
+    """The labels that a relation's head and tail may have: two masks (relations, labels)."""
 
     heads: Flags
     tails: Flags
 
     @classmethod
     def of(cls, item: Item) -> AllowedEnds | None:
-        """None: all relations relate all labels."""
+        """None if no relation of the item is limited to labels."""
         if not item.relation_heads and not item.relation_tails:
             return None
         return cls(_flags(item, item.relation_heads), _flags(item, item.relation_tails))
 
     def permit(self, relation: Any, head: Any, tail: Any) -> Any:
-        """Whether a relation may hold between entities of these labels; indexes, or arrays of equally many indexes."""
+        """Whether a relation may have these labels of head and tail. Takes indexes, or arrays of equal length."""
         return self.heads[relation, head] & self.tails[relation, tail]
 
     def ends(self, labels: NDArray[np.int64]) -> Flags:
-        """Whether an entity with each of these labels may be an end of any relation."""
+        """Which entities any relation may have as head or tail. labels: of the entities."""
         usable: Flags = np.logical_or.reduce(self.heads | self.tails, axis=0)[labels]
         return usable
 
     def pairs(self, labels: NDArray[np.int64]) -> Flags:
-        """Whether any relation may hold between two of the entities with these labels (E): (E, E), head by tail."""
+        """Which pairs of entities any relation may have as (head, tail): (E, E). labels: of the entities (E,)."""
         of_labels = self.heads.T.astype(np.float32) @ self.tails.astype(np.float32) > 0
         flags: Flags = of_labels[labels[:, None], labels]
         return flags

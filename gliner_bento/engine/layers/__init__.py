@@ -1,1 +1,1 @@
-"""Layers over packed matrices: which text a row belongs to, linear layers, LoRA, kernels, layers that heads share."""
+"""Layers over packed matrices: row layouts, linear layers, LoRA, kernels, and layers that several heads use."""

@@ -6,7 +6,6 @@ request lasts. A request is refused if its tenant exceeds the server's limits (`
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
@@ -21,9 +20,9 @@ from gliner_bento.gateway.policy.tenants import Tenant
 class Admission:
     """The limits of tenants, and `policies`: of each served model by its name, the default's first."""
 
-    def __init__(self, options: GatewayOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, options: GatewayOptions) -> None:
         self.policies: Mapping[str | None, OverloadPolicy] = {}
-        self._rates = Rates(options.max_tenant_concurrency, options.max_tenant_requests_per_s, clock)
+        self._rates = Rates(options.max_tenant_concurrency, options.max_tenant_requests_per_s)
 
     def refuse(
         self, tenant: Tenant, timeout_s: float, cost: float, model: str | None = None, share: float = 1.0

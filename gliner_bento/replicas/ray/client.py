@@ -18,7 +18,7 @@ _LOST = (RayActorError, ObjectLostError, DeploymentUnavailableError, TaskCancell
 
 
 class RayReplica(RemoteReplica):
-    """A `Replica` in a `HostedReplica`. handle: of its deployment. name: its unique id in Ray."""
+    """A `Replica` in an `ActorReplica`. handle: of its deployment. name: its unique id in Ray."""
 
     def __init__(self, handle: DeploymentHandle, name: str) -> None:
         self._ray = RayConnection(handle, name)

@@ -60,7 +60,9 @@ def settings(**own: Any) -> Settings:
 
 def deployed(monkeypatch: pytest.MonkeyPatch, failed: str, polls: int = 0, **own: Any) -> Any:
     monkeypatch.setattr(deployments, "serve", Ray(failed, polls))
-    monkeypatch.setattr(deployments, "replicas", lambda given: dict.fromkeys(deployments.replica_settings(given)))
+    monkeypatch.setattr(
+        deployments, "replica_applications", lambda given: dict.fromkeys(deployments.replica_settings(given))
+    )
     return deploy(settings(**own), "app")
 
 
