@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,11 +65,23 @@ def read(file: Path, flags: Mapping[str, object]) -> Properties:
 
 def _parsed(text: str) -> dict[str, str]:
     """The pairs of a Java properties file."""
-    pairs = {}
-    for line in re.sub(r"\\\r?\n[ \t]*", "", text).splitlines():
-        if (match := _LINE.match(line)) and not line.lstrip().startswith(("#", "!")):
-            pairs[_unescaped(match["key"])] = _unescaped(match["value"]).strip()
-    return pairs
+    matches = filter(None, map(_LINE.match, _logical_lines(text)))
+    return {_unescaped(match["key"]): _unescaped(match["value"]).strip() for match in matches}
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """The lines without comments; one that ends with an unescaped backslash continues on the next."""
+    begun: str | None = None
+    for line in text.splitlines():
+        if begun is None and line.lstrip().startswith(("#", "!")):
+            continue
+        whole = (begun or "") + line.lstrip()
+        backslashes = len(whole) - len(whole.rstrip("\\"))
+        begun = whole[:-1] if backslashes % 2 else None
+        if begun is None:
+            yield whole
+    if begun:
+        yield begun
 
 
 def _unescaped(text: str) -> str:
@@ -90,7 +102,7 @@ def _translated(given: Mapping[str, str], file: str) -> tuple[dict[str, str], li
             if match["device"] in (None, device):
                 workers[match["bound"]] = _count(value, key, file)
             else:
-                warnings.append(_warning(key, f"load_on_devices does not name the {match['device']}"))
+                warnings.append(_warning(key, f"load_on_devices names no {match['device']}"))
         elif key != "load_on_devices":
             warnings.append(_warning(key, _NO_MEANING.get(key, "this server has no such option")))
     if workers:

@@ -108,7 +108,7 @@ class LocalReplica:
             sizes = [size for size in settings.precompiled_batch_sizes if size <= settings.queue_capacity]
             replica.warm_up(sizes, settings.warmup_iterations)
         except BaseException:
-            replica.close()
+            replica.close(shared=shared is not None)
             raise
         replica.scheduler.watch_for_hangs(on_hang)
         served = name or engine.info.model

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -299,8 +299,8 @@ class LocalModels:
             row.loading = None
 
     async def _load(self, row: _Hosted) -> None:
-        """Evict models until this one fits, and load it. Raises `ModelFailed`, or `DoesNotFit`: before any is evicted,
-        or because the memory has run out."""
+        """Evict models until this one fits, and load it. Raises `ModelFailed`, or `DoesNotFit`: before any is evicted
+        (unless requests begin meanwhile), or because the memory has run out."""
         async with self._changing:
             if row.failures >= self.settings.max_load_failures:
                 raise ModelFailed(f"{row.name} has failed {row.failures} times; delete it, and add it again")
@@ -309,9 +309,9 @@ class LocalModels:
             try:
                 if row.bytes is None:
                     row.bytes = await asyncio.to_thread(self._weights, row.settings)
-                for victim in self._victims(row):
-                    logger.info("%s is evicted for %s", victim.name, row.name)
-                    await self._close(victim, "evicted")
+                while victims := self._victims(row):  # chosen again: requests may have begun on the others
+                    logger.info("%s is evicted for %s", victims[0].name, row.name)
+                    await self._close(victims[0], "evicted")
                 if suspect and row.model is None and self.settings.probe_models:
                     await asyncio.to_thread(self._probe, row.settings, _PROBE_TIMEOUT_S)
                 row.replica = await asyncio.to_thread(self._make_replica, row)
@@ -344,7 +344,7 @@ class LocalModels:
         lanes = row.settings.decided_for(device, self._cores).inference_lanes
         return self._turns.setdefault(device, DeviceTurns(lanes)).join(row.name or "")
 
-    def _victims(self, row: _Hosted) -> Iterable[_Hosted]:
+    def _victims(self, row: _Hosted) -> Sequence[_Hosted]:
         """The models to evict for `row`, least recently used first. Raises `DoesNotFit`. The size is compared only
         while another model is loaded."""
         loaded = [one for one in self._rows.values() if one.replica]
@@ -376,17 +376,21 @@ class LocalModels:
 
     async def _drain(self, row: _Hosted, timeout_s: float) -> None:
         """Wait for the calls that run, and those that gateways have admitted, refuse further ones, and unload."""
-        if row.replica:
-            row.state, row.admits = "unloading", bool(self._linger_s)
-            try:
+        before, row.state = row.state, "unloading"
+        row.admits = row.replica is not None and self._linger_s > 0
+        try:
+            if row.replica:
                 await asyncio.wait_for(self._drained(row), timeout_s)
-            except BaseException as error:
-                row.state = "ready"
-                if isinstance(error, asyncio.TimeoutError):
-                    raise DeadlineExceeded("the deadline passed before the model's requests had ended") from None
-                raise
-        async with self._changing:  # a load under way may share the weights
+            await self._changing.acquire()  # a load under way may share the weights
+        except BaseException as error:
+            row.state = before
+            if isinstance(error, asyncio.TimeoutError):
+                raise DeadlineExceeded("the deadline passed before the model's requests had ended") from None
+            raise
+        try:
             await self._close(row, "unloaded")
+        finally:
+            self._changing.release()
         if self._journal and row.name:
             self._journal.note_unloaded(row.name, None)
 

@@ -43,7 +43,8 @@ def pickled_long_ago(folder: Path, tensors: Tensors) -> None:
 
 
 def pickled_on_a_gpu(folder: Path, tensors: Tensors) -> None:
-    """As cuDNN lays out the weights of an LSTM: parts of one block of memory; and with a tensor under two names."""
+    """As cuDNN lays out the weights of an LSTM: parts of one block of memory; and with a tensor under two names,
+    and as a vector."""
     names = [name for name in tensors if name.startswith("rnn.")]
     block = torch.cat([tensors[name].flatten() for name in names])
     ends = torch.tensor([tensors[name].numel() for name in names]).cumsum(0).tolist()
@@ -52,7 +53,8 @@ def pickled_on_a_gpu(folder: Path, tensors: Tensors) -> None:
         for name, end in zip(names, ends, strict=True)
     }
     assert len(parts) > 4
-    pickled(folder, tensors | parts | {"also": tensors["prompt_rep_layer.0.weight"]})
+    weight = tensors["prompt_rep_layer.0.weight"]
+    pickled(folder, tensors | parts | {"also": weight, "flat": weight.flatten()})
 
 
 def pickled_in_shards(folder: Path, tensors: Tensors) -> None:

@@ -122,11 +122,12 @@ def _content(path: Path) -> str:
 def without_aliases(tensors: Tensors) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """The tensors without duplicates, as safetensors requires, and for each removed name, the name that is kept.
 
-    Weights of an LSTM that was on a GPU are parts of one memory block; these are copied.
+    Parts of a memory block, as weights of an LSTM that was on a GPU, are copied; so are other views of a kept tensor.
     """
     unique: dict[str, torch.Tensor] = {}
     aliases: dict[str, str] = {}
     names: dict[tuple[object, ...], str] = {}
+    whole = set[int]()  # memory blocks that a tensor has for itself
     for name, tensor in tensors.items():
         memory = tensor.untyped_storage()
         same = (memory.data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
@@ -134,6 +135,8 @@ def without_aliases(tensors: Tensors) -> tuple[dict[str, torch.Tensor], dict[str
             aliases[name] = names[same]
             continue
         names[same] = name
-        is_whole = tensor.is_contiguous() and memory.nbytes() == tensor.nbytes
+        is_whole = tensor.is_contiguous() and memory.nbytes() == tensor.nbytes and memory.data_ptr() not in whole
+        if is_whole:
+            whole.add(memory.data_ptr())
         unique[name] = tensor if is_whole else tensor.clone(memory_format=torch.contiguous_format)
     return unique, aliases

@@ -46,6 +46,22 @@ def test_keys_become_settings(properties):
     assert (settings.max_batch_size, settings.queue_capacity, settings.request_timeout_s) == (8, 77, 20)
 
 
+def test_backslashes_continue_lines_as_in_java(properties):
+    lines = [
+        *("# of C:\\", "batch_size=8"),
+        *("option.model_id=models\\\\", "option.dtype=fp32"),
+        *("job_queue_size=\\", "  # 7", "max_batch_delay=\\"),
+    ]
+    with pytest.raises(SettingsError, match="max_batch_delay: has no value"):
+        read(properties(*lines), {})
+    assert read(properties(*lines[:-1]), {}).settings == {
+        "max_batch_size": "8",
+        "model": "models\\",
+        "dtype": "fp32",
+        "queue_capacity": "# 7",
+    }
+
+
 @pytest.mark.parametrize(
     ("lines", "settings", "warned"),
     [
@@ -66,6 +82,7 @@ def test_keys_become_settings(properties):
             ["gpu.maxWorkers"],
         ),
         (["gpu.minWorkers=4"], {}, ["gpu.minWorkers"]),
+        (["load_on_devices=*", "gpu.maxWorkers=4"], {}, ["gpu.maxWorkers"]),
         (
             ["reserved_memory_mb=500", "max_idle_time=60", "option.other=1"],
             {},

@@ -518,6 +518,60 @@ def test_weights_that_a_load_shares_are_not_freed_meanwhile(host: Host) -> None:
     scene(models, play)
 
 
+def test_a_request_that_begins_during_an_eviction_is_answered(host: Host) -> None:
+    """d needs the memory of two models, and a request begins on the second one while the first is closed."""
+    models = host.models("abc", model_memory_fraction=0.35)
+    models._weights = lambda settings: 2 * WEIGHTS if Path(settings.model).name == "d" else WEIGHTS
+    closing, closed = threading.Event(), threading.Event()
+
+    async def play() -> None:
+        for host.now_s, name in ((1.0, "b"), (2.0, "c")):
+            await answer(models, name)
+        close = models.row_of("b").replica.close  # type: ignore[union-attr]
+
+        def slowly(**options: Any) -> None:
+            closing.set()
+            assert closed.wait(PATIENCE_S)
+            close(**options)
+
+        models.row_of("b").replica.close = slowly  # type: ignore[method-assign, union-attr, assignment]
+        loading = asyncio.ensure_future(models.add(added("d"), PATIENCE_S))
+        await asyncio.to_thread(closing.wait, PATIENCE_S)
+        host.batch_gate.clear()
+        running = asyncio.ensure_future(answer(models, "c"))
+        await until(lambda: models.row_of("c").running == 1)
+        closed.set()
+        with pytest.raises(DoesNotFit):
+            await loading
+        host.batch_gate.set()
+        assert (await running).entities
+        assert (await states_now(models))["c"] == "ready"
+
+    scene(models, play)
+
+
+def test_a_model_that_is_being_removed_is_not_loaded_again(host: Host) -> None:
+    models = host.models("abc", max_loaded_models=3)
+
+    async def play() -> None:
+        await models.change("c", "unload", PATIENCE_S)
+        await models._close(models.row_of("b"), "evicted")
+        host.gate.clear()
+        loading = asyncio.ensure_future(models.change("c", "load", PATIENCE_S))
+        await until(models._changing.locked)
+        removing = asyncio.ensure_future(models.remove("b", PATIENCE_S))
+        await until(lambda: models.row_of("b").state == "unloading")
+        with pytest.raises(ModelNotLoaded, match="unloading"):
+            await answer(models, "b")
+        loads = len(host.loads)
+        host.gate.set()
+        await asyncio.gather(loading, removing)
+        assert await states_now(models) == {"a": "ready", "c": "ready"}
+        assert host.loads[loads:] == ["c"]
+
+    scene(models, play)
+
+
 def test_a_crash_of_the_process_that_tries_a_model_is_an_error(monkeypatch: Any) -> None:
     script = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     monkeypatch.setattr(probe, "_COMMAND", [sys.executable, "-c", script])

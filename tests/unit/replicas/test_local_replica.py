@@ -55,6 +55,14 @@ def test_a_warm_up_that_fails_raises(start: Start) -> None:
         replica.warm_up((1,), 1)
 
 
+def test_a_warm_up_that_fails_leaves_shared_adapters_open(start: Start) -> None:
+    manager = MemoryManager()
+    shared = start(FakeEngine(forward_error=lambda item: ValueError("broken")), manager=manager)
+    with pytest.raises(Exception, match="internal error"):
+        LocalReplica.load(Settings.load({"device": "cpu"}), shared=shared)
+    assert not manager.closed
+
+
 def test_a_drained_replica_has_ended_its_items_and_admits_none(start: Start) -> None:
     gate = threading.Event()
     replica = start(FakeEngine(on_forward=lambda batch: gate.wait(30)))
