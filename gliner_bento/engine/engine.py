@@ -42,6 +42,7 @@ from gliner_bento.engine.onnx_forward import OnnxForward
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.results import PassResult, result_of
 from gliner_bento.engine.self_test import cannot_reproduce, self_test, versions
+from gliner_bento.engine.synchronize import synchronize
 from gliner_bento.engine.text.collate import CollatedBatch
 from gliner_bento.engine.text.passes import PassLimits, PassPlanner
 from gliner_bento.engine.text.prepare import ItemPreparer
@@ -157,7 +158,7 @@ class GLiNEREngine:
         self._invariant_threads = layers.threads if layers.batch_invariant and forward.packs else ()
         if slots:
             self.adaptable_layers = layers.describe()
-            self.adapter_slots = DeviceSlots(layers.sinks, slots, self._synchronize)
+            self.adapter_slots = DeviceSlots(layers.sinks, slots, partial(synchronize, self._device))
         return forward
 
     @classmethod
@@ -386,15 +387,10 @@ class GLiNEREngine:
         if self._device.type == "cpu" and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 
-    def _synchronize(self) -> None:
-        """On a GPU, wait for all streams."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
     def start_lane(self) -> None:
         """On a GPU, give the calling thread its own stream; on a CPU, a lower priority than the gateway's."""
         if self._device.type == "cuda":
-            self._synchronize()
+            synchronize(self._device)
             torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
         elif sys.platform == "linux":  # there, a thread has a priority, and the threads that it starts inherit it
             thread = threading.get_native_id()

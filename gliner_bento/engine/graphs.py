@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from gliner_bento.engine.layers.buckets import Bucket
+from gliner_bento.engine.synchronize import device_wait
 
 logger = logging.getLogger(__name__)
 
@@ -39,14 +40,13 @@ class CudaCapture:
         self._held_bytes = 0
         self._most_bytes = MEMORY_FRACTION * torch.cuda.get_device_properties(device).total_memory
         self._lane = threading.local()
-        self._capturing = threading.Lock()  # a lane that waits for the device breaks the capture of another
 
     def __call__(self, run: Run[T], data: torch.Tensor) -> Graph[T]:
         """The graph of `run`. data: an example, in host memory. Raises what `run` raises."""
         if not hasattr(self._lane, "pool"):
             self._lane.pool = torch.cuda.graph_pool_handle()
             self._lane.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        with self._capturing:
+        with device_wait:
             before = torch.cuda.memory_reserved(self._device)
             static = data.to(self._device)
             torch.cuda.synchronize(self._device)

@@ -16,6 +16,7 @@ from traceback import clear_frames
 
 import torch
 
+from gliner_bento.engine.synchronize import empty_cache, synchronize
 from gliner_bento.errors import DoesNotFit
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ def device_bytes(device: str) -> int:
 def release_memory() -> None:
     """Release what torch caches on a GPU, and `release_freed_memory`."""
     if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+        empty_cache()
     release_freed_memory()
 
 
@@ -61,18 +62,18 @@ class CudaAllocator:
 
     def reset_peak(self) -> None:
         """Start a measurement."""
-        torch.cuda.synchronize(self._device)
+        synchronize(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
         self._allocated_bytes = torch.cuda.memory_allocated(self._device)
 
     def peak_bytes(self) -> int:
         """Peak of allocated bytes since `reset_peak`, less those allocated at that time; without fragmentation."""
-        torch.cuda.synchronize(self._device)
+        synchronize(self._device)
         return torch.cuda.max_memory_allocated(self._device) - self._allocated_bytes
 
     def empty_cache(self) -> None:
         """Release cached memory that no tensor uses, of all streams."""
-        torch.cuda.empty_cache()
+        empty_cache()
 
 
 class MemoryModel:

@@ -314,7 +314,7 @@ class LocalModels:
                     await self._close(victims[0], "evicted")
                 if suspect and row.model is None and self.settings.probe_models:
                     await asyncio.to_thread(self._probe, row.settings, _PROBE_TIMEOUT_S)
-                row.replica = await asyncio.to_thread(self._make_replica, row)
+                row.replica = await asyncio.to_thread(self._make_replica, row, self._twin(row))
             except Exception as error:
                 failure = _as_public(error)
                 if isinstance(failure, DoesNotFit):  # does not count
@@ -326,10 +326,9 @@ class LocalModels:
             if self._journal and row.name:
                 self._journal.note_loaded(row.name, row.request.model_dump() if row.request else None)
 
-    def _make_replica(self, row: _Hosted) -> LocalReplica:
+    def _make_replica(self, row: _Hosted, twin: _Hosted | None) -> LocalReplica:
         turns = self._join(row) if self._shares_device else None
         try:
-            twin = self._twin(row)
             shared = twin.replica if twin else None
             return self._load_replica(row.settings, name=row.name, turns=turns, shared=shared)
         except BaseException:
@@ -388,8 +387,9 @@ class LocalModels:
                 raise DeadlineExceeded("the deadline passed before the model's requests had ended") from None
             raise
         try:
-            await self._close(row, "unloaded")
+            await self._close(row, "unloading")
         finally:
+            row.state = "unloaded"
             self._changing.release()
         if self._journal and row.name:
             self._journal.note_unloaded(row.name, None)
@@ -477,11 +477,14 @@ class LocalModels:
         logger.error("the model %s could not be loaded: %s", row.name, row.reason)
 
     async def _forget(self, row: _Hosted) -> None:
-        if row.request and row.request.source == UPLOADED:
-            await self._archives.delete(row.request.name)
-        self._rows.pop(row.name, None)
-        if self._journal and row.name:
-            self._journal.forget(row.name)
+        row.state = "unloading"  # so that no request loads it meanwhile
+        try:
+            if row.request and row.request.source == UPLOADED:
+                await self._archives.delete(row.request.name)
+        finally:
+            self._rows.pop(row.name, None)
+            if self._journal and row.name:
+                self._journal.forget(row.name)
 
     def _note_failures(self, row: _Hosted, count: int) -> None:
         row.failures = count

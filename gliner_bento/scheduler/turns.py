@@ -39,9 +39,10 @@ class DeviceTurns:
             return self._models[-1]
 
     def leave(self, model: ModelTurns) -> None:
-        """A model ends: its lanes wait no more."""
+        """A model ends: its lanes wait no more. A model may leave twice."""
         with self._changed:
-            self._models.remove(model)
+            if model in self._models:
+                self._models.remove(model)
             self._changed.notify_all()
 
     def alone(self, model: ModelTurns) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -158,10 +159,16 @@ def test_replayed_on_a_gpu(family: str, checkpoint: Any) -> None:
 def test_two_lanes_capture_on_a_gpu(checkpoint: Any) -> None:
     served = load_engine(checkpoint("span", backbone="deberta", seed=4), device="cuda")
     batches = [items(served, [length] * texts) for texts in (1, 2, 3, 4) for length in (5, 20, 40)]
+    together = Barrier(2)
+
+    def answers_of(batch: list[Item]) -> list[Any]:
+        first = extract_batch(served, batch)
+        together.wait()  # both lanes capture the second batch
+        return [first, extract_batch(served, batch), extract_batch(served, batch)]
 
     def lane() -> list[Any]:
         served.start_lane()
-        return [[extract_batch(served, batch) for _ in range(3)] for batch in batches]
+        return [answers_of(batch) for batch in batches]
 
     with ThreadPoolExecutor(2) as lanes:
         answers = [future.result() for future in [lanes.submit(lane) for _ in range(2)]]

@@ -16,6 +16,7 @@ from gliner_bento.engine.encoders.text_encoder import by_adapter, is_paddable
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.packing import PaddedLayout
 from gliner_bento.engine.layers.rows import TextRows, TextSlots, copied
+from gliner_bento.engine.synchronize import synchronize
 
 LabelIds = tuple[int, ...]
 
@@ -113,7 +114,7 @@ class LabelEncoder(AdapterTarget):
         if not keys or not self._size:
             return
         with self._lock:
-            self._synchronize()  # reads of the table that other streams have queued
+            synchronize(self._device)  # reads of the table that other streams have queued
             if self._table is None:
                 self._table = embeddings.new_zeros(self._size, embeddings.shape[1])
             numbers: dict[int, int] = {}  # of the embedding that is written into each row, the last one
@@ -125,11 +126,7 @@ class LabelEncoder(AdapterTarget):
                 self._table_rows[key] = row
                 numbers[row] = number
             self._table[self._indexes(list(numbers))] = embeddings[self._indexes(list(numbers.values()))]
-            self._synchronize()  # this write, before another stream reads it
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+            synchronize(self._device)  # this write, before another stream reads it
 
     def _encode(
         self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: TextSlots | None

@@ -572,6 +572,45 @@ def test_a_model_that_is_being_removed_is_not_loaded_again(host: Host) -> None:
     scene(models, play)
 
 
+def test_a_model_is_not_loaded_while_it_is_closed_and_forgotten(host: Host) -> None:
+    models = host.models()
+    closing, closed = threading.Event(), threading.Event()
+
+    async def play() -> None:
+        close = models.row_of("b").replica.close  # type: ignore[union-attr]
+
+        def slowly(**options: Any) -> None:
+            closing.set()
+            assert closed.wait(PATIENCE_S)
+            close(**options)
+
+        models.row_of("b").replica.close = slowly  # type: ignore[method-assign, union-attr, assignment]
+        removing = asyncio.ensure_future(models.remove("b", PATIENCE_S))
+        await asyncio.to_thread(closing.wait, PATIENCE_S)
+        with pytest.raises(Conflict, match="unloading"):
+            await models.change("b", "load", PATIENCE_S)
+        closed.set()
+        await removing
+        assert await states_now(models) == {"a": "ready"}
+
+    scene(models, play)
+
+
+def test_memory_that_runs_out_in_the_warm_up_is_reported(host: Host) -> None:
+    models = host.models()
+
+    def load(settings: Settings, *, turns: Any, **options: Any) -> LocalReplica:
+        host.load(settings, turns=turns, **options).close()  # as LocalReplica.load does
+        raise RuntimeError("CUDA out of memory")
+
+    async def play() -> None:
+        models._load_replica = load
+        with pytest.raises(DoesNotFit):
+            await models.add(added("c"), PATIENCE_S)
+
+    scene(models, play)
+
+
 def test_a_crash_of_the_process_that_tries_a_model_is_an_error(monkeypatch: Any) -> None:
     script = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     monkeypatch.setattr(probe, "_COMMAND", [sys.executable, "-c", script])
