@@ -19,8 +19,8 @@ FAIR = 0.9
 
 
 def models(bench: Bench, section: str) -> list[Row]:
-    """Throughput of one model with and without a name, in turns; each of two under full load; short texts of one beside the other
-    under full load."""
+    """Throughput of one model with and without a name, in turns; each of two under full load; short texts of one beside
+    the other under full load."""
     model, most = bench.checkpoint("ner"), max(bench.plan.concurrencies)
     bodies = bench.bodies("ner", bench.plan.texts)
     about: dict[str, Any] = {"section": section, "dtype": DTYPE}
