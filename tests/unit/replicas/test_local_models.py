@@ -124,6 +124,21 @@ async def answer(models: LocalModels, name: str, timeout_s: float = PATIENCE_S) 
     return (await models.replica(name).extract([item()], call(timeout_s=timeout_s)))[0]
 
 
+def hold_close(models: LocalModels, name: str) -> tuple[threading.Event, threading.Event]:
+    """Let the closing of a model hang: an event that is set when it begins, and one to set for its end."""
+    replica, begun, ends = models.row_of(name).replica, threading.Event(), threading.Event()
+    assert replica
+    close = replica.close
+
+    def held(**options: Any) -> None:
+        begun.set()
+        assert ends.wait(PATIENCE_S)
+        close(**options)
+
+    replica.close = held  # type: ignore[method-assign]
+    return begun, ends
+
+
 def test_a_model_that_fails_at_the_start_is_reported_and_a_required_one_ends_it(host: Host) -> None:
     host.errors["b"] = StartupError("no weights")
     models = host.models()
@@ -522,19 +537,11 @@ def test_a_request_that_begins_during_an_eviction_is_answered(host: Host) -> Non
     """d needs the memory of two models, and a request begins on the second one while the first is closed."""
     models = host.models("abc", model_memory_fraction=0.35)
     models._weights = lambda settings: 2 * WEIGHTS if Path(settings.model).name == "d" else WEIGHTS
-    closing, closed = threading.Event(), threading.Event()
 
     async def play() -> None:
         for host.now_s, name in ((1.0, "b"), (2.0, "c")):
             await answer(models, name)
-        close = models.row_of("b").replica.close  # type: ignore[union-attr]
-
-        def slowly(**options: Any) -> None:
-            closing.set()
-            assert closed.wait(PATIENCE_S)
-            close(**options)
-
-        models.row_of("b").replica.close = slowly  # type: ignore[method-assign, union-attr, assignment]
+        closing, closed = hold_close(models, "b")
         loading = asyncio.ensure_future(models.add(added("d"), PATIENCE_S))
         await asyncio.to_thread(closing.wait, PATIENCE_S)
         host.batch_gate.clear()
@@ -574,17 +581,9 @@ def test_a_model_that_is_being_removed_is_not_loaded_again(host: Host) -> None:
 
 def test_a_model_is_not_loaded_while_it_is_closed_and_forgotten(host: Host) -> None:
     models = host.models()
-    closing, closed = threading.Event(), threading.Event()
 
     async def play() -> None:
-        close = models.row_of("b").replica.close  # type: ignore[union-attr]
-
-        def slowly(**options: Any) -> None:
-            closing.set()
-            assert closed.wait(PATIENCE_S)
-            close(**options)
-
-        models.row_of("b").replica.close = slowly  # type: ignore[method-assign, union-attr, assignment]
+        closing, closed = hold_close(models, "b")
         removing = asyncio.ensure_future(models.remove("b", PATIENCE_S))
         await asyncio.to_thread(closing.wait, PATIENCE_S)
         with pytest.raises(Conflict, match="unloading"):
