@@ -24,9 +24,11 @@ from gliner_bento.process.supervision import supervise
 @click.argument("child")
 def serve(child):
     '''Start a process again whenever it ends, until a signal or a file ends this one: what BentoML does.'''
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # in its threads: this one gets it before the child ends
     supervise(Settings.load())
     ended = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     while not (ended or os.path.exists('ended')):
         subprocess.run([sys.executable, "-c", child])
 
