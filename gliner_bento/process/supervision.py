@@ -214,6 +214,8 @@ class ServiceProcess:
 
     def _limit_restarts(self) -> None:
         """Wait, or end the server, if processes of this service have died."""
+        if self._folder and (self._folder / "failed").exists():
+            os._exit(1)  # the server ends; its supervisor has not noticed yet
         failures = self._failures()
         if not failures:
             return

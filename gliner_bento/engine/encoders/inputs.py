@@ -6,7 +6,7 @@ the forward pass is a function of this tensor and the bucket alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from math import inf
@@ -103,10 +103,8 @@ class PaddedInputs:
             "label_counts": texts,
             "thresholds": texts,
         }
-        data = torch.empty(sum(sizes.values()), dtype=torch.int64, pin_memory=pin)
-        written = data.numpy()
-        written.fill(0)
-        part = dict(zip(sizes, map(written.__getitem__, _slices(sizes.values())), strict=True))
+        data = torch.zeros(sum(sizes.values()), dtype=torch.int64, pin_memory=pin)
+        part = {name: tensor.numpy() for name, tensor in _parts(data, sizes).items()}
         cells = _cells(tokens, bucket.length)
         marked = inputs.word_positions.numpy()
         numbers = _cells(words, bucket.words)[inputs.word_numbers.numpy()]
@@ -148,7 +146,7 @@ class PaddedInputs:
     def inputs(self, data: torch.Tensor) -> Inputs:
         """`data` on the device, in parts."""
         bucket, (tokens, words, labels, relations) = self.bucket, self.rows
-        part = dict(zip(self.sizes, data.split_with_sizes(list(self.sizes.values())), strict=True))
+        part = _parts(data, self.sizes)
         mask = torch.arange(bucket.length, device=data.device) < part["lengths"][:, None]
         rows = BatchRows(
             tokens,
@@ -170,9 +168,9 @@ class PaddedInputs:
         )
 
 
-def _slices(sizes: Iterable[int]) -> list[slice]:
-    """Of consecutive parts with these sizes."""
-    return [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+def _parts(data: torch.Tensor, sizes: Mapping[str, int]) -> dict[str, torch.Tensor]:
+    """Views of the consecutive parts of `data`."""
+    return dict(zip(sizes, data.split_with_sizes(list(sizes.values())), strict=True))
 
 
 def _cells(counts: Integers, height: int) -> Integers:

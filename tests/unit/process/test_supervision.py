@@ -103,6 +103,24 @@ def test_a_service_that_cannot_start_ends_the_server(supervised, error, message)
     assert supervised(f"raise {error}('{message}')") == (1, 1, [f"gliner-bento: {line}"])
 
 
+def test_a_process_that_is_started_while_the_server_ends_writes_nothing(run):
+    child = """
+import os, signal
+from pathlib import Path
+from gliner_bento.process.supervision import FOLDER, ServiceProcess
+from gliner_bento.settings import Settings
+
+if os.path.exists("first"):
+    open("ended", "w")
+open("first", "w")
+Path(os.environ[FOLDER], "failed").touch()
+with ServiceProcess("Service", Settings.load()).starting():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    ended = run(SUPERVISOR, child)
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
 def test_a_fault_of_ours_shows_its_traceback(supervised):
     code, starts, lines = supervised("1 / 0")
     assert (code, starts) == (1, 1)
