@@ -19,7 +19,8 @@ from reliability.measurement import Measurement, Target
 from reliability.served import processes, serving
 
 _LOAD = (
-    "import os; from gliner_bento.replicas.local import LocalReplica; from gliner_bento.settings import Settings; "
+    "import os; from gliner_bento.settings import Settings; "
+    "from gliner_bento.replicas.local.replica import LocalReplica; "
     "LocalReplica.load(Settings.load().decided_for('cpu')); os._exit(0)"
 )
 _POLL_S = 0.02

@@ -21,7 +21,7 @@ from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.loadtest.load import percentile_ms
 from gliner_bento.process.interpreter import prefer_throughput
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.classifications import Classification

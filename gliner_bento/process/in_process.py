@@ -14,7 +14,7 @@ from gliner_bento.client import AsyncClient
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.instances import by_model
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 
 URL = "http://in-process"

@@ -113,8 +113,8 @@ def run(
 def load_models(parts: Parts, cores: int | None = None) -> ReplicaSource:
     """Load the models in this process, which may change while it serves. cores: how many each may use; by default all
     that the process may."""
-    from gliner_bento.replicas.local import LocalReplica  # noqa: PLC0415  # a gateway without a model needs no scheduler
-    from gliner_bento.replicas.local_models import LocalModels  # noqa: PLC0415
+    from gliner_bento.replicas.local.models import LocalModels  # noqa: PLC0415
+    from gliner_bento.replicas.local.replica import LocalReplica  # noqa: PLC0415  # a gateway without a model needs no scheduler
 
     load = partial(
         LocalReplica.load,

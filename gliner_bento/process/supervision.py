@@ -41,7 +41,7 @@ from gliner_bento.process.exits import exit_with, write_line
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
 from gliner_bento.process.port import check_address_or_exit, refuse_connections
 from gliner_bento.process.shutdown import Shutdown
-from gliner_bento.replicas.models_journal import ModelsJournal
+from gliner_bento.replicas.local.journal import ModelsJournal
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.storage.files import is_alive

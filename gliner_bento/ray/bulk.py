@@ -22,7 +22,7 @@ from gliner_bento.errors import GLiNERBentoError, NotReady, StartupError
 from gliner_bento.files.records.columns import result_columns
 from gliner_bento.ray.cluster import connect, reason
 from gliner_bento.ray.tables import RowBlock, blocks_of, read_block, write_block
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.extraction import Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from gliner_bento.engine.checkpoint.fingerprint import SAMPLED_VALUES, fingerprint_of
 from gliner_bento.errors import AdapterNotFound, Conflict
 from gliner_bento.replicas.base import Call
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.extraction import Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item

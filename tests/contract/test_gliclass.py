@@ -23,7 +23,7 @@ from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.classify import forward
 from gliner_bento.engine.classify.engine import GLiClassEngine
 from gliner_bento.errors import InvalidField, TooLarge
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.classifications import Classification, classification_options, results_of
 from gliner_bento.tasks.extraction import Extraction

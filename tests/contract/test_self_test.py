@@ -34,7 +34,7 @@ from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.self_test import TOLERANCES, Difference, exceeded
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.errors import LimitExceeded
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.extraction import Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item

@@ -20,7 +20,7 @@ from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.in_process import in_process
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
 

@@ -25,7 +25,7 @@ from two_replicas import CONCURRENT, assert_adapters_are_on_both, assert_an_abor
 
 from benchmark.server import free_port, started
 from gliner_bento.ray.options import FOR_THROUGHPUT
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import PROJECT_ROOT, Settings
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 

@@ -21,7 +21,7 @@ from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalErro
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.extraction import (
     EXTRACTION,

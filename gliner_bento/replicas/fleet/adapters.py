@@ -16,7 +16,7 @@ from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, NotReady, StorageUnavailable
 from gliner_bento.replicas.base import Archive, ReplicaAdapters
 from gliner_bento.replicas.fleet.health import NONE_READY, HealthChecker, Member
-from gliner_bento.replicas.merge import merged_cache_statuses
+from gliner_bento.replicas.fleet.merge import merged_cache_statuses
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from gliner_bento.replicas.base import Call, Outcome, Part, Replica, ReplicaStat
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
 from gliner_bento.replicas.fleet.health import NONE_READY, HealthChecker, Member
-from gliner_bento.replicas.merge import merged_statuses
+from gliner_bento.replicas.fleet.merge import merged_statuses
 from gliner_bento.tasks.base import Item, Result
 
 logger = logging.getLogger(__name__)

@@ -29,14 +29,14 @@ from gliner_bento.errors import (
 )
 from gliner_bento.model_types import UPLOADED, AddModelRequest
 from gliner_bento.process.instances import by_model
-from gliner_bento.replicas import probe
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.fleet.models import FleetModels
-from gliner_bento.replicas.local import LocalReplica
-from gliner_bento.replicas.local_adapters import LocalAdapters
-from gliner_bento.replicas.local_models import LocalModels
-from gliner_bento.replicas.models_journal import ModelsJournal
-from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.replicas.local import probe
+from gliner_bento.replicas.local.adapters import LocalAdapters
+from gliner_bento.replicas.local.journal import ModelsJournal
+from gliner_bento.replicas.local.models import LocalModels
+from gliner_bento.replicas.local.replica import LocalReplica
+from gliner_bento.replicas.local.uploads import Uploads
 from gliner_bento.settings import Settings
 
 WEIGHTS = 100

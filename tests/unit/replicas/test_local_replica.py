@@ -16,9 +16,9 @@ from serving import LONG, PASS_WORDS, LocalServing, call, item, parts_of, run, s
 
 from benchmark.fake_engine import FAKE_INFO, FakeEngine
 from gliner_bento.errors import NotReady, StartupError
-from gliner_bento.replicas.local import LocalReplica
-from gliner_bento.replicas.local_adapters import LocalAdapters
-from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.replicas.local.adapters import LocalAdapters
+from gliner_bento.replicas.local.replica import LocalReplica
+from gliner_bento.replicas.local.uploads import Uploads
 from gliner_bento.settings import Settings
 
 Start = Callable[..., LocalReplica]

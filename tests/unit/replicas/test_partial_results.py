@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 from serving import PATIENCE_S, run
 
-from gliner_bento.replicas.partial_results import PartialResults
+from gliner_bento.replicas.local.partial_results import PartialResults
 from gliner_bento.tasks.extraction import Entity
 
 

@@ -10,7 +10,7 @@ from serving import Serving, call, item, run, until
 
 from gliner_bento.adapter_types import AdapterInfo
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, TooLarge
-from gliner_bento.replicas.local_adapters import MAX_CONCURRENT_CHANGES
+from gliner_bento.replicas.local.adapters import MAX_CONCURRENT_CHANGES
 
 Start = Callable[..., Serving]
 

@@ -16,7 +16,7 @@ import pytest
 from serving import PATIENCE_S, run, until
 
 from gliner_bento.errors import StorageFull, StorageUnavailable
-from gliner_bento.replicas.uploads import PIECE_BYTES, Upload, Uploads, in_pieces
+from gliner_bento.replicas.local.uploads import PIECE_BYTES, Upload, Uploads, in_pieces
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
 
@@ -91,7 +91,7 @@ def test_an_archive_that_is_cancelled_while_its_file_is_made_leaves_none(folder:
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from gliner_bento.replicas.uploads import PIECE_BYTES, Uploads
+from gliner_bento.replicas.local.uploads import PIECE_BYTES, Uploads
 
 async def archive():
     yield b"a" * PIECE_BYTES

@@ -27,10 +27,10 @@ from gliner_bento.replicas.base import Call, Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
-from gliner_bento.replicas.local import LocalReplica
-from gliner_bento.replicas.local_adapters import LocalAdapters
+from gliner_bento.replicas.local.adapters import LocalAdapters
+from gliner_bento.replicas.local.replica import LocalReplica
+from gliner_bento.replicas.local.uploads import Uploads
 from gliner_bento.replicas.messages import ItemsMessage, OutcomesMessage, StreamMessage
-from gliner_bento.replicas.uploads import Uploads
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.tasks.base import Usage
 from gliner_bento.tasks.table import TASKS

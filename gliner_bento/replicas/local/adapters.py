@@ -15,7 +15,7 @@ from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.adapters.base import AdapterObserver, AdapterSettings
 from gliner_bento.errors import AdapterNotFound, StartupError
 from gliner_bento.replicas.base import Archive
-from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.replicas.local.uploads import Uploads
 from gliner_bento.settings import Settings
 
 if TYPE_CHECKING:

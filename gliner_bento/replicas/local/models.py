@@ -6,14 +6,12 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Protocol
 
-from gliner_bento.adapters.base import AdapterSettings
-from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import (
     Conflict,
     DeadlineExceeded,
@@ -23,29 +21,25 @@ from gliner_bento.errors import (
     ModelFailed,
     ModelNotFound,
     ModelNotLoaded,
-    NotReady,
     StartupError,
     one_line,
 )
 from gliner_bento.model_types import UPLOADED, AddModelRequest, ModelAction, ModelRow, ModelState
-from gliner_bento.replicas.base import Archive, Call, Outcome, Part, Replica, ReplicaAdapters, ReplicaStatus
-from gliner_bento.replicas.local import LocalReplica
-from gliner_bento.replicas.memory import total_bytes, weights_bytes
-from gliner_bento.replicas.model_archives import ModelArchives
-from gliner_bento.replicas.models_journal import ModelsJournal
-from gliner_bento.replicas.probe import probe
+from gliner_bento.replicas.base import Archive, Call, Replica
+from gliner_bento.replicas.local.archives import ModelArchives
+from gliner_bento.replicas.local.hosted import HostedModel, HostedReplica
+from gliner_bento.replicas.local.journal import ModelsJournal
+from gliner_bento.replicas.local.memory import total_bytes, weights_bytes
+from gliner_bento.replicas.local.probe import probe
+from gliner_bento.replicas.local.replica import LocalReplica
+from gliner_bento.replicas.local.requests import ModelRequests
 from gliner_bento.scheduler.turns import DeviceTurns, ModelTurns
 from gliner_bento.settings import Settings
-from gliner_bento.settings.models import ROW, checked_own
-from gliner_bento.status_types import ModelInfo
-from gliner_bento.tasks.base import Item
 
 logger = logging.getLogger(__name__)
 
 _PROBE_TIMEOUT_S = 600.0
-_HUB = "hub:"
 _OUT_OF_MEMORY = "out of memory"  # part of the message of torch's out-of-memory errors
-_IDLE: dict[str, Any] = {"waiting_items": 0, "running_items": 0, "waiting_tokens": 0, "running_tokens": 0}
 
 
 class LoadReplica(Protocol):
@@ -55,59 +49,6 @@ class LoadReplica(Protocol):
         self, settings: Settings, *, name: str | None, turns: ModelTurns | None, shared: LocalReplica | None
     ) -> LocalReplica:
         """The loaded model. Blocks; raises `StartupError`."""
-
-
-@dataclass(eq=False)
-class _Hosted:
-    """A model in the table. replica: None while it is not loaded. model: the info of the last replica, which is kept.
-
-    loading: done when the model is loaded or has failed. running: number of calls under way. admits: whether it admits
-    further calls while it is unloading. drained: set when no call runs. failures: failed loads since it was last
-    loaded. request: the request that added it; None: it is in the settings.
-    """
-
-    name: str | None
-    settings: Settings
-    pinned: bool = False
-    required: bool = False
-    state: ModelState = "unloaded"
-    reason: str | None = None
-    bytes: int | None = None
-    replica: LocalReplica | None = None
-    model: ModelInfo | None = None
-    loading: asyncio.Future[None] | None = None
-    running: int = 0
-    admits: bool = False
-    drained: asyncio.Event = field(default_factory=asyncio.Event)
-    used_s: float = 0.0
-    failures: int = 0
-    request: AddModelRequest | None = None
-
-    @property
-    def own(self) -> dict[str, Any]:
-        """Its own settings."""
-        return dict(self.settings.model_settings.get(self.name or "", {}))
-
-    @property
-    def public_row(self) -> ModelRow:
-        """The row as `Models.rows` returns it."""
-        own = {name: value for name, value in self.own.items() if isinstance(value, str | int | float | tuple | bool)}
-        return ModelRow(
-            name=self.name,
-            state=self.state,
-            reason=self.reason,
-            pinned=self.pinned,
-            required=self.required,
-            bytes=self.bytes,
-            limits=own,
-        )
-
-    @property
-    def weights_key(self) -> object:
-        """Loaded models with equal keys share their weights and adapters."""
-        settings = self.settings
-        options = settings.view(EngineOptions), settings.view(AdapterSettings)
-        return settings.model, settings.device, settings.dtype, options
 
 
 class LocalModels:
@@ -135,17 +76,25 @@ class LocalModels:
         self.settings, self._load_replica, self._cores, self._journal = settings, load, cores, journal
         self._linger_s = linger_s
         self._probe, self._weights, self._capacity, self._clock = probe_model, weights, capacity, clock
-        self._rows: dict[str | None, _Hosted] = {}
+        self._rows: dict[str | None, HostedModel] = {}
         self._changing = asyncio.Lock()
         self._turns: dict[str, DeviceTurns] = {}
         self._sweeping: asyncio.Task[None] | None = None
         for name, model in models.items():
             own = model.model_settings.get(name or "", {})
-            self._rows[name] = _Hosted(name, model, own.get("pinned", False), own.get("required", name is None))
+            self._rows[name] = HostedModel(
+                name,
+                model,
+                default=not self._rows,
+                pinned=own.get("pinned", False),
+                required=own.get("required", name is None),
+            )
         self._shares_device = len(self._rows) > 1 or bool(
             settings.model_root or settings.allow_model_hub or settings.max_model_bytes
         )
         self._archives = ModelArchives(journal.folder / "models" if journal else None, settings.max_model_bytes)
+        fraction = next(iter(self._rows.values())).settings.target_memory_fraction
+        self._requests = ModelRequests(settings, self._archives, fraction)
 
     # Start and end
 
@@ -174,7 +123,7 @@ class LocalModels:
     @property
     def replicas(self) -> dict[str | None, Replica]:
         """The replica of each model."""
-        return {name: HostedReplica(self, name) for name in self._rows}
+        return {name: self.replica(name) for name in self._rows}
 
     def loaded(self) -> list[LocalReplica]:
         """The models in memory."""
@@ -191,12 +140,12 @@ class LocalModels:
         """See `Models`."""
         if request.name in self._rows:
             raise Conflict(f"name: there is a model {request.name}", param="name")
-        row = self._rows[request.name] = self._hosted(request, uploading=archive is not None)
+        row = self._rows[request.name] = self._requests.row(request, uploading=archive is not None)
         try:
             if archive is not None:
                 row.state = "loading"  # so that other changes of the row are refused
                 await self._archives.store(request.name, archive)
-                row.settings = self._hosted(request).settings
+                row.settings = self._requests.row(request).settings
                 row.state = "unloaded"
             if request.load:
                 await self._begin_load(row, timeout_s)
@@ -228,17 +177,17 @@ class LocalModels:
         row = self.row_of(name)
         if row.state in ("loading", "unloading"):
             raise Conflict(f"the model {name} is {row.state}; try again")
-        if self._is_default(row):
+        if row.default:
             raise Conflict(f"{name} is the default model, which requests without a model get")
         await self._drain(row, timeout_s)
         await self._forget(row)
 
-    def replica(self, name: str) -> Replica:
+    def replica(self, name: str | None) -> Replica:
         """See `Models`."""
-        return HostedReplica(self, name)
+        return HostedReplica(partial(self.row_of, name), self.using)
 
     @asynccontextmanager
-    async def using(self, row: _Hosted, call: Call) -> AsyncIterator[LocalReplica]:
+    async def using(self, row: HostedModel, call: Call) -> AsyncIterator[LocalReplica]:
         """The loaded model for a call; an evicted one is loaded first."""
         self._sweep_soon()
         row.used_s = self._clock()
@@ -257,7 +206,7 @@ class LocalModels:
 
     # Loading
 
-    async def _load_again(self, row: _Hosted, call: Call) -> None:
+    async def _load_again(self, row: HostedModel, call: Call) -> None:
         """Load an evicted model for a call, which waits within its deadline or is refused."""
         if row.state == "evicted":
             self._start_loading(row)
@@ -273,20 +222,20 @@ class LocalModels:
         except GLiNERBentoError as error:
             raise ModelNotLoaded(f"the model {row.name} cannot be loaded: {error.message}") from None
 
-    async def _begin_load(self, row: _Hosted, timeout_s: float) -> None:
+    async def _begin_load(self, row: HostedModel, timeout_s: float) -> None:
         loading = self._start_loading(row)
         try:
             await asyncio.wait_for(asyncio.shield(loading), timeout_s)
         except asyncio.TimeoutError:
             raise DeadlineExceeded(f"the model {row.name} is still loading; GET /v1/models shows its state") from None
 
-    def _start_loading(self, row: _Hosted) -> asyncio.Future[None]:
+    def _start_loading(self, row: HostedModel) -> asyncio.Future[None]:
         before, row.state = row.state, "loading"
         row.loading = asyncio.ensure_future(self._load_in_background(row, before))
         row.loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks the error as retrieved
         return row.loading
 
-    async def _load_in_background(self, row: _Hosted, before: ModelState) -> None:
+    async def _load_in_background(self, row: HostedModel, before: ModelState) -> None:
         try:
             await self._load(row)
         except DoesNotFit as error:
@@ -298,7 +247,7 @@ class LocalModels:
         finally:
             row.loading = None
 
-    async def _load(self, row: _Hosted) -> None:
+    async def _load(self, row: HostedModel) -> None:
         """Evict models until this one fits, and load it. Raises `ModelFailed`, or `DoesNotFit`: before any is evicted
         (unless requests begin meanwhile), or because the memory has run out."""
         async with self._changing:
@@ -314,7 +263,7 @@ class LocalModels:
                     await self._close(victims[0], "evicted")
                 if suspect and row.model is None and self.settings.probe_models:
                     await asyncio.to_thread(self._probe, row.settings, _PROBE_TIMEOUT_S)
-                row.replica = await asyncio.to_thread(self._make_replica, row, self._twin(row))
+                row.replica = await asyncio.to_thread(self._make_replica, row, row.twin(self._rows.values()))
             except Exception as error:
                 failure = _as_public(error)
                 if isinstance(failure, DoesNotFit):  # does not count
@@ -326,7 +275,7 @@ class LocalModels:
             if self._journal and row.name:
                 self._journal.note_loaded(row.name, row.request.model_dump() if row.request else None)
 
-    def _make_replica(self, row: _Hosted, twin: _Hosted | None) -> LocalReplica:
+    def _make_replica(self, row: HostedModel, twin: HostedModel | None) -> LocalReplica:
         turns = self._join(row) if self._shares_device else None
         try:
             shared = twin.replica if twin else None
@@ -336,21 +285,21 @@ class LocalModels:
                 turns.leave()
             raise
 
-    def _join(self, row: _Hosted) -> ModelTurns:
+    def _join(self, row: HostedModel) -> ModelTurns:
         from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415  # imports torch
 
         device = str(pick_device(row.settings.device))
         lanes = row.settings.decided_for(device, self._cores).inference_lanes
         return self._turns.setdefault(device, DeviceTurns(lanes)).join(row.name or "")
 
-    def _victims(self, row: _Hosted) -> Sequence[_Hosted]:
+    def _victims(self, row: HostedModel) -> Sequence[HostedModel]:
         """The models to evict for `row`, least recently used first. Raises `DoesNotFit`. The size is compared only
         while another model is loaded."""
         loaded = [one for one in self._rows.values() if one.replica]
-        idle = sorted(filter(self._may_evict, loaded), key=lambda one: one.used_s)
-        wanted = 0 if self._twin(row) else row.bytes or 0
+        idle = sorted((one for one in loaded if one.evictable), key=lambda one: one.used_s)
+        wanted = 0 if row.twin(self._rows.values()) else row.bytes or 0
         total = self._capacity(loaded[0].model.device) if loaded and loaded[0].model else None
-        victims: list[_Hosted] = []
+        victims: list[HostedModel] = []
         while True:
             kept = [one for one in loaded if one not in victims]
             too_many = len(kept) >= (self.settings.max_loaded_models or len(self._rows))
@@ -363,17 +312,9 @@ class LocalModels:
                 raise DoesNotFit(f"the model {row.name} does not fit: {why} (no idle model may be evicted)")
             victims.append(idle.pop(0))
 
-    def _may_evict(self, row: _Hosted) -> bool:
-        return row.state == "ready" and not row.pinned and not row.running and not self._is_default(row)
-
-    def _twin(self, row: _Hosted) -> _Hosted | None:
-        """A loaded model with the same weights and options."""
-        others = (one for one in self._rows.values() if one is not row and one.replica)
-        return next((one for one in others if one.weights_key == row.weights_key), None)
-
     # Unloading
 
-    async def _drain(self, row: _Hosted, timeout_s: float) -> None:
+    async def _drain(self, row: HostedModel, timeout_s: float) -> None:
         """Wait for the calls that run, and those that gateways have admitted, refuse further ones, and unload."""
         before, row.state = row.state, "unloading"
         row.admits = row.replica is not None and self._linger_s > 0
@@ -394,14 +335,14 @@ class LocalModels:
         if self._journal and row.name:
             self._journal.note_unloaded(row.name, None)
 
-    async def _drained(self, row: _Hosted) -> None:
+    async def _drained(self, row: HostedModel) -> None:
         await asyncio.sleep(self._linger_s)
         while row.running:
             row.drained.clear()
             await row.drained.wait()
         row.admits = False
 
-    async def _close(self, row: _Hosted, state: ModelState) -> None:
+    async def _close(self, row: HostedModel, state: ModelState) -> None:
         replica, row.replica, row.state, row.reason = row.replica, None, state, None
         if replica:
             shared = any(one.engine is replica.engine for one in self.loaded())
@@ -419,14 +360,14 @@ class LocalModels:
         while rows := [row for row in self._rows.values() if row.replica and not row.pinned]:
             async with self._changing:
                 for row in rows:
-                    if self._may_evict(row) and self._clock() >= row.used_s + idle_s:
+                    if row.evictable and self._clock() >= row.used_s + idle_s:
                         logger.info("%s is evicted: no request for %g s", row.name, idle_s)
                         await self._close(row, "evicted")
             await asyncio.sleep(min(1.0, idle_s / 4))
 
     # Rows
 
-    def row_of(self, name: str | None) -> _Hosted:
+    def row_of(self, name: str | None) -> HostedModel:
         """The row of a model. Begins to load models that another runner has added. Raises `ModelNotFound`."""
         if name not in self._rows:
             for row in self._adopt():
@@ -438,45 +379,11 @@ class LocalModels:
             return unnamed
         raise ModelNotFound(f"model: no model {str(name)[:100]!r}", param="model")
 
-    def _is_default(self, row: _Hosted) -> bool:
-        return row is next(iter(self._rows.values()))
-
-    def _hosted(self, request: AddModelRequest, *, uploading: bool = False) -> _Hosted:
-        """The row of a request. uploading: its archive is not stored yet. Raises `InvalidField`."""
-        if reserved := sorted(request.settings.keys() & ROW):
-            raise InvalidField(f"settings: {reserved[0]} is not a setting", param="settings")
-        try:
-            own = checked_own(request.settings)
-        except ValueError as error:
-            raise InvalidField(f"settings: {error}", param="settings") from None
-        first = next(iter(self._rows.values())).settings
-        own = {"target_memory_fraction": first.target_memory_fraction} | own
-        source = "" if uploading else self._source(request.name, request.source)
-        settings = self.settings.with_own(request.name, source, own)
-        return _Hosted(request.name, settings, request.pinned, request=request)
-
-    def _source(self, name: str, source: str) -> str:
-        root = self.settings.model_root
-        if source == UPLOADED:
-            if not (folder := self._archives.find(name)):
-                raise InvalidField("source: no archive was sent", param="source")
-            return str(folder)
-        if source.startswith(_HUB):
-            if not self.settings.allow_model_hub:
-                raise InvalidField("source: the hub is not enabled (setting allow_model_hub)", param="source")
-            return source.removeprefix(_HUB)
-        if root is None:
-            raise InvalidField("source: folders are not enabled (setting model_root)", param="source")
-        below = (root / source).resolve()
-        if not below.is_relative_to(root) or not below.is_dir():
-            raise InvalidField(f"source: no folder {source!r} in model_root", param="source")
-        return str(below)
-
-    def _fail(self, row: _Hosted, error: BaseException) -> None:
+    def _fail(self, row: HostedModel, error: BaseException) -> None:
         row.state, row.reason = "failed", one_line(error)
         logger.error("the model %s could not be loaded: %s", row.name, row.reason)
 
-    async def _forget(self, row: _Hosted) -> None:
+    async def _forget(self, row: HostedModel) -> None:
         row.state = "unloading"  # so that no request loads it meanwhile
         try:
             if row.request and row.request.source == UPLOADED:
@@ -486,25 +393,25 @@ class LocalModels:
             if self._journal and row.name:
                 self._journal.forget(row.name)
 
-    def _note_failures(self, row: _Hosted, count: int) -> None:
+    def _note_failures(self, row: HostedModel, count: int) -> None:
         row.failures = count
         if self._journal and row.name:
             self._journal.note_failures(row.name, count)
 
-    def _adopt(self) -> list[_Hosted]:
+    def _adopt(self) -> list[HostedModel]:
         """Add the models of the journal that have no row here. Returns those to load."""
         added = self._journal.read().added if self._journal else {}
         rows = []
         for name in [name for name in added if name not in self._rows]:
             try:
-                rows.append(self._hosted(AddModelRequest(**added[name])))
+                rows.append(self._requests.row(AddModelRequest(**added[name])))
             except InvalidField as error:  # its folder no longer exists
                 logger.error("the model %s is not served any more: %s", name, error.message)
         for row in rows:
             self._rows[row.name] = row
         return self._restored(rows)
 
-    def _restored(self, rows: list[_Hosted]) -> list[_Hosted]:
+    def _restored(self, rows: list[HostedModel]) -> list[HostedModel]:
         """Set failures and pins from the journal. Returns the rows that no request has unloaded."""
         if not self._journal:
             return rows
@@ -513,54 +420,6 @@ class LocalModels:
             row.failures = failures.get(row.name or "", 0)
             row.pinned = content.pinned.get(row.name or "", row.pinned)
         return [row for row in rows if row.name not in content.unloaded]
-
-
-class HostedReplica:
-    """The `Replica` of a row, which may be loaded or not. Raises `ModelNotFound` once the row has been removed."""
-
-    def __init__(self, models: LocalModels, name: str | None) -> None:
-        self._models = models
-        self._name = name
-
-    @property
-    def _row(self) -> _Hosted:
-        return self._models.row_of(self._name)
-
-    @property
-    def adapters(self) -> ReplicaAdapters:
-        """See `Replica`. Raises `ModelNotLoaded`."""
-        if self._row.replica is None:
-            raise ModelNotLoaded(f"the model {self._row.name} is {self._row.state}")
-        return self._row.replica.adapters
-
-    @property
-    def tokens_run(self) -> int:
-        """See `Replica`."""
-        return self._row.replica.tokens_run if self._row.replica else 0
-
-    async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
-        """See `Replica`."""
-        async with self._models.using(self._row, call) as replica:
-            return await replica.extract(items, call)
-
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
-        """See `Replica`."""
-        async with self._models.using(self._row, call) as replica, aclosing(replica.stream(item, call)) as parts:
-            async for part in parts:
-                yield part
-
-    async def abort(self, request_id: str) -> bool:
-        """See `Replica`."""
-        return await self._row.replica.abort(request_id) if self._row.replica else False
-
-    async def status(self) -> ReplicaStatus:
-        """See `Replica`. An evicted model is ready: it admits items. Raises `NotReady` until it has been loaded."""
-        row = self._row
-        if row.replica:
-            return await row.replica.status()
-        if row.model:
-            return ReplicaStatus(model=row.model, ready=row.state in ("evicted", "loading"), **_IDLE)
-        raise NotReady(f"the model {row.name} is {row.state}")
 
 
 def free_memory() -> None:

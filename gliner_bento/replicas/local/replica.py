@@ -15,9 +15,9 @@ from gliner_bento.engine.base import Engine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.replicas.base import Call, Outcome, Part, ReplicaStatus
-from gliner_bento.replicas.local_adapters import LocalAdapters
-from gliner_bento.replicas.partial_results import PartialResults
-from gliner_bento.replicas.work_log import WorkLog
+from gliner_bento.replicas.local.adapters import LocalAdapters
+from gliner_bento.replicas.local.partial_results import PartialResults
+from gliner_bento.replicas.local.work_log import WorkLog
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.scheduler.turns import ModelTurns

@@ -1,6 +1,6 @@
 """Loads a model in a process of its own, so that a crash there is not one of the server.
 
-python -m gliner_bento.replicas.probe < settings
+python -m gliner_bento.replicas.local.probe < settings
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import subprocess
 import sys
 
 from gliner_bento.errors import ModelFailed, StartupError, one_line
-from gliner_bento.replicas.local import LocalReplica
+from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 
 _FAILED = 3
-_COMMAND = [sys.executable, "-m", "gliner_bento.replicas.probe"]
+_COMMAND = [sys.executable, "-m", "gliner_bento.replicas.local.probe"]
 
 
 def probe(settings: Settings, timeout_s: float) -> None:

@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 from gliner_bento.adapters.storage_errors import storage_errors
 from gliner_bento.errors import ModelFailed, TooLarge
 from gliner_bento.replicas.base import Archive
-from gliner_bento.replicas.uploads import Uploads
+from gliner_bento.replicas.local.uploads import Uploads
 from gliner_bento.storage.archives import PICKLES, ArchiveError, ArchiveTooLarge, files_of, shown
 
 _MAX_ENTRIES = 1024

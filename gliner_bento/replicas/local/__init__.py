@@ -1,0 +1,1 @@
+"""The replicas of this process, and the models that it loads, evicts and unloads."""
