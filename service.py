@@ -36,8 +36,8 @@ class GLiNERService:
     """Zero-shot named entities and relations over HTTP.
 
     BentoML's clients need the two typed routes, and take their schemas from the annotations. Both return a finished
-    response, which BentoML sends unchanged. The gateway app serves all other routes, and these too, directly, unless
-    BentoML has an option for requests (`handles_requests`).
+    response, which BentoML sends unchanged. The gateway app serves all other routes. It also serves these two directly,
+    unless an option of BentoML applies to requests (`handles_requests`).
     """
 
     def __init__(self) -> None:
@@ -61,12 +61,12 @@ class GLiNERService:
 
     @bentoml.on_shutdown
     async def shut_down(self) -> None:
-        """The process ends as it should; all requests have been answered."""
+        """The process ends normally, after all requests have been answered."""
         await self.running.aclose()
 
 
-async def _answer(answer: Callable[..., Awaitable[Any]], request: Mapping[str, Any]) -> Any:
-    return await answer(EXTRACTION, await app.current_gateway(), request)
+async def _answer(handler: Callable[..., Awaitable[Any]], request: Mapping[str, Any]) -> Any:
+    return await handler(EXTRACTION, await app.current_gateway(), request)
 
 
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class

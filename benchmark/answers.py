@@ -76,7 +76,7 @@ def agreement_of_replies(replies: Iterable[TimedResponse], expected: Sequence[Pr
     agreement = Agreement()
     for reply in replies:
         if reply.status == "200":
-            agreement.add(_predictions_in(reply), expected[reply.body])
+            agreement.add(_predictions_in(reply), expected[reply.body_index])
     return agreement
 
 
@@ -103,7 +103,7 @@ def own_adapter_share(
     """
     own = [
         all(distance(given, expected[body]) <= distance(given, other) for other in other_adapters[body])
-        for given, body in ((_predictions_in(reply), reply.body) for reply in replies if reply.status == "200")
+        for given, body in ((_predictions_in(reply), reply.body_index) for reply in replies if reply.status == "200")
     ]
     return sum(own) / len(own) if own else None
 

@@ -68,11 +68,11 @@ def checked_answers(run: Run, bodies: Sequence[Body]) -> list[dict[str, Any]]:
     if wrong := offset_errors(run.replies, [body["text"] for body in bodies]):
         raise NotMeasured(f"{wrong} answers have offsets that do not match their texts")
     words = [generated.word_count(body["text"]) for body in bodies]
-    replies = sorted(run.replies, key=lambda reply: reply.body)
+    replies = sorted(run.replies, key=lambda reply: reply.body_index)
     answers: list[dict[str, Any]] = [json.loads(reply.content) for reply in replies]
     for reply, answer in zip(replies, answers, strict=True):
-        if answer["usage"]["words"] != words[reply.body]:
-            raise NotMeasured(f"ours processed {answer['usage']['words']} of {words[reply.body]} words")
+        if answer["usage"]["words"] != words[reply.body_index]:
+            raise NotMeasured(f"ours processed {answer['usage']['words']} of {words[reply.body_index]} words")
     return answers
 
 

@@ -12,8 +12,8 @@ from gliner_bento.tasks.fields import Name, Strict, check_fields
 
 
 class AdapterOptions(BaseModel):
-    """How an adapter is kept; absent fields change nothing. Read from a query too, which a validator before the fields
-    would prevent."""
+    """Options of an adapter; absent fields change nothing. Without `_check_fields`, so that they can also be read from
+    a query."""
 
     model_config = Strict.model_config
 
@@ -26,7 +26,7 @@ class AdapterOptions(BaseModel):
 
 
 class PutAdapterRequest(AdapterOptions):
-    """Where to load an adapter from; without a source, the options of an installed one."""
+    """Where to load an adapter from; without a source, only changes the options of an installed adapter."""
 
     _check_fields = model_validator(mode="before")(check_fields)
 
@@ -38,7 +38,7 @@ class PutAdapterRequest(AdapterOptions):
     revision: Name | None = Field(default=None, description="Of a hub repository: branch, tag or commit.")
 
 
-# Items and results
+# Answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

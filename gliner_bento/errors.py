@@ -17,7 +17,7 @@ from pydantic import Field
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetail:
-    """A failure, as data; the value of `error` in the one error body."""
+    """A failure, as data; the value of `error` in `ErrorBody`."""
 
     code: Annotated[str, Field(description="Stable, machine-readable name of the failure.", examples=["invalid_field"])]
     message: Annotated[
@@ -59,8 +59,10 @@ class GLiNERBentoError(Exception):
 class InternalError(GLiNERBentoError):
     """A fault of the server; its log has the details."""
 
-    def __init__(self, message: str = "internal error; the server's log has the details", **kwargs: str) -> None:
-        super().__init__(message, param=kwargs.get("param"))
+    def __init__(
+        self, message: str = "internal error; the server's log has the details", *, param: str | None = None
+    ) -> None:
+        super().__init__(message, param=param)
 
 
 class MalformedRequest(GLiNERBentoError):
@@ -130,7 +132,7 @@ class MethodNotAllowed(GLiNERBentoError):
 
 
 class NotSupported(GLiNERBentoError):
-    """The format of another server has this operation; this server does not support it."""
+    """This server does not support the operation, which the format of another server or another backend has."""
 
     code = "not_supported"
 
@@ -216,7 +218,7 @@ class DeadlineExceeded(GLiNERBentoError):
 
 
 class DoesNotFit(GLiNERBentoError):
-    """A single item needs more memory than the device has."""
+    """A single item needs more memory than the device has, or a model more than is free."""
 
     code = "does_not_fit"
 
@@ -243,14 +245,14 @@ class StorageFull(GLiNERBentoError):
     code = "storage_full"
 
 
-def _tree(cls: type[GLiNERBentoError]) -> dict[str, type[GLiNERBentoError]]:
+def _by_code(cls: type[GLiNERBentoError]) -> dict[str, type[GLiNERBentoError]]:
     by_code = {cls.code: cls} if cls is not GLiNERBentoError else {}
     for child in cls.__subclasses__():
-        by_code |= _tree(child)
+        by_code |= _by_code(child)
     return by_code
 
 
-ERRORS_BY_CODE: dict[str, type[GLiNERBentoError]] = _tree(GLiNERBentoError)
+ERRORS_BY_CODE: dict[str, type[GLiNERBentoError]] = _by_code(GLiNERBentoError)
 
 
 def from_detail(detail: ErrorDetail) -> GLiNERBentoError:

@@ -20,7 +20,6 @@ STATE_HELP = (
     "loads it. unloaded: by request. loading, unloading: under way. failed: it could not be loaded, see reason."
 )
 
-
 UPLOADED = "upload:"
 """The source of a model that was sent as an archive."""
 
@@ -48,8 +47,8 @@ class AddModelRequest(Strict):
 class ModelRow:
     """A row of the table of models, as the process that holds the models reports it.
 
-    name: None: that of the checkpoint. reason: why it is not ready. bytes: memory of its weights, as measured or
-    estimated. limits: its own values of `Limits`, by field.
+    name: None for a single model that has no name but that of its checkpoint. reason: why it is not ready. bytes: size
+    of its weights. limits: the model's own settings, of which the gateway applies the fields of `Limits`.
     """
 
     name: str | None

@@ -162,7 +162,9 @@ class ModelInfo:
             "batch_invariant=false."
         ),
     ] = False
-    cached_subwords: Annotated[bool, Field(description="false: the tokenizer allows no cache of each word.")] = False
+    cached_subwords: Annotated[
+        bool, Field(description="Whether tokens of recent words are cached. false: the tokenizer does not allow it.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

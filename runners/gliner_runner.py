@@ -1,4 +1,4 @@
-"""GLiNERRunner: the BentoML service that hosts the models. `instances.py` makes one, or several of it."""
+"""GLiNERRunner: the BentoML service that hosts the models. `instances.py` makes one or several instances of it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ REPLICA_PATH = "/replica"
 
 
 class GLiNERRunner:
-    """A process that holds the models: scheduler, engine, adapters of each."""
+    """A process that holds the models, each with its scheduler, engine and adapters."""
 
     settings: Settings
     instance: Instance
     app: ReplicaApp
 
     def __init__(self) -> None:
-        one = self.instance
-        self.running = run(self.settings, load_models, service=one.name, after=one.after, needed_by="GLiNERService")
+        name, after = self.instance.name, self.instance.after
+        self.running = run(self.settings, load_models, service=name, after=after, needed_by="GLiNERService")
         source: Any = self.running.source
         self.replicas, self.models = source.replicas, source.models
         self.app.bind(next(iter(self.replicas.values())), self.models)
@@ -34,7 +34,7 @@ class GLiNERRunner:
 
     @bentoml.on_shutdown
     async def shut_down(self) -> None:
-        """No caller waits for the items that are unfinished now."""
+        """The gateway has ended, so nobody waits for unfinished items."""
         await self.running.aclose()
 
 

@@ -1,4 +1,4 @@
-"""The instances of the runner, and how the gateway reaches them: as a fleet, also a single one."""
+"""The instances of the runner, and how the gateway reaches them: as a fleet, even if there is only one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import bentoml
 
 from gliner_bento.process.exits import load_or_exit
 from gliner_bento.process.instances import by_model, plan_or_exit
-from gliner_bento.process.run import Parts, ReplicaSource
+from gliner_bento.process.run import ProcessParts, ReplicaSource
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.fleet.models import FleetModels
 from gliner_bento.replicas.http.client import HttpConnection, HttpReplica
@@ -25,12 +25,12 @@ RUNNERS = [service_of(instance, settings) for instance in PLAN]
 
 
 class GatewayService(bentoml.Service[Any]):  # type: ignore[misc]
-    """A service whose bento may be served with any number of instances: the bento lists those of its build."""
+    """A service whose bento may be served with another number of instances than the bento was built with."""
 
     __slots__ = ()
 
     def on_load_bento(self, bento: Any) -> None:
-        """BentoML looks up each service's models in the bento's list, and fails for one that is not there."""
+        """Replaces BentoML's method, which fails for a service that is not in the bento's list."""
         for service in self.all_services().values():
             service.bento = bento
 
@@ -42,16 +42,16 @@ def depend_on_runners(gateway: type) -> type:
     return gateway
 
 
-def connect(gateway: Any, parts: Parts) -> ReplicaSource:
-    """The fleet of each model's replicas in the runners, for the running event loop; in this process, the models of the
-    runner itself. Runners of a model that serve different ones end the server."""
+def connect(gateway: Any, parts: ProcessParts) -> ReplicaSource:
+    """A fleet of each model's replicas in the runners, for the running event loop; if the runner is in this process,
+    its own replicas. The server ends if runners serve different checkpoints under one name."""
     runners = {one.name: getattr(gateway, one.name) for one in PLAN}
     for runner in runners.values():
         if hasattr(runner, "models"):
             return ReplicaSource(runner.replicas, models=runner.models)
 
     urls = {name: runner.to_async.url for name, runner in runners.items()}
-    connected = partial(_connected, urls, parts)
+    make_fleet = partial(_make_fleet, urls, parts)
 
     def expect_no_restart() -> None:
         for fleet in fleets.values():
@@ -59,30 +59,30 @@ def connect(gateway: Any, parts: Parts) -> ReplicaSource:
 
     async def close() -> None:
         for fleet in [*fleets.values()]:
-            await _end(fleet)
+            await _close_fleet(fleet)
         for connection in connections.values():
             await connection.close()
 
-    fleets: dict[str | None, Any] = {name: connected(name) for name in by_model(settings)}
+    fleets: dict[str | None, Any] = {name: make_fleet(name) for name in by_model(settings)}
     connections = {name: HttpConnection(url, REPLICA_PATH) for name, url in urls.items()}
-    members = {name: RemoteModels(connection, connected) for name, connection in connections.items()}
-    models = FleetModels(members, fleets, connected, _end)
+    members = {name: RemoteModels(connection, make_fleet) for name, connection in connections.items()}
+    models = FleetModels(members, fleets, make_fleet, _close_fleet)
     return ReplicaSource({**fleets}, on_signal=expect_no_restart, close=close, models=models)
 
 
-def _connected(urls: Mapping[str, str], parts: Parts, name: str | None) -> Fleet:
+def _make_fleet(urls: Mapping[str, str], parts: ProcessParts, name: str | None) -> Fleet:
     """The fleet of a model, over the runners at `urls`."""
     path = f"{REPLICA_PATH}/models/{name}" if name else REPLICA_PATH
     replicas = {runner: HttpReplica(url, path) for runner, url in urls.items()}
     options = parts.settings.view(FleetOptions)
     if len(replicas) == 1:
-        options = replace(options, max_outstanding_tokens=sys.maxsize)  # its own queue shares
+        options = replace(options, max_outstanding_tokens=sys.maxsize)  # the replica's own queue is fair
     fleet = Fleet(replicas, options, on_other_model=parts.process.end_server, on_repeat=parts.metrics.on_repeat)
     fleet.start()
     return fleet
 
 
-async def _end(fleet: Any) -> None:
+async def _close_fleet(fleet: Any) -> None:
     await fleet.close()
     for replica in fleet.replicas.values():
         await replica.close()

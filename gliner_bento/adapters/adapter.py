@@ -70,7 +70,7 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
-    """One layer of a `AdapterPlan`. saved_as: prefix of its tensors' names in the file."""
+    """One layer of an `AdapterPlan`. saved_as: the layer's name in the weights' file."""
 
     saved_as: str
     rank: int
@@ -87,12 +87,12 @@ class AdapterPlan:
 
 
 def check_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> AdapterPlan:
-    """Check the configuration and the header of the tensors' file; raises `AdapterInvalid`."""
+    """Check the configuration, and the header of the weights' file; raises `AdapterInvalid`."""
     with _files(folder) as (config, weights):
         fields = read_config(config)
         with safe_open(weights.name, framework="np") as file:
             slices = _by_name((name, file.get_slice(name)) for name in file.keys())  # noqa: SIM118  # not a dict
-            shapes = _shapes((name, one.get_dtype(), one.get_shape()) for name, one in slices.items())
+            shapes = _shapes((name, tensor.get_dtype(), tensor.get_shape()) for name, tensor in slices.items())
     return _plan(fields, shapes, layers, max_rank)
 
 
@@ -126,11 +126,11 @@ def _by_name(tensors: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Tensors by their names in PEFT's format."""
     named: dict[str, Any] = {}
     for name, tensor in tensors:
-        own = _TENSOR_OF_GLINER2.fullmatch(name)
-        of_peft = f"base_model.model.{own['layer']}.{own['part']}.weight" if own else name
-        if of_peft in named:
-            raise invalid(f"tensor {shown(of_peft)} is there twice, once in gliner2's form")
-        named[of_peft] = tensor
+        match = _TENSOR_OF_GLINER2.fullmatch(name)
+        peft_name = f"base_model.model.{match['layer']}.{match['part']}.weight" if match else name
+        if peft_name in named:
+            raise invalid(f"tensor {shown(peft_name)} is there twice, once in gliner2's form")
+        named[peft_name] = tensor
     return named
 
 
@@ -148,7 +148,7 @@ def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: Mod
     parts: dict[str, dict[str, tuple[int, ...]]] = {}
     for key, shape in shapes.items():
         if not (match := _TENSOR.fullmatch(key)):
-            what = next((what for sign, what in _OTHER_TENSORS if re.search(sign, key)), "not a LoRA tensor")
+            what = next((what for pattern, what in _OTHER_TENSORS if re.search(pattern, key)), "not a LoRA tensor")
             raise invalid(f"tensor {shown(key)} is {what}; adapters with it are not served")
         parts.setdefault(match["layer"], {})[match["part"]] = shape
     if not parts:
@@ -162,12 +162,12 @@ def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: Mod
 
 
 def _names_in_model(saved: Iterable[str], layers: ModelLayers) -> dict[str, str]:
-    """The name of each saved layer in the model. All saved names are relative to one module (see `_TRAINED_ON`)."""
+    """The name in the model of each saved layer. All saved names are relative to one module (see `_TRAINED_ON`)."""
     candidates = [
         {name: added + name.removeprefix(removed) for name in saved if name.startswith(removed)}
         for removed, added in _TRAINED_ON
     ]
-    names = max(candidates, key=lambda names: sum(name in layers for name in names.values()))
+    names = max(candidates, key=lambda candidate: sum(name in layers for name in candidate.values()))
     for name in saved:
         if names.get(name) not in layers:
             raise invalid(f"layer {shown(name)} is not in this model")

@@ -1,11 +1,10 @@
-"""The two files of an adapter, and archives that hold them, unpacked within limits that do not trust the archive.
+"""The two files of an adapter, and how they are unpacked from an untrusted archive, within limits.
 
 Only the two files are written, under fixed names. The other entries are skipped, but count towards the limits.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
@@ -17,7 +16,8 @@ WEIGHTS_FILE = "adapter_model.safetensors"
 FILES = (CONFIG_FILE, WEIGHTS_FILE)
 GLINER2_WEIGHTS_FILE = "adapter_weights.safetensors"
 """The weights in gliner2's own form. An installed adapter has them as WEIGHTS_FILE."""
-GIVEN_FILES = (*FILES, GLINER2_WEIGHTS_FILE)
+SOURCE_FILES = (*FILES, GLINER2_WEIGHTS_FILE)
+"""Names that the files may have before they are installed."""
 
 _MAX_ENTRIES = 64
 
@@ -33,8 +33,8 @@ def check_complete(names: Collection[str]) -> None:
         raise invalid(f"there is no {CONFIG_FILE}")
     if not {WEIGHTS_FILE, GLINER2_WEIGHTS_FILE} & {*names}:
         pickled = min((name for name in names if name.endswith(PICKLES)), default=None)
-        never = f", and {shown(pickled)} is never unpickled; save it as safetensors" if pickled else ""
-        raise invalid(f"there is no {WEIGHTS_FILE}{never}")
+        hint = f", and {shown(pickled)} is never unpickled; save it as safetensors" if pickled else ""
+        raise invalid(f"there is no {WEIGHTS_FILE}{hint}")
 
 
 def files_in(names: Collection[str]) -> tuple[str, str]:
@@ -44,7 +44,7 @@ def files_in(names: Collection[str]) -> tuple[str, str]:
 
 
 def installed_name(name: str) -> str:
-    """The name of one of `GIVEN_FILES` in the folder of an installed adapter."""
+    """The name of one of `SOURCE_FILES` in the folder of an installed adapter."""
     return WEIGHTS_FILE if name == GLINER2_WEIGHTS_FILE else name
 
 
@@ -62,11 +62,13 @@ def unpack(archive: Path, into: Path, *, max_bytes: int) -> None:
     try:
         for file in files_of(archive, max_bytes=max_bytes, max_entries=_MAX_ENTRIES):
             seen.add(file.path)
-            wanted = file.path.name in GIVEN_FILES
-            if wanted:
+            if file.path.name in SOURCE_FILES:
                 _check_folder(file.path, seen)
-            with (into / installed_name(file.path.name)).open("xb") if wanted else open(os.devnull, "wb") as target:
-                target.writelines(file.content)
+                with (into / installed_name(file.path.name)).open("xb") as target:
+                    target.writelines(file.content)
+            else:
+                for _ in file.content:  # counts towards the limits
+                    pass
     except ArchiveTooLarge as error:
         raise TooLarge(f"adapter: {error}", param="adapter") from error
     except ArchiveError as error:
@@ -78,6 +80,6 @@ def _check_folder(path: PurePosixPath, seen: set[PurePosixPath]) -> None:
     """Raises `AdapterInvalid` unless both files are at the top or in the same folder."""
     if len(path.parts) > 2:
         raise invalid(f"the archive holds {shown(path)}; the files may be in one folder, not deeper")
-    others = [other for other in seen if other.name in GIVEN_FILES and other != path]
+    others = [other for other in seen if other.name in SOURCE_FILES and other != path]
     if any(other.parent != path.parent or installed_name(other.name) == installed_name(path.name) for other in others):
         raise invalid("the archive holds more than one adapter")

@@ -12,7 +12,7 @@ Source = Literal["folder", "hub", "upload"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSettings:
-    """The settings of adapters, under their own names: a view of `Settings`; see docs/settings.md for each."""
+    """The settings of adapters, a view of `Settings`. docs/settings.md describes each."""
 
     max_lora_rank: int
     max_cpu_adapters: int
@@ -29,9 +29,9 @@ class AdapterSettings:
 class StoredAdapter:
     """An adapter on disk.
 
-    version: identifies the content: two adapters of one id and version are the same.
+    version: identifies the content. Adapters with the same id and version are the same.
     folder: holds `adapter_config.json` and `adapter_model.safetensors`.
-    size_bytes: of both files together.
+    size_bytes: size of both files together.
     pinned: whether it is evicted from memory last.
     """
 
@@ -45,8 +45,8 @@ class StoredAdapter:
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """Adapters on the device. slots: their number, which limits the adapters of a batch. resident: the adapters in
-    slots. in_use: those that running batches use."""
+    """The slots of the device. slots: number of slots, which limits the adapters of a batch. resident: keys of the
+    adapters in slots. in_use: keys of the adapters that running batches use."""
 
     slots: int = 0
     resident: frozenset[Hashable] = frozenset()

@@ -1,10 +1,11 @@
 """The memory tier: which adapters are loaded, and which items use them.
 
-    acquire ─▶ entry ─┬─ loaded ─▶ ready                 entries in use stay; the others are evicted, the least
-                      └─ pending ─▶ loading ─▶ ready     recently used first, pinned ones last
+    acquire ─▶ entry ─┬─ loaded ─▶ ready
+                      └─ pending ─▶ loading ─▶ ready
 
-An adapter is loaded once for all items that wait for it. While all entries are in use, a new one is pending until one
-of them is released. Items never wait for another item's adapter: loading has threads of its own.
+Entries in use stay. The others are evicted: pinned ones last, else the least recently used first. An adapter is loaded
+once for all items that wait for it. While all entries are in use, a new one is pending until one of them is released.
+Items never wait for another item's adapter: loading has threads of its own.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ Load = Callable[[StoredAdapter], LoadedAdapter]
 class _Entry:
     """An adapter that is loaded, being loaded or pending. An entry that fails to load is removed.
 
-    users: number of open leases. load: replaces the cache's `load`. loading: loading has begun, or has ended.
+    users: number of open leases. load: replaces the cache's `load`. started: whether loading has begun.
     """
 
     stored: StoredAdapter
     ready: Future[LoadedAdapter] = field(default_factory=Future)
     users: int = 0
     load: Load | None = None
-    loading: bool = False
+    started: bool = False
 
 
 @dataclass(slots=True)
@@ -99,7 +100,7 @@ class AdapterCache:
             if self._closed:
                 raise _closed()
             entry = self._entries.setdefault(key, _Entry(stored))
-            if entry.loading:  # a pending entry keeps its position in the queue
+            if entry.started:  # a pending entry keeps its position in the queue
                 self._entries.move_to_end(key)
             else:
                 entry.load = entry.load or load
@@ -115,7 +116,7 @@ class AdapterCache:
         return Lease(key, entry.ready, lambda: self._release(key, entry))
 
     def loaded_keys(self) -> set[Key]:
-        """Adapters in memory."""
+        """The keys of the adapters in memory."""
         with self._changed:
             return {key for key, entry in self._entries.items() if entry.ready.done()}
 
@@ -128,7 +129,7 @@ class AdapterCache:
     def remove(self, adapter_id: str, delete: Callable[[], object], timeout_s: float) -> None:
         """Refuse new leases of the adapter, wait until no item uses it, call `delete`, and drop it from memory.
 
-        Raises DeadlineExceeded if it is still in use after `timeout_s`, and what `delete` raises. It is then kept.
+        Raises DeadlineExceeded if it is still in use after `timeout_s`, and what `delete` raises. It then stays.
         """
         with self._changed:
             if adapter_id in self._removing:
@@ -156,10 +157,10 @@ class AdapterCache:
         """Stop loading; items that wait for an adapter fail with `NotReady`."""
         with self._changed:
             self._closed = True
-            absent = [entry for entry in self._entries.values() if not entry.ready.done()]
+            unfinished = [entry for entry in self._entries.values() if not entry.ready.done()]
             self._entries.clear()
         self._loaders.shutdown(wait=False, cancel_futures=True)
-        for entry in absent:
+        for entry in unfinished:
             with suppress(InvalidStateError):  # loaded meanwhile
                 entry.ready.set_exception(_closed())
 
@@ -169,7 +170,7 @@ class AdapterCache:
     def _release(self, key: Key, entry: _Entry) -> None:
         with self._changed:
             entry.users -= 1
-            if not entry.users and not entry.loading and self._entries.get(key) is entry:
+            if not entry.users and not entry.started and self._entries.get(key) is entry:
                 del self._entries[key]  # no item waits for it
             evicted = self._load_pending()
             self._changed.notify_all()
@@ -178,19 +179,19 @@ class AdapterCache:
     def _load_pending(self) -> list[Key]:
         """Start to load pending entries up to the capacity; returns the evicted keys. Called with the lock held."""
         evicted = []
-        for entry in [entry for entry in self._entries.values() if not entry.loading]:
-            while self._loading() >= self._capacity and (key := self._evictable()) is not None:
+        for entry in [entry for entry in self._entries.values() if not entry.started]:
+            while self._started() >= self._capacity and (key := self._evictable()) is not None:
                 del self._entries[key]
                 evicted.append(key)
-            if self._loading() >= self._capacity:
+            if self._started() >= self._capacity:
                 break
-            entry.loading = True
+            entry.started = True
             self._loaders.submit(self._run, entry)
         return evicted
 
-    def _loading(self) -> int:
-        """Entries that are loaded or being loaded."""
-        return sum(entry.loading for entry in self._entries.values())
+    def _started(self) -> int:
+        """Number of entries that are loaded or being loaded."""
+        return sum(entry.started for entry in self._entries.values())
 
     def _evictable(self) -> Key | None:
         """The least recently used adapter that no item uses, pinned ones last."""
@@ -206,7 +207,7 @@ class AdapterCache:
         except BaseException as error:  # the pool would swallow it, and items would wait for ever
             with self._changed:
                 key = (stored.adapter_id, stored.version)
-                if self._entries.get(key) is entry:  # the next request tries again
+                if self._entries.get(key) is entry:  # removed, so that the next request tries again
                     del self._entries[key]
                 evicted = self._load_pending()
                 self._changed.notify_all()

@@ -20,8 +20,8 @@ Key = tuple[str, str]
 """An adapter's id and version, which identify its content."""
 
 
-class AdapterTarget(Protocol):
-    """A part of the model that adapters change: the engine's side of a slot."""
+class AdapterSink(Protocol):
+    """A part of the model that adapters change. Holds, for each slot, its share of the slot's adapter."""
 
     def prepare(self, updates: Mapping[str, LowRank]) -> Any:
         """Convert an adapter's updates, on the CPU, for `write`; None: the adapter does not change this part."""
@@ -32,7 +32,8 @@ class AdapterTarget(Protocol):
 
 @dataclass(eq=False, slots=True)
 class LoadedAdapter:
-    """An adapter in memory. prepared: the output of each sink's `prepare`. pinned: evicted from its slot last."""
+    """An adapter in memory. targets: the layers that it changes. prepared: the output of each sink's `prepare`.
+    pinned: evicted from its slot last."""
 
     key: Key
     rank: int
@@ -41,7 +42,7 @@ class LoadedAdapter:
     pinned: bool = False
 
 
-def load_for(sinks: Sequence[AdapterTarget], key: Key, adapter: Adapter, *, pinned: bool = False) -> LoadedAdapter:
+def load_for(sinks: Sequence[AdapterSink], key: Key, adapter: Adapter, *, pinned: bool = False) -> LoadedAdapter:
     """An adapter, prepared for the sinks of a model."""
     prepared = tuple(sink.prepare(adapter.updates) for sink in sinks)
     return LoadedAdapter(key, adapter.rank, tuple(sorted(adapter.updates)), prepared, pinned)
@@ -49,6 +50,8 @@ def load_for(sinks: Sequence[AdapterTarget], key: Key, adapter: Adapter, *, pinn
 
 @dataclass(slots=True)
 class _Slot:
+    """users: number of batches that have reserved it. last_use: sequence number of the last batch that reserved it."""
+
     number: int
     adapter: LoadedAdapter | None = None
     users: int = 0
@@ -64,13 +67,13 @@ class _Reservation:
 
 
 class DeviceSlots:
-    """`count` slots; each sink of the model has a part of every slot. Thread-safe.
+    """`count` slots for adapters, of which each sink holds its share. Thread-safe.
 
     synchronize: called after slots were written, before a batch uses them; on a GPU it waits for all streams.
     """
 
     def __init__(
-        self, sinks: Sequence[AdapterTarget], count: int, synchronize: Callable[[], None] = lambda: None
+        self, sinks: Sequence[AdapterSink], count: int, synchronize: Callable[[], None] = lambda: None
     ) -> None:
         self.count = count
         self.sinks = sinks
@@ -118,7 +121,7 @@ class DeviceSlots:
             return tuple(slot.adapter.key if slot.adapter else None for slot in self._slots)
 
     def forget(self, key: Key) -> None:
-        """Free the adapter's slot, unless a batch has reserved it."""
+        """Clear the adapter's slot, unless a batch has reserved it."""
         with self._changed:
             for slot in self._slots:
                 if slot.adapter is not None and slot.adapter.key == key and not slot.users:
@@ -146,8 +149,8 @@ class DeviceSlots:
         for adapter in reservation.adapters:
             if adapter in slot_of:
                 self._add(reservation, slot_of[adapter])
-        free = sorted((slot for slot in self._slots if not slot.users), key=_eviction_order)
-        for adapter, slot in zip(missing, free, strict=False):
+        unreserved = sorted((slot for slot in self._slots if not slot.users), key=_eviction_order)
+        for adapter, slot in zip(missing, unreserved, strict=False):
             self._write(slot, adapter)
             self._add(reservation, slot)
         if missing:
@@ -164,7 +167,7 @@ class DeviceSlots:
         reservation.slots.clear()
 
     def _write(self, slot: _Slot, adapter: LoadedAdapter | None) -> None:
-        """Write an adapter into a slot, or clear it. If writing fails, the slot is free."""
+        """Write an adapter into a slot, or clear it. If writing fails, the slot counts as empty."""
         slot.adapter = None
         prepared = adapter.prepared if adapter else [None] * len(self.sinks)
         for sink, part in zip(self.sinks, prepared, strict=True):
@@ -173,5 +176,5 @@ class DeviceSlots:
 
 
 def _eviction_order(slot: _Slot) -> tuple[bool, bool, int]:
-    """Sort key: free slots first, then those of adapters that are not pinned; the least recently used first."""
+    """Sort key: empty slots first, then those of adapters that are not pinned; the least recently used first."""
     return slot.adapter is not None, slot.adapter is not None and slot.adapter.pinned, slot.last_use

@@ -1,8 +1,7 @@
-"""The disk tier: a cache that processes with the same base model share, with atomic installation, and the operator's
-folder.
+"""The disk tier: installed adapters, shared by processes with the same base model, and the operator's own adapters.
 
     disk_cache_dir/<fingerprint>/    the store of one base model
-        adapters/<id>/    the two files and manifest.json, written elsewhere and renamed
+        adapters/<id>/    the two files and manifest.json, written elsewhere and renamed (atomic)
         adapters/.<...>/  being installed or removed; a leftover of a crash if no process has locked it
         pins/<id>         exists if the id is pinned
         lock
@@ -13,19 +12,19 @@ Changing `adapters` and `pins` requires the lock; looking up does not.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TypeVar
 from uuid import uuid4
 
-from gliner_bento.adapters.archive import FILES, GIVEN_FILES, check_complete
+from gliner_bento.adapters.archive import FILES, SOURCE_FILES, check_complete
 from gliner_bento.adapters.base import AdapterSettings, Source, StoredAdapter
 from gliner_bento.adapters.manifest import MANIFEST_FILE, Manifest
 from gliner_bento.adapters.sources import Fill
@@ -37,7 +36,7 @@ from gliner_bento.tasks.base import BASE_ADAPTER_ID
 logger = logging.getLogger(__name__)
 
 _STAGING_LOCK = "lock"
-_STAGED, _ASIDE = ".new-", ".old-"
+_STAGED, _ASIDE = ".new-", ".old-"  # prefixes of folders that are being installed or removed
 _MAX_ID_BYTES = 200  # file names have at most 255
 
 
@@ -60,7 +59,7 @@ class AdapterStore:
         self.max_disk_adapters = settings.max_disk_adapters
         self._id_pattern = re.compile(settings.adapter_id_pattern)
         self._max_bytes = settings.max_adapter_bytes
-        self._known: dict[str, tuple[tuple[int, int, int], StoredAdapter]] = {}
+        self._known: dict[str, tuple[tuple[int, int, int], StoredAdapter]] = {}  # by id: `_stamp`, adapter
         self._sweep()
         for name in _names(self._root):
             if not self._is_id(name):
@@ -90,10 +89,10 @@ class AdapterStore:
         if stored is None:
             raise AdapterNotFound(f"adapter_id: no adapter {adapter_id!r}", param="adapter_id")
         pinned = (self._pins / adapter_id).exists()
-        return stored if stored.pinned == pinned else replace(stored, pinned=pinned)
+        return stored if stored.pinned == pinned else dataclasses.replace(stored, pinned=pinned)
 
     def all(self) -> list[StoredAdapter]:
-        """Every adapter, by id. If an id is in both folders, the operator's adapter."""
+        """All adapters, sorted by id. If both folders have an id, the operator's adapter."""
         stored = []
         for adapter_id in sorted({*_names(self._adapters), *_names(self._root)}):
             try:
@@ -105,7 +104,7 @@ class AdapterStore:
         return stored
 
     def verified(self, stored: StoredAdapter) -> Path:
-        """The folder of `stored`, after a check of its files' hashes, which the operator's adapters do not have.
+        """Check the hashes of an adapter's files; returns its folder. The operator's adapters have no hashes.
 
         Raises `AdapterNotFound` if the adapter was removed or replaced, `AdapterInvalid` if it is damaged.
         """
@@ -131,10 +130,10 @@ class AdapterStore:
         pinned: bool = False,
         replace: bool = False,
     ) -> tuple[StoredAdapter, T]:
-        """Install the files that `fill` writes, if `check` of their folder raises nothing; returns its result too.
+        """Install the files that `fill` writes, if `check` of their folder raises no error; returns its result too.
 
         pinned: pin the adapter; False does not unpin an installed one.
-        replace: replace an adapter of this id that has other content; if that was pinned, the new one is too.
+        replace: replace an adapter of this id that has other content; if the old one was pinned, the new one is too.
 
         Installing the same content twice changes nothing. Raises `Conflict` if the id is the operator's, or has other
         content and `replace` is False; `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
@@ -202,7 +201,7 @@ class AdapterStore:
         if self._root is None:
             return None
         folder = self._root / adapter_id
-        files = [_status(folder / name) for name in GIVEN_FILES]
+        files = [_status(folder / name) for name in SOURCE_FILES]
         if files[0] is None:
             return None
         present = [status for status in files if status]
@@ -230,6 +229,7 @@ class AdapterStore:
         return None
 
     def _refuse_operators(self, adapter_id: str) -> None:
+        """Raises `Conflict` if the id is the operator's."""
         if self._in_root(adapter_id):
             raise Conflict(
                 f"adapter_id: {adapter_id!r} comes from adapter_root; change or remove its folder there",
@@ -263,7 +263,7 @@ class AdapterStore:
         return discarded
 
     def _victims(self) -> list[str]:
-        """The adapters to evict so that one more fits. Raises `StorageFull` if too few can be evicted."""
+        """The adapters to evict so that one more fits: unpinned ones from the hub. Raises `StorageFull` for too few."""
         ids = _names(self._adapters)
         excess = len(ids) + 1 - self.max_disk_adapters
         if excess <= 0:
@@ -326,7 +326,7 @@ class AdapterStore:
         try:
             with self._locked():
                 for path in (*self._adapters.glob(f"{_STAGED}*"), *self._adapters.glob(f"{_ASIDE}*")):
-                    # Another process may be using it, or have removed it meanwhile.
+                    # Another process may be using the folder, or have removed it meanwhile.
                     with suppress(BlockingIOError, FileNotFoundError), file_lock(path / _STAGING_LOCK, wait=False):
                         shutil.rmtree(path, ignore_errors=True)
         except OSError as error:

@@ -26,7 +26,7 @@ from gliner_bento.errors import AdapterInvalid, AdapterNotFound, GLiNERBentoErro
 logger = logging.getLogger(__name__)
 
 _HUB = "hub:"
-_PRELOAD_S = 60.0
+_PRELOAD_TIMEOUT_S = 60.0
 _CACHED_PLANS = 1000
 
 
@@ -78,9 +78,9 @@ class AdapterManager:
     def start(self) -> None:
         """Log how many adapters are stored, and where. Start to load pinned ones into memory."""
         adapters = self._store.all()
-        operators = sum(stored.folder.parent == self._root for stored in adapters)
-        root = f", {operators} in {self._root} (adapter_root)" if self._root else ""
-        logger.info("adapters: %d in %s%s", len(adapters) - operators, self._store.folder, root)
+        in_root = sum(stored.folder.parent == self._root for stored in adapters)
+        root = f", {in_root} in {self._root} (adapter_root)" if self._root else ""
+        logger.info("adapters: %d in %s%s", len(adapters) - in_root, self._store.folder, root)
         for stored in adapters:
             if stored.pinned:
                 with suppress(GLiNERBentoError):  # removed meanwhile
@@ -121,7 +121,7 @@ class AdapterManager:
         Idempotent.
 
         archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
-        replace: install also if the id belongs to an adapter with other content; running items still use that one.
+        replace: install also if the id belongs to an adapter with other content; running items keep using the old one.
         preload: wait until it is in memory, at most a minute, because all adapters in memory may be in use.
 
         Raises AdapterInvalid, Conflict, StorageFull, TooLarge, …
@@ -197,7 +197,7 @@ class AdapterManager:
         load = partial(self._load, installed=installed)
         lease = self._cache.acquire(adapter_id, count=False, load=load)
         try:
-            wait([lease.ready], _PRELOAD_S)
+            wait([lease.ready], _PRELOAD_TIMEOUT_S)
             if lease.ready.done():
                 lease.ready.result()
         finally:
@@ -220,7 +220,7 @@ class AdapterManager:
             self._observer.on_evict()
 
     def _read(self, stored: StoredAdapter, installed: _Installed | None) -> LoadedAdapter:
-        """Load an adapter: from the tensors of a PUT if these are of its version, else from disk."""
+        """Load an adapter: from the tensors of a PUT if they have its version, else from disk."""
         if installed is not None and installed.stored.version == stored.version:
             adapter = installed.adapter
         else:
@@ -229,7 +229,7 @@ class AdapterManager:
         return load_for(self._slots.sinks, (stored.adapter_id, stored.version), adapter, pinned=stored.pinned)
 
     def _info(self, stored: StoredAdapter, installed: _Installed | None = None) -> AdapterInfo:
-        """The info of an adapter. Reads no file if `installed` is of its version."""
+        """The info of an adapter. Reads no file if `installed` has its version."""
         if installed is not None and installed.stored.version == stored.version:
             rank, layers = installed.adapter.rank, installed.adapter.updates.keys()
         else:

@@ -15,7 +15,7 @@ MANIFEST_FILE = "manifest.json"
 
 
 class Manifest(BaseModel):
-    """Describes an installed adapter. sha256: of its configuration and of its weights, in hexadecimal."""
+    """Describes an installed adapter. sha256: the hashes of its configuration and its weights, in hexadecimal."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,7 +43,7 @@ class Manifest(BaseModel):
 
     @property
     def version(self) -> str:
-        """Identifies the content."""
+        """Identifies the content of the two files."""
         return hashlib.sha256("".join(self.sha256).encode()).hexdigest()
 
     def matches(self, folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""`adapter_config.json`: PEFT's LoRA fields, or gliner2's, read strictly, and the rank and scale of each layer.
+"""Reads `adapter_config.json` strictly, in PEFT's or gliner2's form, and gives the rank and scale of each layer.
 
 PEFT defines the fields, and which layers a pattern matches. Nothing that a field names is imported. Patterns are first
 matched in a separate process, because matching may hang.
@@ -27,7 +27,7 @@ from gliner_bento.storage.archives import shown
 
 PATTERN_CPU_S = 1
 PATTERN_TIMEOUT_S = 10.0
-"""Limits on the time of matching all patterns: CPU time, and elapsed time, for a busy machine."""
+"""Limits on matching all patterns: CPU time, and elapsed time, which is longer on a busy machine."""
 
 _MAX_BYTES = 256 * 2**10
 _MAX_PLAIN_PATTERNS = 256
@@ -54,7 +54,7 @@ _WITHOUT_EFFECT = {
     "runtime_config",
     "task_type",
 }
-# Initializations that do not change the model's own weights. An adapter with another one needs the changed weights.
+# Initializations that do not change the model's own weights. With any other, an adapter needs the changed weights.
 _INITIALIZATIONS = {"gaussian", "eva", "orthogonal", "mica"}
 
 _TRY_PATTERNS = """
@@ -69,7 +69,7 @@ for field, how, pattern in patterns:
         getattr(re, how)(pattern, name)
 """
 
-_PEFT = LoraConfig()
+_DEFAULTS = LoraConfig()
 _NULL_IS_EMPTY = BeforeValidator(lambda value: {} if value is None else value)
 
 
@@ -78,12 +78,12 @@ class _Fields(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
-    r: PositiveInt = _PEFT.r
-    lora_alpha: float = _PEFT.lora_alpha
+    r: PositiveInt = _DEFAULTS.r
+    lora_alpha: float = _DEFAULTS.lora_alpha
     rank_pattern: Annotated[dict[str, PositiveInt], _NULL_IS_EMPTY] = {}
     alpha_pattern: Annotated[dict[str, float], _NULL_IS_EMPTY] = {}
-    use_rslora: bool = _PEFT.use_rslora
-    lora_bias: bool = _PEFT.lora_bias
+    use_rslora: bool = _DEFAULTS.use_rslora
+    lora_bias: bool = _DEFAULTS.lora_bias
     bias: Literal["none", "all", "lora_only"] = "none"
     init_lora_weights: bool | str | None = True
     target_modules: str | list[str]
@@ -103,8 +103,8 @@ def read_config(file: BinaryIO) -> LoraConfig:
         raise invalid(f"{CONFIG_FILE} is not JSON ({error})") from error
     if not isinstance(given, dict):
         raise invalid(f"{CONFIG_FILE} is not a JSON object")
-    is_gliner2s = "peft_type" not in given and given.get("adapter_type") == "lora"
-    if is_gliner2s:
+    is_gliner2 = "peft_type" not in given and given.get("adapter_type") == "lora"
+    if is_gliner2:
         given = _of_gliner2(given)
     _check_fields(given)
     try:
@@ -112,10 +112,10 @@ def read_config(file: BinaryIO) -> LoraConfig:
     except ValidationError as error:
         fault = error.errors()[0]
         name = fault["loc"][0]
-        raise _field("lora_r" if is_gliner2s and name == "r" else name, fault["msg"]) from error
+        raise _invalid_field("lora_r" if is_gliner2 and name == "r" else name, fault["msg"]) from error
     initialization = fields.init_lora_weights
     if isinstance(initialization, str) and initialization.lower() not in _INITIALIZATIONS:
-        raise _field(
+        raise _invalid_field(
             "init_lora_weights",
             f"{shown(initialization)} changes the model's own weights; convert the adapter to plain LoRA",
         )
@@ -132,15 +132,15 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
     are matched, in the same way as PEFT, in a process that can be killed. Plain names skip this.
     """
     keys = [(field, key) for field in ("rank_pattern", "alpha_pattern") for key in getattr(config, field)]
-    stacks = config.layers_pattern or []
-    stacks = [("layers_pattern", key) for key in ([stacks] if isinstance(stacks, str) else stacks)]
+    layers_pattern = config.layers_pattern or []
+    stacks = [layers_pattern] if isinstance(layers_pattern, str) else layers_pattern
     targets = [(field, getattr(config, field)) for field in ("target_modules", "exclude_modules")]
     patterns = [
         *((field, "match", rf"(.*\.)?({key})$") for field, key in keys),
-        *((field, "match", rf"(?:^|.*?\.){key}\.(?P<idx>\d+)\.") for field, key in stacks),
+        *(("layers_pattern", "match", rf"(?:^|.*?\.){key}\.(?P<idx>\d+)\.") for key in stacks),
         *((field, "fullmatch", key) for field, key in targets if isinstance(key, str) and key != _ALL_LINEAR),
     ]
-    plain = [key for _, key in keys + stacks if _PLAIN_PATTERN.fullmatch(key)]
+    plain = [key for key in [*(key for _, key in keys), *stacks] if _PLAIN_PATTERN.fullmatch(key)]
     if len(plain) == len(patterns) <= _MAX_PLAIN_PATTERNS:
         return
     try:
@@ -152,11 +152,12 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
             timeout=PATTERN_TIMEOUT_S,
         )
         problems = {0: "", -signal.SIGXCPU: "takes too long to match", -signal.SIGKILL: "takes too long to match"}
-        field, problem = tried.stdout, problems.get(tried.returncode, "is not a regular expression")
+        output, problem = tried.stdout, problems.get(tried.returncode, "is not a regular expression")
     except subprocess.TimeoutExpired as error:
-        field, problem = error.stdout or b"", "takes too long to match"
+        output, problem = error.stdout or b"", "takes too long to match"
     if problem:
-        raise _field([b"patterns", *field.split()][-1].decode(), problem)
+        fields = output.decode().split()  # of the patterns that were tried; the last one failed
+        raise _invalid_field(fields[-1] if fields else "patterns", problem)
 
 
 def rank_and_scale(config: LoraConfig, name: str) -> tuple[int, float]:
@@ -173,21 +174,21 @@ def rank_and_scale(config: LoraConfig, name: str) -> tuple[int, float]:
 
 
 def _of_gliner2(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of gliner2's own form as PEFT's. Its `target_modules` are parts of the model; the layers are those
-    of the tensors."""
-    of_gliner2 = {"r": given.get("lora_r", 8), "lora_alpha": given.get("lora_alpha", 16.0)}
-    return {"peft_type": "LORA", "target_modules": _ALL_LINEAR, **of_gliner2}
+    """Convert the fields of gliner2's own form to PEFT's. `target_modules` of gliner2 names parts of the model, so the
+    tensors decide which layers are changed."""
+    rank, alpha = given.get("lora_r", 8), given.get("lora_alpha", 16.0)
+    return {"peft_type": "LORA", "target_modules": _ALL_LINEAR, "r": rank, "lora_alpha": alpha}
 
 
 def _check_fields(given: Mapping[str, Any]) -> None:
     """Raises `AdapterInvalid` for a field that is not supported, unless it is null, false or empty."""
     if (kind := given.get("peft_type")) != "LORA":
-        raise _field("peft_type", f"{shown(kind)} is not 'LORA'")
+        raise _invalid_field("peft_type", f"{shown(kind)} is not 'LORA'")
     for name in sorted(given.keys() - _Fields.model_fields.keys() - _WITHOUT_EFFECT):
         if given[name]:
             known = name in LoraConfig.__dataclass_fields__
-            raise _field(shown(name), "adapters with it are not served" if known else "unknown field")
+            raise _invalid_field(shown(name), "adapters with it are not served" if known else "unknown field")
 
 
-def _field(name: object, problem: str) -> AdapterInvalid:
+def _invalid_field(name: object, problem: str) -> AdapterInvalid:
     return invalid(f"{CONFIG_FILE}: {name}: {problem}")

@@ -17,7 +17,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from gliner_bento.adapters.archive import GIVEN_FILES, files_in, installed_name, invalid, unpack
+from gliner_bento.adapters.archive import SOURCE_FILES, files_in, installed_name, invalid, unpack
 from gliner_bento.errors import AdapterNotFound, GLiNERBentoError, InternalError, InvalidField, TooLarge
 from gliner_bento.storage.archives import shown
 
@@ -39,7 +39,7 @@ def from_folder(source: Path, max_bytes: int) -> Fill:
 
     def fill(folder: Path) -> None:
         home = source.resolve()
-        for name in GIVEN_FILES:
+        for name in SOURCE_FILES:
             if not (home / name).resolve().is_relative_to(home):
                 raise invalid(f"{name} is a link to outside its folder")
         _copy(home, folder, max_bytes)
@@ -58,7 +58,7 @@ def from_hub(repo_id: str, revision: str | None, max_bytes: int) -> Fill:
         name = shown(repo_id if revision is None else f"{repo_id}@{revision}")
         try:
             _check_on_hub(repo_id, revision, max_bytes)
-            snapshot = snapshot_download(repo_id, revision=revision, allow_patterns=list(GIVEN_FILES))
+            snapshot = snapshot_download(repo_id, revision=revision, allow_patterns=list(SOURCE_FILES))
         except GLiNERBentoError:
             raise
         except HFValidationError as error:
@@ -68,7 +68,7 @@ def from_hub(repo_id: str, revision: str | None, max_bytes: int) -> Fill:
                 f"adapter: {name} does not exist on the hub, or is not accessible", param="adapter"
             ) from error
         except Exception as error:
-            if isinstance(error, OSError) and error.errno:
+            if isinstance(error, OSError) and error.errno:  # see `storage_errors`
                 raise
             if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, OfflineModeIsEnabled):
                 raise AdapterNotFound(

@@ -1,6 +1,6 @@
 """The command line: `gliner-bento COMMAND`, one module each, listed in `flags`.
 
-Importing it loads no server code."""
+Importing this package loads no server code."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         write_line(f"{missing.name} is not installed; {install('serve')}")
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at exit too
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes standard output again at exit
         return _BROKEN_PIPE
     return 1

@@ -41,11 +41,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     pin = command(actions, "pin", "evict an adapter from memory last", EXAMPLES)
     unpin = command(actions, "unpin", "evict an adapter from memory like the others", EXAMPLES)
     delete = command(actions, "delete", "delete an adapter", EXAMPLES)
-    for one in (pin, unpin, delete):
-        one.add_argument("id")
-    for one in (listed, put, pin, unpin, delete):
-        add_server(one, f"of the server (default: {DEFAULT_URL})", default=DEFAULT_URL)
-        add_json(one, "print what the API answers")
+    for action in (pin, unpin, delete):
+        action.add_argument("id")
+    for action in (listed, put, pin, unpin, delete):
+        add_server(action, f"of the server (default: {DEFAULT_URL})", default=DEFAULT_URL)
+        add_json(action, "print what the API answers")
 
 
 def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
@@ -58,8 +58,8 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     ):
         adapters = _call(client, options)
     if options.json:
-        plain = [asdict(one) for one in adapters]
-        shown: Any = {"adapters": plain} if options.action == "list" else plain[0] if plain else None
+        plain = [asdict(adapter) for adapter in adapters]
+        shown: Any = {"adapters": plain} if options.action == "list" else next(iter(plain), None)
         sys.stdout.write(json.dumps(shown) + "\n")
     elif options.action == "delete":
         sys.stdout.write(f"{options.id} is deleted\n")
@@ -75,8 +75,8 @@ def _call(client: Any, options: argparse.Namespace) -> list[AdapterInfo]:
         client.delete_adapter(options.id)
         return []
     if options.action == "put":
-        is_named = options.on_server or options.source.startswith("hub:")
-        source = options.source if is_named else Path(options.source)
+        read_by_server = options.on_server or options.source.startswith("hub:")
+        source = options.source if read_by_server else Path(options.source)
         return [
             client.put_adapter(
                 options.id, source, revision=options.revision, pinned=options.pinned, replace=options.replace

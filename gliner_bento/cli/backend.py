@@ -1,4 +1,4 @@
-"""What `extract`, `bulk` and similar commands call: servers, by their URLs, or the model in this process."""
+"""Clients for `extract`, `bulk` and similar commands: of servers, by URL, or of a model in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from gliner_bento.cli.parsers import add_server
+from gliner_bento.cli.parsers import CommandError, add_server
 from gliner_bento.errors import GLiNERBentoError, StartupError, install, one_line
 from gliner_bento.process.exits import write_line
 from gliner_bento.settings import Settings
@@ -22,14 +22,14 @@ SETTINGS = (
     *("model", "revision", "token", "cache_dir", "device", "dtype", "runtime", "quantization"),
     *("inference_lanes", "torch_threads", "max_batch_tokens", "enable_lora", "disk_cache_dir", "config"),
 )
-"""Settings of the model in this process that are flags; the others come from the environment and the file."""
+"""Settings of a model in this process that are flags; other settings come from the environment and the file."""
 
 _TIMEOUT_S = 600.0
 
 
 @contextmanager
 def failing_in_one_line(command: str, url: str = "") -> Iterator[None]:
-    """Turn any error of a file, the model or the server into a `SettingsError` that begins with the command's name."""
+    """Turn any error of a file, the model or the server into a `CommandError` that begins with the command's name."""
     import httpx  # noqa: PLC0415  # not every command needs it
 
     try:
@@ -37,9 +37,9 @@ def failing_in_one_line(command: str, url: str = "") -> Iterator[None]:
     except (SettingsError, BrokenPipeError):
         raise
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SettingsError(f"{command}: {url}: {one_line(error)}") from None
+        raise CommandError(f"{command}: {url}: {one_line(error)}") from None
     except (GLiNERBentoError, StartupError, OSError, ValueError) as error:
-        raise SettingsError(f"{command}: {one_line(error)}") from None
+        raise CommandError(f"{command}: {one_line(error)}") from None
 
 
 def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
@@ -51,7 +51,7 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     parser.add_argument("--threshold", type=float, metavar="X", help="lowest score of an entity, 0 to 1")
     parser.add_argument("--relation-threshold", type=float, metavar="X", help="lowest score of a relation, 0 to 1")
     parser.add_argument(
-        "--relation-window", choices=["whole", "sentences"], help="read at a time for relations (default: the model's)"
+        "--relation-window", choices=["whole", "sentences"], help="text per pass for relations (default: the model's)"
     )
     parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
     parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")
@@ -60,7 +60,7 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
 
 
 def add_schema_flags(parser: argparse.ArgumentParser) -> None:
-    """Add flags for what only some models do, beside entities and relations."""
+    """Add flags for classifications and structures, which only some models support."""
     parser.add_argument(
         "--classify",
         action="append",
@@ -74,8 +74,8 @@ def add_schema_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def request_options(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a request, without labels. Raises `SettingsError`."""
+def request_fields(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a request that the options set, without labels. Raises `CommandError`."""
     fields = {
         "relations": names(options.relations, "--relations"),
         "threshold": options.threshold,
@@ -90,74 +90,74 @@ def request_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _classifications(given: Sequence[str]) -> dict[str, Any] | None:
-    """By name. Raises `SettingsError`."""
-    named = [one.partition("=") for one in given]
+    """The labels of each classification, by name. given: `NAME=LABELS`. Raises `CommandError`."""
+    named = [classification.partition("=") for classification in given]
     for name, _, labels in named:
         if not name.strip() or not labels:
-            raise SettingsError(f"--classify: {name!r}: must be NAME=LABELS")
+            raise CommandError(f"--classify: {name!r}: must be NAME=LABELS")
     return {name.strip(): names(labels, "--classify") for name, _, labels in named} or None
 
 
 def _structures(given: str | None) -> dict[str, Any] | None:
-    """By name. Raises `SettingsError`."""
+    """The fields of each structure, by name. given: JSON, or a file's path. Raises `CommandError`."""
     if given is None:
         return None
     is_json = given.lstrip().startswith("{")
     content = _parsed(given, "--structures", "") if is_json else _read(Path(given), "--structures")
     if not isinstance(content, dict) or not content:
-        raise SettingsError('--structures: must be {name: fields}, such as {"person": ["name", "age"]}')
+        raise CommandError('--structures: must be {name: fields}, such as {"person": ["name", "age"]}')
     return content
 
 
 def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
-    """Names, or names with descriptions. Raises `SettingsError`."""
+    """The names in a flag's value, or the names and descriptions in its @FILE. Raises `CommandError`."""
     if value is None:
         return None
     if not value.startswith("@"):
         return [name for name in map(str.strip, value.split(",")) if name]
     content = _read(path := Path(value[1:]), flag)
     if not isinstance(content, list | dict) or not content:
-        raise SettingsError(f"{flag}: {path}: must be a list of names, or names with descriptions")
+        raise CommandError(f"{flag}: {path}: must be a list of names, or names with descriptions")
     return content
 
 
 def _read(path: Path, flag: str) -> Any:
-    """The content of a file, YAML or JSON. Raises `SettingsError`."""
+    """The content of a file, YAML or JSON. Raises `CommandError`."""
     try:
         return _parsed(path.read_bytes(), flag, f"{path}: ")
     except OSError as error:
-        raise SettingsError(f"{flag}: {path}: {error.strerror}") from None
+        raise CommandError(f"{flag}: {path}: {error.strerror}") from None
 
 
 def _parsed(content: str | bytes, flag: str, where: str) -> Any:
-    """YAML or JSON. Raises `SettingsError`."""
+    """Parsed YAML or JSON. where: begins the message after the flag. Raises `CommandError`."""
     try:
         return yaml.safe_load(content)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{flag}: {where}invalid YAML: {' '.join(str(error).split())}") from None
+        raise CommandError(f"{flag}: {where}invalid YAML: {' '.join(str(error).split())}") from None
 
 
 @asynccontextmanager
 async def clients(
     options: argparse.Namespace, flags: Mapping[str, Any], adjust: Callable[[Settings], Settings] = lambda given: given
 ) -> AsyncIterator[Sequence[Any]]:
-    """An `AsyncClient` for each URL, or one for the model in this process. adjust: changes that model's settings."""
+    """An `AsyncClient` for each URL, or one for a model in this process. adjust: changes the settings of that model."""
     if options.url and flags:
-        raise SettingsError(f"{flag_name(next(iter(flags)))}: is for a model in this process; leave out --url")
+        raise CommandError(f"{flag_name(next(iter(flags)))}: is for a model in this process; leave out --url")
     if options.model_name and not options.url:
-        raise SettingsError("--model-name: is for the models of a server; name it with --url")
-    server = {"api_key": options.api_key, "model": options.model_name, "timeout_s": _TIMEOUT_S}
+        raise CommandError("--model-name: is for the models of a server; name it with --url")
+    client_options = {"api_key": options.api_key, "model": options.model_name, "timeout_s": _TIMEOUT_S}
     async with AsyncExitStack() as stack:
         if options.url:
             from gliner_bento.client import AsyncClient  # noqa: PLC0415
 
-            yield [await stack.enter_async_context(AsyncClient(url, **server)) for url in options.url]
+            yield [await stack.enter_async_context(AsyncClient(url, **client_options)) for url in options.url]
         else:
             try:
                 from gliner_bento.process.in_process import in_process  # noqa: PLC0415  # imports torch
             except ModuleNotFoundError as missing:
                 text = f"a model in this process needs {missing.name}; name a server with --url, or"
-                raise SettingsError(f"{text} {install('serve')}") from None
+                raise CommandError(f"{text} {install('serve')}") from None
             settings = adjust(Settings.load(flags))
             announce_loading(settings.model)
             yield [await stack.enter_async_context(in_process(settings))]
@@ -169,18 +169,18 @@ async def client(
 ) -> AsyncIterator[Any]:
     """As `clients`, for at most one URL; errors are reported in one line."""
     if len(options.url) > 1:
-        raise SettingsError(f"{options.command}: --url: give only one")
+        raise CommandError(f"{options.command}: --url: give only one")
     with failing_in_one_line(options.command, *options.url):
-        async with clients(options, flags, adjust) as (one,):
-            yield one
+        async with clients(options, flags, adjust) as (only_client,):
+            yield only_client
 
 
 def one_off(settings: Settings, names: Sequence[str] = ("self_test", "batch_invariant")) -> Settings:
-    """Settings without the checks at start (`names`) that a few requests do not need, unless they are set."""
+    """Settings for a few requests: checks at start (`names`) are off, except those that are set explicitly."""
     return settings.model_copy(update=dict.fromkeys(set(names) - settings.model_fields_set, False))
 
 
 def announce_loading(model: str) -> None:
-    """Write one line, on a terminal: loading takes seconds."""
+    """Write one line if standard error is a terminal, because loading takes seconds."""
     if sys.stderr.isatty():
         write_line(f"loading {model} ...")

@@ -26,7 +26,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", type=server_url, metavar="URL", help="of a running gliner-bento server")
     parser.add_argument("--workload", default="mixed", help="texts and labels to send (default: mixed)")
     parser.add_argument("--concurrency", default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)")
-    parser.add_argument("--rate", type=float, help="open loop: requests/s, sent on schedule")
+    parser.add_argument("--rate", type=float, help="open loop: requests/s to send, answered or not")
     parser.add_argument("--seconds", type=float, default=15.0, help="duration of each load (default: 15)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="for the results (default: build/bench/<time>)")
     parser.add_argument("--api-key", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)")
@@ -35,8 +35,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     """Measure the server and print the table."""
-    # A server does not need it.
-    from gliner_bento.loadtest.measure import measure_server  # noqa: PLC0415
+    from gliner_bento.loadtest.measure import measure_server  # noqa: PLC0415  # no other command needs it
 
     with failing_in_one_line("bench", options.url):
         file, points = measure_server(
@@ -55,13 +54,13 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
 def _table(points: Sequence[Mapping[str, Any]]) -> str:
     """A line for each load."""
     rows = [["clients", "rate", "requests/s", "p50", "p95", "p99", "responses", "wrong"]]
-    for one in points:
-        responses = ", ".join(f"{count} x {status}" for status, count in one["statuses"].items())
-        lost = f", {one['unanswered']} unanswered" if one["unanswered"] else ""
-        rate = f"{one['rate']:.1f}/s" if one["rate"] else ""
-        numbers = [_rounded(one[name]) for name in ("requests_per_s", "p50_ms", "p95_ms", "p99_ms")]
-        wrong = one["agreement"]["wrong"] or ""
-        rows.append([str(one["concurrency"] or ""), rate, *numbers, responses + lost, str(wrong)])
+    for point in points:
+        responses = ", ".join(f"{count} x {status}" for status, count in point["statuses"].items())
+        unanswered = f", {point['unanswered']} unanswered" if point["unanswered"] else ""
+        rate = f"{point['rate']:.1f}/s" if point["rate"] else ""
+        numbers = [_rounded(point[name]) for name in ("requests_per_s", "p50_ms", "p95_ms", "p99_ms")]
+        wrong = point["agreement"]["wrong"] or ""
+        rows.append([str(point["concurrency"] or ""), rate, *numbers, responses + unanswered, str(wrong)])
     return f"{points[0]['server']}, {points[0]['section']} texts, latencies in ms\n{aligned(rows)}"
 
 

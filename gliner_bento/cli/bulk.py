@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json, add_records
+from gliner_bento.cli.parsers import CommandError, add_json, add_records
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
 from gliner_bento.files.records.writers import FORMATS
 from gliner_bento.process.exits import write_line
-from gliner_bento.settings.configuration import SettingsError
 
 if TYPE_CHECKING:
     from gliner_bento.files.bulk.job import Job, Progress, Report
@@ -55,14 +54,14 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Run the job with a progress bar on standard error."""
     import httpx  # noqa: PLC0415
 
-    from gliner_bento.cli.progress import shown  # noqa: PLC0415
+    from gliner_bento.cli.progress import progress_bar  # noqa: PLC0415
     from gliner_bento.files.bulk.job import Job  # noqa: PLC0415
 
     job = Job(
         inputs=options.inputs,
         output=options.output,
         labels=backend.names(options.labels, "--labels"),
-        options=backend.request_options(options),
+        options=backend.request_fields(options),
         text_column=options.text_column,
         labels_column=options.labels_column,
         adapter_column=options.adapter_column,
@@ -71,14 +70,14 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     )
     try:
         job.check()
-        with shown(options.quiet) as progress:
+        with progress_bar(hidden=options.quiet) as progress:
             report = asyncio.run(_run(job, options, flags, progress))
     except (StartupError, httpx.InvalidURL) as error:
-        raise SettingsError(f"bulk: {one_line(error)}") from None
+        raise CommandError(f"bulk: {one_line(error)}") from None
     except (GLiNERBentoError, httpx.HTTPError) as error:
-        raise SettingsError(f"bulk: {', '.join(options.url)}: {one_line(error)}; {_CONTINUE}") from None
+        raise CommandError(f"bulk: {', '.join(options.url)}: {one_line(error)}; {_CONTINUE}") from None
     except OSError as error:
-        raise SettingsError(f"bulk: {error.filename or job.output}: {error.strerror}; {_CONTINUE}") from None
+        raise CommandError(f"bulk: {error.filename or job.output}: {error.strerror}; {_CONTINUE}") from None
     except KeyboardInterrupt:
         write_line(f"bulk: interrupted; {_CONTINUE}")
         return INTERRUPTED

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.cli.parsers import commands_of
+from gliner_bento.cli.parsers import CommandError, commands_of
 from gliner_bento.errors import install
-from gliner_bento.settings.configuration import SettingsError
 
 SHELLS = ("bash", "zsh", "tcsh")
 EXAMPLES = """examples:
@@ -33,7 +32,7 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     try:
         import shtab  # noqa: PLC0415  # an extra
     except ImportError:
-        raise SettingsError(f"completion: needs shtab; {install('completion')}") from None
+        raise CommandError(f"completion: needs shtab; {install('completion')}") from None
     _complete_files(options.parser, shtab.FILE)
     sys.stdout.write(shtab.complete(options.parser, shell=options.shell) + "\n")
     return 0
@@ -43,5 +42,5 @@ def _complete_files(parser: argparse.ArgumentParser, complete: Any) -> None:
     for action in parser._actions:
         if action.type is Path or any(name in str(action.metavar) for name in _FILE_NAMES):
             action.complete = complete  # type: ignore[attr-defined]
-    for one in commands_of(parser).values():
-        _complete_files(one, complete)
+    for command_parser in commands_of(parser).values():
+        _complete_files(command_parser, complete)

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     if not options.url:
         decided = Settings.load(flags).decided_for(card["device"])
         report["settings"] = {name: getattr(decided, name) for name in _DECIDED}
-    sys.stdout.write(json.dumps(report) + "\n" if options.json else _shown(report))
+    sys.stdout.write(json.dumps(report) + "\n" if options.json else _as_text(report))
     return FAILED if card["self_test"] == "failed" or not card["entities_found"] else 0
 
 
@@ -67,12 +67,12 @@ async def _test(options: argparse.Namespace, flags: Mapping[str, Any]) -> dict[s
     async with backend.client(options, flags, only_self_test) as client:
         card = await client.model()
         started_s = time.monotonic()
-        found = await client.extract(_TEXT, ["person", "organization"])
+        result = await client.extract(_TEXT, ["person", "organization"])
         return {
             **{name: getattr(card, name) for name in ("model", "family", "fingerprint", "device", "dtype", "forward")},
             **{name: getattr(card, name) for name in ("supports_relations", "supports_adapters", "max_words")},
             "self_test": card.self_test,
-            "entities_found": [f"{one.text} [{one.label}]" for one in found.entities],
+            "entities_found": [f"{entity.text} [{entity.label}]" for entity in result.entities],
             "answer_ms": round((time.monotonic() - started_s) * 1000, 1),
         }
 
@@ -83,13 +83,13 @@ def _gpus() -> list[str]:
         return []
     query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
     try:
-        ended = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)
+        completed = subprocess.run(query, capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return ended.stdout.splitlines() if not ended.returncode else []
+    return completed.stdout.splitlines() if completed.returncode == 0 else []
 
 
-def _shown(report: Mapping[str, Mapping[str, Any]]) -> str:
+def _as_text(report: Mapping[str, Mapping[str, Any]]) -> str:
     lines = []
     for title, section in report.items():
         lines.append(title)

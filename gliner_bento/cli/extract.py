@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from gliner_bento.cli import backend
+from gliner_bento.cli.parsers import CommandError
 from gliner_bento.process.exits import write_line
-from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.tasks.extraction import ExtractResponse
 
 EXAMPLES = """examples:
@@ -40,23 +40,20 @@ class _Unreadable(Exception):
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags, and those of `backend`."""
     parser.add_argument(
-        "text",
-        nargs="?",
-        metavar="TEXT|FILE|-",
-        help="what looks like a path is a file; default: -, standard input",
+        "text", nargs="?", metavar="TEXT|FILE|-", help="what looks like a path is a file; default: -, standard input"
     )
-    shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--table", action="store_true", help="show tables instead of the text")
-    shape.add_argument("--json", action="store_true", help="print the answer of /v1/extract")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--table", action="store_true", help="show tables instead of the text")
+    output.add_argument("--json", action="store_true", help="print the answer of /v1/extract")
     backend.add_flags(parser, several=False)
     backend.add_schema_flags(parser)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Print the extraction."""
-    labels, fields = backend.names(options.labels, "--labels"), backend.request_options(options)
+    labels, fields = backend.names(options.labels, "--labels"), backend.request_fields(options)
     if not labels and not fields.keys() & {"classifications", "structures"}:
-        raise SettingsError("extract: --labels (names, separated by commas), --classify or --structures is required")
+        raise CommandError("extract: --labels (names, separated by commas), --classify or --structures is required")
     try:
         text = _read(options.text)
     except _Unreadable as error:
@@ -81,16 +78,17 @@ def _print(options: argparse.Namespace, text: str, result: ExtractResponse) -> N
     from gliner_bento.cli import show  # noqa: PLC0415
 
     console = show.console()
-    for part in show.tables(result) if options.table else [show.in_text(text, result)]:
+    shown = show.tables(result) if options.table else [show.in_text(text, result)]
+    for part in shown:
         console.print(part)
     for warning in result.warnings:
         sys.stderr.write(f"gliner-bento: warning: {warning.message}\n")
 
 
 def _read(source: str | None) -> str:
-    """The text. Raises `SettingsError` without one, and `_Unreadable` for a file that is missing or no UTF-8 text."""
+    """The text. Raises `CommandError` without one, and `_Unreadable` for a file that is missing or no UTF-8 text."""
     if source is None and sys.stdin.isatty():
-        raise SettingsError("extract: a text, a file or - is required")
+        raise CommandError("extract: a text, a file or - is required")
     try:
         if source is None or source == "-":
             return sys.stdin.buffer.read().decode("utf-8-sig")

@@ -51,7 +51,7 @@ _COMMANDS: Sequence[tuple[str, Any, Sequence[str], str]] = (
     ("doctor", doctor, backend.SETTINGS, "show what this machine can do, and test the model"),
     ("completion", completion, (), "print a script that completes commands and flags in a shell"),
 )
-"""Name, module, settings that are flags, and purpose of each."""
+"""Name, module, settings that are flags, and purpose of each command."""
 
 
 def parse(argv: Sequence[str] | None) -> tuple[str, argparse.Namespace, dict[str, Any]]:
@@ -74,25 +74,25 @@ def arguments() -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    made = Parser(
+    all_commands = Parser(
         prog="gliner-bento",
         description="Serve GLiNER models.",
         epilog=EXAMPLES,
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    made.add_argument("--version", action="version", version=__version__)
-    commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, module, names, text in _COMMANDS:
-        one = command(commands, name, text, module.EXAMPLES)
-        module.add_flags(one)
-        add_settings(one, names, shown=module is serve)
-    return made
+    all_commands.add_argument("--version", action="version", version=__version__)
+    commands = all_commands.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, module, setting_names, purpose in _COMMANDS:
+        command_parser = command(commands, name, purpose, module.EXAMPLES)
+        module.add_flags(command_parser)
+        add_settings(command_parser, setting_names, shown=module is serve)
+    return all_commands
 
 
 def run(argv: Sequence[str] | None) -> int:
     """Run the command that `argv` names; its exit code. Raises `SettingsError`."""
     name, options, flags = parse(argv)
-    (module,) = (module for one, module, *_ in _COMMANDS if one == name)
+    (module,) = (module for command_name, module, *_ in _COMMANDS if command_name == name)
     code: int = module.run(options, flags)
     return code

@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_json, add_records
+from gliner_bento.cli.parsers import CommandError, add_json, add_records
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import install
 from gliner_bento.files.graph.build import Document, GraphBuilder, check_document, read_documents
 from gliner_bento.files.graph.formats import FORMATS, written_files
 from gliner_bento.files.records.columns import result_columns
-from gliner_bento.files.records.readers import Reading
+from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.scan import scan
-from gliner_bento.files.records.sources import refuse_inputs, sources
+from gliner_bento.files.records.sources import refuse_overwriting, sources
 from gliner_bento.process.exits import write_line
-from gliner_bento.settings.configuration import SettingsError
 
 EXAMPLES = """examples:
   gliner-bento graph results.jsonl -o graph.graphml
@@ -54,9 +53,9 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Build and write the graph."""
     kind = options.format or _SUFFIXES.get(options.output.suffix)
     if kind is None:
-        raise SettingsError(f"graph: --output: {options.output.suffix} is no known suffix; use --format")
+        raise CommandError(f"graph: --output: {options.output.suffix} is no known suffix; use --format")
     if not find_spec("networkx"):
-        raise SettingsError(f"graph: networkx is not installed; {install('graph')}")
+        raise CommandError(f"graph: networkx is not installed; {install('graph')}")
     builder, failed = GraphBuilder(), dict[str, str]()
     with backend.failing_in_one_line("graph"):
         asyncio.run(_add(options, flags, _documents(options, kind, failed), builder, failed))
@@ -69,8 +68,8 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     if options.json:
         sys.stdout.write(json.dumps({**counts, "failed": failed}, ensure_ascii=False) + "\n")
     else:
-        plurals = {"entities": "entity"}
-        shown = (counted(number, plurals.get(name, name.rstrip("s")), name) for name, number in counts.items())
+        singular = {"documents": "document", "entities": "entity", "relations": "relation"}
+        shown = (counted(number, singular[plural], plural) for plural, number in counts.items())
         sys.stdout.write(f"{', '.join(shown)}: {options.output}\n")
     return DOCUMENTS_FAILED if failed else 0
 
@@ -78,20 +77,20 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 def _documents(options: argparse.Namespace, kind: str, failed: dict[str, str]) -> Iterator[tuple[str, Document]]:
     """The documents of all readable files. failed: receives each unreadable file and skipped line, with the reason."""
     column = options.text_column
-    reading = Reading(
+    read_options = ReadOptions(
         encoding=options.encoding,
         invalid=failed.__setitem__ if options.skip_invalid else None,
         check=partial(check_document, column=column),
     )
     files = list(sources(options.inputs, [options.output]))
-    refuse_inputs(written_files(kind, options.output), (source.path for source in files))
-    scanned = scan(files, reading)
+    refuse_overwriting(written_files(kind, options.output), (source.path for source in files))
+    scanned = scan(files, read_options)
     if not scanned.records and not failed:
         raise ValueError(next(iter(scanned.skipped.values()), f"{', '.join(options.inputs)}: no documents"))
     for path, fault in scanned.skipped.items():
         failed[path] = fault.removeprefix(f"{path}: ")
     readable = (source for source in files if str(source.path) not in scanned.skipped)
-    return read_documents(readable, column, reading)
+    return read_documents(readable, column, read_options)
 
 
 async def _add(
@@ -102,7 +101,7 @@ async def _add(
     failed: dict[str, str],
 ) -> None:
     """Add all documents. The model is loaded, or the server called, when the first text without a result is read."""
-    waiting: deque[str] = deque()
+    waiting: deque[str] = deque()  # locations of texts that were sent
 
     def add_results() -> Iterator[str]:
         """Add the documents that have a result, and yield the texts of those that have none."""
@@ -123,9 +122,9 @@ async def _add(
         return
     labels = backend.names(options.labels, "--labels")
     if not labels:
-        raise SettingsError("graph: --labels is required for texts: names, separated by commas")
+        raise CommandError("graph: --labels is required for texts: names, separated by commas")
     async with backend.client(options, flags) as client:
-        async for outcome in client.extract_many(chain([first], texts), labels, **backend.request_options(options)):
+        async for outcome in client.extract_many(chain([first], texts), labels, **backend.request_fields(options)):
             location = waiting.popleft()
             if outcome.result is None:
                 failed[location] = outcome.error.message

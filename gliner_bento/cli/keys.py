@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from gliner_bento.cli.parsers import add_json, command
-from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.cli.parsers import CommandError, add_json, command
 from gliner_bento.storage.api_keys import ALL_SCOPES, ApiKey, hash_of, new_key
 
 EXAMPLES = """examples:
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
         ApiKey.model_validate(entry)
     except ValidationError as invalid:
         fault = invalid.errors(include_input=False, include_url=False)[0]
-        raise SettingsError(f"keys: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+        raise CommandError(f"keys: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
     if options.json:
         sys.stdout.write(json.dumps({"entry": entry, "key": key}) + "\n")
         return 0

@@ -13,11 +13,11 @@ from typing import Any
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.adapters import DEFAULT_URL
-from gliner_bento.cli.parsers import add_json, add_server, add_settings, command
+from gliner_bento.cli.parsers import CommandError, add_json, add_server, add_settings, command
 from gliner_bento.cli.texts import aligned
 from gliner_bento.process.exits import exit_on_sigterm
 from gliner_bento.settings import Settings
-from gliner_bento.settings.configuration import PROJECT_ROOT, SettingsError
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.settings.cores import usable_cores
 from gliner_bento.storage.archives import SUFFIXES
 
@@ -44,12 +44,12 @@ does not fit the model"""
 
 
 _CHANGES = {
-    "add": "serve a further model",
+    "add": "add a model to a server",
     "load": "load a model of a server",
-    "unload": "unload a model, which the server keeps in its list",
+    "unload": "unload a model, but keep it in the server's list",
     "pin": "never evict a model",
-    "unpin": "allow that a model is evicted",
-    "delete": "serve a model no longer",
+    "unpin": "allow a model to be evicted",
+    "delete": "remove a model from a server",
 }
 """Actions that change the models of a server."""
 
@@ -73,18 +73,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     fetch.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty folder")
     add_settings(fetch, FETCH_SETTINGS)
     changes = {action: command(actions, action, text, EXAMPLES) for action, text in _CHANGES.items()}
-    for one in changes.values():
-        one.add_argument("name", metavar="NAME")
-        add_server(one, f"of the server (default: {DEFAULT_URL})", models=False, default=DEFAULT_URL)
+    for change in changes.values():
+        change.add_argument("name", metavar="NAME")
+        add_server(change, f"of the server (default: {DEFAULT_URL})", models=False, default=DEFAULT_URL)
     source = f"a local {', '.join(SUFFIXES)} file; a folder in the server's model_root; hub:owner/name"
     changes["add"].add_argument("source", metavar="SOURCE", help=source)
     changes["add"].add_argument("--pinned", action="store_true", help="never evict it")
-    for one in (listed, show, fetch, *changes.values()):
-        add_json(one)
+    for action in (listed, show, fetch, *changes.values()):
+        add_json(action)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
-    """Raises `SettingsError` for a model that cannot be served."""
+    """Run the action. Raises `SettingsError`, also for a model that cannot be served."""
     if getattr(options, "url", None):
         return _on_server(options)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -109,12 +109,12 @@ def _on_server(options: argparse.Namespace) -> int:
             client.change_model(options.name, options.action)
         models = client.models()
     if options.json:
-        sys.stdout.write(json.dumps({"models": [asdict(one) for one in models]}) + "\n")
+        sys.stdout.write(json.dumps({"models": [asdict(model) for model in models]}) + "\n")
     else:
         rows = [("name", "state", "default", "pinned", "MB", "reason")]
         rows += [
-            (one.id, one.state, _shown(one.default), _shown(one.pinned), _megabytes(one.bytes), one.reason or "")
-            for one in models
+            (row.id, row.state, _shown(row.default), _shown(row.pinned), _megabytes(row.bytes), row.reason or "")
+            for row in models
         ]
         sys.stdout.write(aligned(rows))
     return 0
@@ -129,13 +129,14 @@ def _list(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
     for folder in options.folders:
         if not folder.is_dir():
-            raise SettingsError(f"models list: {folder}: no such folder")
+            raise CommandError(f"models list: {folder}: no such folder")
     folders = options.folders or [PROJECT_ROOT / "models"]
-    found = [asdict(one) for one in find_checkpoints(folders, Settings.load(flags).view(CheckpointOptions))]
+    checkpoints = find_checkpoints(folders, Settings.load(flags).view(CheckpointOptions))
     if options.json:
-        sys.stdout.write(json.dumps({"models": found}) + "\n")
-    for one in [] if options.json else found:
-        sys.stdout.write(f"{one['model']}  {one['bytes'] / 1e6:.1f} MB  {one['weights']}\n")
+        sys.stdout.write(json.dumps({"models": [asdict(checkpoint) for checkpoint in checkpoints]}) + "\n")
+    else:
+        for checkpoint in checkpoints:
+            sys.stdout.write(f"{checkpoint.model}  {checkpoint.bytes / 1e6:.1f} MB  {checkpoint.weights}\n")
     return 0
 
 
@@ -163,8 +164,7 @@ def _show(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 def _fetch(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     settings = Settings.load(flags)
-    # The other commands do not load torch.
-    from gliner_bento.engine.checkpoint.fetch import CheckpointOptions, fetch  # noqa: PLC0415
+    from gliner_bento.engine.checkpoint.fetch import CheckpointOptions, fetch  # noqa: PLC0415  # imports torch
 
     exit_on_sigterm()
     size_bytes = fetch(options.checkpoint, options.output, settings.view(CheckpointOptions))
@@ -184,4 +184,6 @@ def _shown(value: Any) -> str:
         return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "-"
-    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if value is None:
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -15,14 +15,18 @@ from gliner_bento.settings.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings.field_types import NAMED_MODEL, text_of
 from gliner_bento.settings.names import aliases_of, flag_name
 
-_SETTING = "setting."
+_SETTING_PREFIX = "setting."
+
+
+class CommandError(SettingsError):
+    """An argument, an input or the server of a command cannot be used. The message is one line."""
 
 
 class Parser(argparse.ArgumentParser):
     """Reports an error in one line, without the usage, which has more than a hundred flags."""
 
     def error(self, message: str) -> NoReturn:
-        raise SettingsError(message)
+        raise CommandError(message)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction):
@@ -68,15 +72,10 @@ def _example(line: str, width: int) -> str:
     return wrapped.rstrip()
 
 
-def command(commands: Any, name: str, text: str, examples: str | None = None) -> argparse.ArgumentParser:
+def command(commands: Any, name: str, help_text: str, examples: str | None = None) -> argparse.ArgumentParser:
     """Add a command, or an action of a command; returns its parser."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=text,
-        description=text,
-        epilog=examples,
-        formatter_class=HelpFormatter,
-        allow_abbrev=False,
+        name, help=help_text, description=help_text, epilog=examples, formatter_class=HelpFormatter, allow_abbrev=False
     )
     return parser
 
@@ -93,6 +92,7 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown
     groups: dict[str, Any] = {}
     for name in names:
         field = Settings.model_fields[name]
+        # The docstring of the class with the setting is the title of its group.
         docs = (str(base.__doc__) for base in Settings.__bases__ if name in inspect.get_annotations(base))
         title = next(docs, "Configuration file.").partition("\n")[0].rstrip(".")
         if title not in groups:
@@ -101,17 +101,17 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown
         _add_setting(groups[title], name, f"{field.description}{default}" if shown else None)
 
 
-def _add_setting(parser: Any, name: str, text: str | None) -> None:
-    """Add the flags of a setting. text: its help; None: hidden."""
+def _add_setting(parser: Any, name: str, help_text: str | None) -> None:
+    """Add the flags of a setting. help_text: None: the help does not show it."""
     is_bool = Settings.model_fields[name].annotation is bool
-    text = argparse.SUPPRESS if text is None else text.replace("%", "%%")
+    help_text = argparse.SUPPRESS if help_text is None else help_text.replace("%", "%%")
     options: dict[str, Any] = {"nargs": "?", "const": "true"} if is_bool else {}
     if name == "model":
         options = {"action": _ModelAction}
     for flag in (name, *aliases_of(name)):
-        line = text if flag == name else argparse.SUPPRESS
+        shown = help_text if flag == name else argparse.SUPPRESS
         dest = setting_dest(flag)
-        parser.add_argument(flag_name(flag), dest=dest, default=argparse.SUPPRESS, metavar="X", help=line, **options)
+        parser.add_argument(flag_name(flag), dest=dest, default=argparse.SUPPRESS, metavar="X", help=shown, **options)
     if is_bool:
         negative, dest = f"--no-{flag_name(name).removeprefix('--')}", setting_dest(name)
         parser.add_argument(
@@ -119,9 +119,9 @@ def _add_setting(parser: Any, name: str, text: str | None) -> None:
         )
 
 
-def add_records(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add input files, the column with their texts, and how they are read. text: added to the formats in the help."""
-    parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER", help=f"{READABLE}; {text}")
+def add_records(parser: argparse.ArgumentParser, note: str) -> None:
+    """Add input files, the column with their texts, and how they are read. note: added to the help of the files."""
+    parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER", help=f"{READABLE}; {note}")
     parser.add_argument("--text-column", default="text", metavar="NAME", help="column with the text (default: text)")
     add_input_options(parser)
 
@@ -146,9 +146,9 @@ def _encoding(name: str) -> str:
     return name
 
 
-def add_server(parser: argparse.ArgumentParser, text: str, *, models: bool = True, **options: Any) -> None:
-    """Add `--url` and `--api-key` of a server. models: add `--model-name`, which selects one of its models, too."""
-    parser.add_argument("--url", type=server_url, metavar="URL", help=text, **options)
+def add_server(parser: argparse.ArgumentParser, help_text: str, *, models: bool = True, **options: Any) -> None:
+    """Add `--url` (with this help text and options of argparse), `--api-key` and, if `models`, `--model-name`."""
+    parser.add_argument("--url", type=server_url, metavar="URL", help=help_text, **options)
     parser.add_argument(
         "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
     )
@@ -161,19 +161,20 @@ def server_url(given: str) -> str:
     return (given if "://" in given else f"http://{given}").rstrip("/")
 
 
-def add_json(parser: argparse.ArgumentParser, text: str = "print JSON") -> None:
+def add_json(parser: argparse.ArgumentParser, help_text: str = "print JSON") -> None:
     """Add `--json`."""
-    parser.add_argument("--json", action="store_true", help=text)
+    parser.add_argument("--json", action="store_true", help=help_text)
 
 
 def setting_dest(name: str) -> str:
     """The attribute in which argparse stores the value of a setting."""
-    return f"{_SETTING}{name}"
+    return f"{_SETTING_PREFIX}{name}"
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given as flags."""
-    return {name.removeprefix(_SETTING): value for name, value in vars(options).items() if name.startswith(_SETTING)}
+    given = vars(options).items()
+    return {name.removeprefix(_SETTING_PREFIX): value for name, value in given if name.startswith(_SETTING_PREFIX)}
 
 
 def commands_of(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:

@@ -6,40 +6,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 _UPDATE_S = 1.0
 
 
 @contextmanager
-def shown(
-    quiet: bool, console: Console | None = None, get_time: Callable[[], float] | None = None
+def progress_bar(
+    hidden: bool, console: Console | None = None, get_time: Callable[[], float] | None = None
 ) -> Iterator[Callable[[int, int, int], None]]:
-    """A function that shows the numbers of records that are done, that have failed, and of all. The bar appears with
-    the first call, on a terminal only. Results arrive in bursts, so it is updated once in `_UPDATE_S`.
+    """A function that updates the bar with the numbers of records: done, failed, total. The bar appears with the first
+    call, on a terminal only. It changes once in `_UPDATE_S`, because results arrive in bursts.
     """
     console = console or Console(stderr=True)
     texts = TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[errors]}")
     columns = (BarColumn(20), MofNCompleteColumn(), *texts)
-    bar = Progress(*columns, console=console, disable=quiet or not console.is_terminal, get_time=get_time)
-    began_s = updated_s = begun = 0.0
+    bar = Progress(*columns, console=console, disable=hidden or not console.is_terminal, get_time=get_time)
+    began_s = updated_s = 0.0
+    done_before = 0
 
-    def update(done: int, failed: int, records: int) -> None:
-        nonlocal began_s, updated_s, begun
+    def update(done: int, failed: int, total: int) -> None:
+        nonlocal began_s, updated_s, done_before
         if not bar.tasks:
             bar.start()
-            bar.add_task("", total=records, completed=done, rate="", errors="")
+            bar.add_task("", total=total, completed=done, rate="", errors="")
             began_s = updated_s = bar.get_time()
-            begun = done
-        elif done == records or bar.get_time() >= updated_s + _UPDATE_S:
+            done_before = done
+        elif done == total or bar.get_time() >= updated_s + _UPDATE_S:
             updated_s = bar.get_time()
-            rate = f"{(done - begun) / max(updated_s - began_s, 1e-3):.1f} records/s"
+            rate = f"{(done - done_before) / max(updated_s - began_s, 1e-3):.1f} records/s"
             bar.update(bar.tasks[0].id, completed=done, rate=rate, errors=f"{failed} failed" if failed else "")
 
     try:

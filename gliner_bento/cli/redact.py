@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.parsers import add_input_options, add_json
+from gliner_bento.cli.parsers import CommandError, add_input_options, add_json
 from gliner_bento.cli.texts import counted
-from gliner_bento.files.records.readers import Reading
+from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.sources import READABLE, SUFFIXES
 from gliner_bento.files.redaction.files import (
     Answers,
@@ -34,16 +34,15 @@ from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
 from gliner_bento.settings import Settings
-from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.tasks.extraction import BatchResult, Extraction
 from gliner_bento.tasks.recognition import enabled
 
 LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
-FILES_FAILED, LEFT = 2, 3
+FILES_FAILED, ENTITIES_LEFT = 2, 3
 PATTERN_SETTINGS = ("recognizers", "phone_regions")
 _WINDOW = 256
-"""Texts under way: each may be a file, with its copy, and a process may usually open 1,024."""
+"""Maximum number of texts that wait for results. Each may be an open file with its copy; 1,024 may usually be open."""
 
 EXAMPLES = f"""examples:
   gliner-bento redact letters -o redacted
@@ -56,11 +55,11 @@ EXAMPLES = f"""examples:
 
 exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which;
 {FILES_FAILED} files without a copy, and lines that are not in theirs, one line each;
-{LEFT} --check has found something"""
+{ENTITIES_LEFT} --check has found something"""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add this command's flags, and those of `backend`, which has `--labels`."""
+    """Add this command's flags, and those of `backend`."""
     parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER|-", help=f"{READABLE}; - for standard input")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="PATH", help="a folder; for one input file, the file to write"
@@ -70,7 +69,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     add_input_options(parser)
     parser.add_argument(
-        "--format", default="txt", choices=[one[1:] for one in SUFFIXES if one != ".parquet"],
+        "--format", default="txt", choices=[suffix[1:] for suffix in SUFFIXES if suffix != ".parquet"],
         help="of standard input (default: txt)",
     )  # fmt: skip
     parser.add_argument(
@@ -86,16 +85,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="where equal names have equal placeholders: a text file or a record, or all inputs (default: document)",
     )
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="write the originals to this file, for --restore")
-    doing = parser.add_mutually_exclusive_group()
-    doing.add_argument("--restore", type=Path, metavar="MAPPING", help="write the originals of redacted files")
-    doing.add_argument(
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--restore", type=Path, metavar="MAPPING", help="write the originals of redacted files")
+    mode.add_argument(
         "--check",
         action="store_true",
         help="show what recognizers, and with --labels the model, find in the files; with -o, in the copies",
     )
-    rules = parser.add_mutually_exclusive_group()
-    rules.add_argument("--patterns-only", action="store_true", help="use no model")
-    rules.add_argument("--no-patterns", action="store_true", help="redact only what the model finds")
+    finders = parser.add_mutually_exclusive_group()
+    finders.add_argument("--patterns-only", action="store_true", help="use no model")
+    finders.add_argument("--no-patterns", action="store_true", help="redact only what the model finds")
     add_json(parser, "print the report as JSON")
     backend.add_flags(parser, several=False)
 
@@ -103,13 +102,15 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Redact, restore or check the inputs."""
     if options.relations or options.relation_threshold is not None:
-        raise SettingsError("redact: --relations: only entities are redacted")
+        raise CommandError("redact: --relations: only entities are redacted")
     report = RedactionReport()
     exit_on_sigterm()
     with backend.failing_in_one_line("redact"), _inputs(options) as (inputs, output):
         _run(options, flags, inputs, output, report)
     _print(options, report)
-    return FILES_FAILED if report.failed else LEFT if report.left else 0
+    if report.failed:
+        return FILES_FAILED
+    return ENTITIES_LEFT if report.left else 0
 
 
 def _run(
@@ -120,28 +121,29 @@ def _run(
     report: RedactionReport,
 ) -> None:
     if output is None and not options.check:
-        raise SettingsError("redact: -o is required: where to write")
-    own = {name: value for name, value in flags.items() if name in PATTERN_SETTINGS}
-    patterns = None if options.no_patterns else _patterns(own)
-    flags = {name: value for name, value in flags.items() if name not in own}
+        raise CommandError("redact: -o is required: where to write")
+    pattern_flags = {name: value for name, value in flags.items() if name in PATTERN_SETTINGS}
+    patterns = None if options.no_patterns else _patterns(pattern_flags)
+    model_flags = {name: value for name, value in flags.items() if name not in PATTERN_SETTINGS}
     columns = [*filter(None, map(str.strip, options.columns.split(",")))]
-    reading = Reading(columns, options.encoding, report.failed.__setitem__ if options.skip_invalid else None)
+    invalid = report.failed.__setitem__ if options.skip_invalid else None
+    read_options = ReadOptions(columns, options.encoding, invalid)
     jobs, report.skipped = find_files(inputs, output, mapping=options.mapping, restore=options.restore)
     if options.restore:
         with options.restore.open(encoding="utf-8") as mapping:
-            restore_files(jobs, reading, mapping, report)
+            restore_files(jobs, read_options, mapping, report)
         return
-    asyncio.run(_redact(options, flags, jobs, reading, patterns, report))
+    asyncio.run(_redact(options, model_flags, jobs, read_options, patterns, report))
 
 
 @contextmanager
 def _inputs(options: argparse.Namespace) -> Iterator[tuple[list[Path], Path | None]]:
-    """The inputs and the output; standard input is a file, whose copy goes to standard output unless there is -o."""
+    """The inputs and the output. Standard input becomes a temporary file; its copy goes to -o or standard output."""
     if "-" not in options.inputs:
-        yield [Path(one) for one in options.inputs], options.output
+        yield [Path(name) for name in options.inputs], options.output
         return
     if len(options.inputs) > 1:
-        raise SettingsError("redact: -: must be the only input")
+        raise CommandError("redact: -: must be the only input")
     with tempfile.TemporaryDirectory(prefix="gliner-bento-") as folder:
         source, copy = Path(folder, f"stdin.{options.format}"), Path(folder, f"stdout.{options.format}")
         source.write_bytes(sys.stdin.buffer.read())
@@ -154,20 +156,20 @@ def _inputs(options: argparse.Namespace) -> Iterator[tuple[list[Path], Path | No
 
 @contextmanager
 def _mapping(path: Path | None) -> Iterator[IO[str] | None]:
-    """The file, which only its owner can read. An earlier one is not overwritten: its originals would be lost."""
+    """The mapping file, readable by its owner only. Raises `CommandError` if it already has originals."""
     if path is None:
         yield None
         return
     if path.exists() and path.stat().st_size:
-        raise SettingsError(f"redact: --mapping: {path} exists; choose another name")
+        raise CommandError(f"redact: --mapping: {path} exists; choose another name")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # one that is empty may have another mode
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # an existing empty file may have another mode
             os.fchmod(file.fileno(), 0o600)
         yield file
 
 
 def _patterns(flags: Mapping[str, Any]) -> Find:
-    """The recognizers of the settings."""
+    """Finds spans with the recognizers of the settings."""
     settings = Settings.load(flags)
     return partial(find_patterns, names=enabled(settings.recognizers), regions=settings.phone_regions)
 
@@ -176,32 +178,34 @@ async def _redact(
     options: argparse.Namespace,
     flags: Mapping[str, Any],
     jobs: list[RedactionJob],
-    reading: Reading,
+    read_options: ReadOptions,
     patterns: Find | None,
     report: RedactionReport,
 ) -> None:
-    """Redact, then check. The model checks if there are labels to look for."""
-    writes, checks = any(job.copy for job in jobs), bool(options.labels) and not options.patterns_only
-    if options.check and not patterns and not checks:
-        raise SettingsError("redact: --check: --no-patterns leaves nothing to look for without --labels")
-    run = partial(redact_files, reading=reading, styles=_styles(options), patterns=patterns, report=report)
+    """Redact, then check. The model takes part in the check if --labels is given."""
+    writes = any(job.copy for job in jobs)
+    model_checks = bool(options.labels) and not options.patterns_only
+    model_redacts = writes and not options.patterns_only
+    if options.check and not patterns and not model_checks:
+        raise CommandError("redact: --check: --no-patterns leaves nothing to look for without --labels")
+    run = partial(redact_files, options=read_options, styles=_styles(options), patterns=patterns, report=report)
     with _mapping(options.mapping if writes else None) as mapping:
-        async with _answers(options, flags, checks or (writes and not options.patterns_only)) as answers:
+        async with _answers(options, flags, by_model=model_checks or model_redacts) as answers:
             if writes:
                 await run(jobs, answers=answers, mapping=mapping)
             if options.check:
-                copies = [job.copy or job.source for job in jobs]
-                jobs = [RedactionJob(one, None, one.name) for one in copies if one.path.exists()]
-                await run(jobs, answers=answers if checks else _nothing, mapping=None)
+                files = [job.copy or job.source for job in jobs]
+                checks = [RedactionJob(file, None, file.name) for file in files if file.path.exists()]
+                await run(checks, answers=answers if model_checks else _nothing, mapping=None)
 
 
 @asynccontextmanager
-async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], by_model: bool) -> AsyncIterator[Answers]:
-    """The model's results for texts; without labels, empty ones."""
+async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], *, by_model: bool) -> AsyncIterator[Answers]:
+    """A function that returns the model's results for texts; if not `by_model`, empty results."""
     if not by_model:
         yield _nothing
         return
-    labels, fields = backend.names(options.labels, "--labels") or list(LABELS), backend.request_options(options)
+    labels, fields = backend.names(options.labels, "--labels") or list(LABELS), backend.request_fields(options)
     async with backend.client(options, flags) as client:
         yield lambda texts: client.extract_many(texts, labels, window=_WINDOW, **fields)
 
@@ -212,33 +216,34 @@ async def _nothing(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
 
 
 def _styles(options: argparse.Namespace) -> Callable[[], Replace]:
-    """The replacement of each document. Raises `SettingsError`."""
+    """A function that makes the `Replace` of a document. Raises `CommandError`."""
     if options.style == "placeholder":
         shared = Placeholders()
         return Placeholders if options.scope == "document" else lambda: shared
     if options.style == "hash":
         key = os.environ.get(KEY_VARIABLE, "")
         if len(key) < 16:
-            raise SettingsError(f"redact: --style hash: {KEY_VARIABLE} must have a key of at least 16 characters")
+            raise CommandError(f"redact: --style hash: {KEY_VARIABLE} must have a key of at least 16 characters")
         keyed = hashes(key.encode())
         return lambda: keyed
-    return lambda: mask if options.style == "mask" else remove
+    replace = mask if options.style == "mask" else remove
+    return lambda: replace
 
 
 def _print(options: argparse.Namespace, report: RedactionReport) -> None:
     for path, reason in report.failed.items():
         write_line(f"redact: {path}: {reason}")
-    to = sys.stderr if options.inputs == ["-"] and not options.check else sys.stdout
+    output = sys.stderr if options.inputs == ["-"] and not options.check else sys.stdout
     if options.json:
-        to.write(json.dumps(asdict(report) | {"redacted": report.redacted}, ensure_ascii=False) + "\n")
+        output.write(json.dumps(asdict(report) | {"redacted": report.redacted}, ensure_ascii=False) + "\n")
         return
-    for one in report.left:
-        to.write(f"{one.file}:{one.line}: {one.label}: {one.text}\n")
+    for entity in report.left:
+        output.write(f"{entity.file}:{entity.line}: {entity.label}: {entity.text}\n")
     if report.skipped:
-        to.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
+        output.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
     if options.check:
         model = " and the model" if options.labels and not options.patterns_only else ""
-        to.write(f"{counted(len(report.left), 'match', 'matches')} of the recognizers{model}\n")
+        output.write(f"{counted(len(report.left), 'match', 'matches')} of the recognizers{model}\n")
     if options.output or not options.check:
         counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
-        to.write(f"{counted(report.files, 'file')}{', restored' if options.restore else f': {counts}'}\n")
+        output.write(f"{counted(report.files, 'file')}{', restored' if options.restore else f': {counts}'}\n")

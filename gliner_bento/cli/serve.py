@@ -13,12 +13,12 @@ from typing import Any
 from pydantic import SecretStr
 
 from gliner_bento.cli import serving_properties
-from gliner_bento.cli.parsers import setting_dest
+from gliner_bento.cli.parsers import CommandError, setting_dest
 from gliner_bento.errors import install
 from gliner_bento.process.exits import write_line
 from gliner_bento.process.port import check_access, check_port
 from gliner_bento.settings import Settings
-from gliner_bento.settings.configuration import PROJECT_ROOT, SettingsError
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.gliner_serve import ALIASES, CHECKED, without_effect
 from gliner_bento.settings.names import DISABLE_COMPILE, env_name
@@ -31,11 +31,11 @@ EXAMPLES = """examples:
 
 exit codes: 1 an argument, a setting, the port or the model is wrong, and one line says which; others are BentoML's"""
 
-_CHECKED = "checked."
+_CHECKED_PREFIX = "checked."
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add this command's flags, and hidden ones: gliner.serve's that are no setting (docs/migrate/gliner-serve.md)."""
+    """Add this command's flags and, hidden, gliner.serve's that are no settings (docs/migrate/gliner-serve.md)."""
     parser.usage = "gliner-bento serve [--model MODEL] [--port PORT] [FLAG ...]"
     parser.description = (
         "Serve a model over HTTP. Every setting is a flag; one that is true or false has --no-X too. gliner.serve's "
@@ -65,11 +65,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
     for option in CHECKED:
         if flag := option.flag_name:
-            kind: dict[str, Any] = (
+            parsing: dict[str, Any] = (
                 {"type": option.parse} if option.parse else {"action": argparse.BooleanOptionalAction}
             )
-            dest = f"{_CHECKED}{option.field}"
-            parser.add_argument(flag, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **kind)
+            dest = f"{_CHECKED_PREFIX}{option.field}"
+            parser.add_argument(flag, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **parsing)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
@@ -84,7 +84,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     ignored += without_effect(_checked_of(options))
     if options.ray_address:
         if options.backend != "ray":
-            raise SettingsError("--ray-address: needs --backend ray")
+            raise CommandError("--ray-address: needs --backend ray")
         os.environ["RAY_ADDRESS"] = options.ray_address
     for line in ignored:
         write_line(line)
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 def _check_installed(package: str, extra: str) -> None:
     if not find_spec(package):
-        raise SettingsError(f"serve: {package} is not installed; {install(extra)}")
+        raise CommandError(f"serve: {package} is not installed; {install(extra)}")
 
 
 def serve(settings: Settings, flags: Mapping[str, Any], *, port: int, host: str) -> None:
@@ -121,9 +121,11 @@ def replace_process(command: list[str], settings: Settings, flags: Mapping[str, 
 def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str, str]:
     """The environment that gives BentoML's workers the same settings: they read no argv and run in another folder."""
     given = settings.model_fields_set
-    paths = {name for name in given if isinstance(getattr(settings, name), Path)}
-    aliased = given & {*ALIASES.values(), "enable_compilation"}
-    names = {ALIASES.get(name, name) for name in flags} | paths | aliased | (given & {"api_keys", "models"}) | {"model"}
+    from_flags = {ALIASES.get(name, name) for name in flags}
+    with_paths = {name for name in given if isinstance(getattr(settings, name), Path)} | {"model"}
+    with_paths |= given & {"api_keys", "models"}
+    aliased = given & {*ALIASES.values(), "enable_compilation"}  # `replace_process` removes the aliases
+    names = from_flags | with_paths | aliased
     return {env_name(name): _plain(getattr(settings, name)) for name in sorted(names)}
 
 
@@ -132,5 +134,6 @@ def _plain(value: object) -> str:
 
 
 def _checked_of(options: argparse.Namespace) -> dict[str, Any]:
-    """gliner.serve's options that are no setting, as they were given."""
-    return {key.removeprefix(_CHECKED): value for key, value in vars(options).items() if key.startswith(_CHECKED)}
+    """The values of gliner.serve's flags that are no settings, by their fields."""
+    given = vars(options).items()
+    return {name.removeprefix(_CHECKED_PREFIX): value for name, value in given if name.startswith(_CHECKED_PREFIX)}

@@ -28,7 +28,7 @@ SETTINGS = {
 }
 """Keys that correspond to a setting with the same values."""
 
-_NO_MEANING = {
+_WHY_NO_EFFECT = {
     "engine": "there is only one",
     "max_idle_time": "replicas are not stopped when idle",
     "reserved_memory_mb": "set target_memory_fraction, a share of the device",
@@ -59,8 +59,8 @@ def read(file: Path, flags: Mapping[str, object]) -> Properties:
     settings, warnings = _translated(given, str(file))
     if "model" not in settings and (file.parent / "gliner_config.json").is_file():
         settings["model"] = str(file.parent.resolve())
-    own = {name: value for name, value in settings.items() if origin(name, flags) is None}
-    return Properties(own, warnings)
+    not_overridden = {name: value for name, value in settings.items() if origin(name, flags) is None}
+    return Properties(not_overridden, warnings)
 
 
 def _parsed(text: str) -> dict[str, str]:
@@ -70,16 +70,16 @@ def _parsed(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """The lines without comments; one that ends with an unescaped backslash continues on the next."""
+    """The lines without comments. A line that ends with an unescaped backslash is joined with the next."""
     begun: str | None = None
     for line in text.splitlines():
         if begun is None and line.lstrip().startswith(("#", "!")):
             continue
-        whole = (begun or "") + line.lstrip()
-        backslashes = len(whole) - len(whole.rstrip("\\"))
-        begun = whole[:-1] if backslashes % 2 else None
+        joined = (begun or "") + line.lstrip()
+        backslashes = len(joined) - len(joined.rstrip("\\"))
+        begun = joined[:-1] if backslashes % 2 else None  # an odd number: the last one is not escaped
         if begun is None:
-            yield whole
+            yield joined
     if begun:
         yield begun
 
@@ -89,22 +89,23 @@ def _unescaped(text: str) -> str:
 
 
 def _translated(given: Mapping[str, str], file: str) -> tuple[dict[str, str], list[str]]:
+    """The settings for the keys of a file, and the warnings."""
     settings: dict[str, str] = {}
     warnings: list[str] = []
-    workers: dict[str, str] = {}
+    workers: dict[str, str] = {}  # min and max, per device
     if value := given.get("load_on_devices"):
         settings |= _devices(value, file)
     device = settings.get("device", "").partition(":")[0].replace("cuda", "gpu")
     for key, value in given.items():
         if key in SETTINGS:
-            settings[SETTINGS[key]] = _checked(value, key, file)
+            settings[SETTINGS[key]] = _not_empty(value, key, file)
         elif match := _WORKERS.fullmatch(key):
             if match["device"] in (None, device):
                 workers[match["bound"]] = _count(value, key, file)
             else:
                 warnings.append(_warning(key, f"load_on_devices names no {match['device']}"))
         elif key != "load_on_devices":
-            warnings.append(_warning(key, _NO_MEANING.get(key, "this server has no such option")))
+            warnings.append(_warning(key, _WHY_NO_EFFECT.get(key, "this server has no such option")))
     if workers:
         per_device = workers.get("max") or workers["min"]
         devices = settings.get("cuda_devices", "").count(",") + 1
@@ -134,7 +135,7 @@ def _count(value: str, key: str, file: str) -> str:
     return value
 
 
-def _checked(value: str, key: str, file: str) -> str:
+def _not_empty(value: str, key: str, file: str) -> str:
     if not value:
         raise SettingsError(f"{file}: {key}: has no value")
     return value

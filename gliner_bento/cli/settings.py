@@ -29,18 +29,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Print the effective settings."""
-    shown = list(effective_settings(Settings.load(flags), flags))
+    effective = list(effective_settings(Settings.load(flags), flags))
     if options.json:
-        content = {name: {"value": value, "origin": source} for name, value, source in shown}
+        content = {name: {"value": value, "origin": source} for name, value, source in effective}
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     else:
-        width = max(len(name) for name, *_ in shown)
-        sys.stdout.writelines(f"{name:<{width}}  {value}  ({source})\n" for name, value, source in shown)
+        width = max(len(name) for name, *_ in effective)
+        sys.stdout.writelines(f"{name:<{width}}  {value}  ({source})\n" for name, value, source in effective)
     return 0
 
 
 def effective_settings(settings: Settings, flags: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Name, value and origin of each."""
+    """Name, value and origin of each setting."""
     file = str(settings.config or CONFIGURATION_FILE)
     in_file = settings.configuration().gliner
     for name in Settings.model_fields:

@@ -15,7 +15,7 @@ _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"} | {
     code: 0xFFFD for code in range(0x7F, 0xA0)
 }
-"""Replaces each control character by a visible one."""
+"""A visible character for each control character, for `str.translate`."""
 
 _PIPE_COLUMNS = 10_000
 
@@ -34,16 +34,16 @@ def in_text(text: str, result: Extraction) -> Text:
     shown = Text(text.translate(_VISIBLE))
     for entity in result.entities:
         shown.stylize(f"bold {_color(entity.label)}", entity.start, entity.end)
-    labels: dict[int, list[Entity]] = {}
+    by_end: dict[int, list[Entity]] = {}
     for entity in result.entities:
-        labels.setdefault(entity.end, []).append(entity)
-    ends = sorted(end for end in labels if end < len(text))
+        by_end.setdefault(entity.end, []).append(entity)
+    ends = sorted(end for end in by_end if end < len(text))
     joined = Text()
     end = 0
     for piece in shown.divide(ends):
         end += len(piece)
         joined.append_text(piece)
-        for entity in labels.get(end, ()):
+        for entity in by_end.get(end, ()):
             joined.append(f" [{entity.label}]".translate(_VISIBLE), f"dim {_color(entity.label)}")
     for line in (*_relations(result), *_classifications(result), *_structures(result)):
         joined.append("\n").append_text(line)
@@ -53,16 +53,16 @@ def in_text(text: str, result: Extraction) -> Text:
 def tables(result: Extraction) -> Iterator[Table]:
     """The entities, and the relations, classifications and structures if there are any."""
     table = Table("start", "end", "text", "label", "score", box=None, pad_edge=False)
-    for one in result.entities:
-        label = Text(_shown(one.label), _color(one.label))
-        table.add_row(str(one.start), str(one.end), Text(_shown(one.text)), label, f"{one.score:.2f}")
+    for entity in result.entities:
+        label = Text(_shown(entity.label), _color(entity.label))
+        table.add_row(str(entity.start), str(entity.end), Text(_shown(entity.text)), label, f"{entity.score:.2f}")
     if result.entities or not (result.classifications or result.structures):
         yield table
     if result.classifications:
         table = Table("classification", "label", "score", box=None, pad_edge=False)
         for name, classified in result.classifications.items():
-            for best in classified.labels:
-                table.add_row(Text(_shown(name)), Text(_shown(best.label)), f"{best.score:.2f}")
+            for label_score in classified.labels:
+                table.add_row(Text(_shown(name)), Text(_shown(label_score.label)), f"{label_score.score:.2f}")
         yield table
     if result.relations:
         table = Table("head", "relation", "tail", "score", box=None, pad_edge=False)
@@ -92,20 +92,21 @@ def _structures(result: Extraction) -> Iterator[Text]:
 
 
 def _relations(result: Extraction) -> Iterator[Text]:
-    for one in result.relations:
-        line = f"{_shown(one.head.text)} --{_shown(one.relation)}--> {_shown(one.tail.text)}"
-        yield Text(line).append(f" {one.score:.2f}", "dim")
+    for relation in result.relations:
+        line = f"{_shown(relation.head.text)} --{_shown(relation.relation)}--> {_shown(relation.tail.text)}"
+        yield Text(line).append(f" {relation.score:.2f}", "dim")
 
 
 def _classifications(result: Extraction) -> Iterator[Text]:
-    for name, one in result.classifications.items():
+    for name, classified in result.classifications.items():
         line = Text(f"{_shown(name)}:")
-        for label in one.labels:
+        for label in classified.labels:
             line.append(f" {_shown(label.label)}", f"bold {_color(label.label)}").append(f" {label.score:.2f}", "dim")
-        yield line if one.labels else line.append(" no label", "dim")
+        yield line if classified.labels else line.append(" no label", "dim")
 
 
 def _shown(word: str) -> str:
+    """In one line, without control characters."""
     return " ".join(word.split()).translate(_VISIBLE)
 
 

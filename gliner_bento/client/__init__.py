@@ -1,4 +1,4 @@
-"""Typed clients, sync and async. Import types, errors and httpx only: no model library is needed to call a server."""
+"""Typed sync and async clients. They import types, errors and httpx, but no model library."""
 
 from gliner_bento.client.client import AsyncClient, Client
 

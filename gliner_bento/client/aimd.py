@@ -1,4 +1,4 @@
-"""How many texts a client sends to one server concurrently, and when it repeats a refused request. Without IO."""
+"""How many texts a client sends to one server concurrently, and when it repeats a refused request. Does no IO."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ _FIRST_DELAY_S, _MAX_DELAY_S = 0.25, 8.0
 
 @dataclass(eq=False)
 class SendWindow:
-    """The maximum number of unanswered texts: additive increase, multiplicative decrease (AIMD), as in TCP.
+    """Limits the number of unanswered texts to `size`: additive increase, multiplicative decrease (AIMD), as in TCP.
 
-    It doubles until the first refusal, and then grows by `step` per window of accepted texts. most, step: its largest
-    and smallest size. under_way: texts that are sent and not answered. round: number of decreases.
+    Per window of accepted texts, `size` doubles until the first refusal, and grows by `step` after it. max_size, step:
+    the largest and the smallest `size`. under_way: texts sent and not yet answered. decreases: how often `size` shrank.
     """
 
-    most: int
+    max_size: int
     step: int
     size: float = 0
     under_way: int = 0
-    round: int = 0
+    decreases: int = 0
 
     def __post_init__(self) -> None:
-        self.size = self.size or min(2 * self.step, self.most)
+        self.size = self.size or min(2 * self.step, self.max_size)
 
     def has_room(self, texts: int) -> bool:
-        """Whether `texts` more texts may be sent; always true if none is under way."""
+        """Whether a request with `texts` texts may be sent; always true if no text is under way."""
         return not self.under_way or self.under_way + texts <= self.size
 
     def accepted(self, texts: int) -> None:
-        """The server has answered `texts` texts."""
-        growth = texts if not self.round else texts * self.step / self.size
-        self.size = min(self.most, self.size + growth)
+        """Note that the server has answered `texts` texts."""
+        growth = texts * self.step / self.size if self.decreases else texts
+        self.size = min(self.max_size, self.size + growth)
 
-    def refused(self, sent_in: int) -> None:
-        """The server has refused a request. sent_in: `round` when it was sent: one overload halves the window once."""
-        if sent_in == self.round:
-            self.size = max(min(self.step, self.most), self.size / 2)
-            self.round += 1
+    def refused(self, decreases: int) -> None:
+        """Note a refused request. decreases: as of when it was sent, so that one overload halves `size` only once."""
+        if decreases == self.decreases:
+            self.size = max(min(self.step, self.max_size), self.size / 2)
+            self.decreases += 1
 
 
 def delay_s(attempt: int, retry_after_s: float) -> float:
-    """Seconds until the next attempt: exponential with jitter, not before `Retry-After`. attempt: from 0."""
+    """Seconds until the next attempt: `retry_after_s` and a random part of an exponential backoff. attempt: from 0."""
     backoff_s = min(_MAX_DELAY_S, _FIRST_DELAY_S * 2**attempt)
     return retry_after_s + random.uniform(0, backoff_s)

@@ -1,4 +1,4 @@
-"""The requests of both clients, and the parsing of their answers. Without IO."""
+"""Builds the requests of both clients, and parses the responses. Does no IO."""
 
 from __future__ import annotations
 
@@ -29,95 +29,96 @@ Labels = list[str] | Mapping[str, str | LabelOptions]
 
 @dataclass(frozen=True, slots=True)
 class HttpCall(Generic[Answer]):
-    """One request. answer: parses the content of a successful answer.
+    """One request. parse: parses the content of a successful response, or a line of a streamed one.
 
-    body: sent as JSON. upload: archive, or folder of an adapter, sent as the body instead.
+    body: sent as JSON. upload: an archive, or a folder with an adapter, which is the request's body instead.
     """
 
     method: str
     path: str
-    answer: Callable[[bytes], Answer]
+    parse: Callable[[bytes], Answer]
     body: dict[str, Any] | None = None
     query: dict[str, Any] | None = None
     upload: Path | None = None
 
-    def read(self, response: httpx.Response) -> Answer:
-        """The answer. Raises the `GLiNERBentoError` of an error answer."""
+    def parse_response(self, response: httpx.Response) -> Answer:
+        """The parsed content. Raises the `GLiNERBentoError` of an error response."""
         if response.is_success:
-            return self.answer(response.content)
-        raise from_detail(_detail(response))
+            return self.parse(response.content)
+        raise from_detail(_error_detail(response))
 
 
-def one(task: str, text: str, options: dict[str, Any]) -> HttpCall[Any]:
+def single(task: str, text: str, options: dict[str, Any]) -> HttpCall[Any]:
     """`POST /v1/{task}`."""
-    return HttpCall("POST", f"/v1/{task}", _parsed(TASKS[task].answer), {"text": text, **options})
+    return HttpCall("POST", f"/v1/{task}", _parser(TASKS[task].answer), {"text": text, **options})
 
 
 def stream(task: str, text: str, options: dict[str, Any]) -> HttpCall[Any]:
-    """`POST /v1/{task}/stream`; `HttpCall.answer` parses one line."""
-    return HttpCall("POST", f"/v1/{task}/stream", partial(_line, TASKS[task]), {"text": text, **options})
+    """`POST /v1/{task}/stream`; `HttpCall.parse` parses one line."""
+    return HttpCall("POST", f"/v1/{task}/stream", partial(_parse_line, TASKS[task]), {"text": text, **options})
 
 
 def batch(task: str, texts: Sequence[str], options: dict[str, Any]) -> HttpCall[Any]:
     """`POST /v1/{task}/batch`, with options that all texts share."""
-    return HttpCall("POST", f"/v1/{task}/batch", _parsed(TASKS[task].batch_answer), {"texts": list(texts), **options})
+    return HttpCall("POST", f"/v1/{task}/batch", _parser(TASKS[task].batch_answer), {"texts": list(texts), **options})
 
 
 def extract(text: str, labels: Labels | None, options: dict[str, Any]) -> HttpCall[ExtractAnswer]:
     """`POST /v1/extract`."""
-    body = {"text": text, **_given(labels), **options}
-    return HttpCall("POST", "/v1/extract", lambda content: _parsed(ExtractAnswer)(content).of(text), body)
+    body = {"text": text, **_labels_field(labels), **options}
+    return HttpCall("POST", "/v1/extract", lambda content: _parser(ExtractAnswer)(content).with_text(text), body)
 
 
 def extract_batch(texts: Sequence[str], labels: Labels | None, options: dict[str, Any]) -> HttpCall[ExtractBatchAnswer]:
     """`POST /v1/extract/batch`, with options that all texts share."""
-    given = list(texts)
-    body = {"texts": given, **_given(labels), **options}
-    return HttpCall("POST", "/v1/extract/batch", lambda content: _parsed(ExtractBatchAnswer)(content).of(given), body)
+    texts = list(texts)
+    body = {"texts": texts, **_labels_field(labels), **options}
+    parse = _parser(ExtractBatchAnswer)
+    return HttpCall("POST", "/v1/extract/batch", lambda content: parse(content).with_texts(texts), body)
 
 
 def extract_items(
     texts: Sequence[str | Mapping[str, Any]], labels: Labels | None, options: dict[str, Any]
 ) -> HttpCall[ExtractBatchResponse]:
-    """`POST /v1/extract/batch`, with texts that may have options of their own."""
+    """`POST /v1/extract/batch`. texts: strings, or mappings with a `text` and options for it."""
     items = [{"text": text} if isinstance(text, str) else dict(text) for text in texts]
-    body = {"items": items, **_given(labels), **options}
-    return HttpCall("POST", "/v1/extract/batch", _parsed(ExtractBatchResponse), body)
+    body = {"items": items, **_labels_field(labels), **options}
+    return HttpCall("POST", "/v1/extract/batch", _parser(ExtractBatchResponse), body)
 
 
-def _given(labels: Labels | None) -> dict[str, Any]:
+def _labels_field(labels: Labels | None) -> dict[str, Any]:
     return {} if labels is None else {"labels": labels}
 
 
 def abort(request_id: str) -> HttpCall[AbortResponse]:
     """`POST /v1/requests/{request_id}/abort`."""
     path = f"/v1/requests/{quote(request_id, safe='')}/abort"
-    return HttpCall("POST", path, _parsed(AbortResponse))
+    return HttpCall("POST", path, _parser(AbortResponse))
 
 
 def model() -> HttpCall[ModelCard]:
     """`GET /v1/model`."""
-    return HttpCall("GET", "/v1/model", _parsed(ModelCard))
+    return HttpCall("GET", "/v1/model", _parser(ModelCard))
 
 
 def models() -> HttpCall[ListedModels]:
     """`GET /v1/models`."""
-    return HttpCall("GET", "/v1/models", _parsed(ListedModels))
+    return HttpCall("GET", "/v1/models", _parser(ListedModels))
 
 
 def add_model(name: str, source: Path | str, settings: dict[str, Any], *, pinned: bool) -> HttpCall[ListedModel]:
-    """`POST /v1/models`: uploads the archive at a path, sends a string as the source."""
-    answer = _parsed(ListedModel)
+    """`POST /v1/models`. source: the archive at a `Path` is uploaded; a string is sent as it is."""
+    parse = _parser(ListedModel)
     if isinstance(source, str):
         body = {"name": name, "source": source, "settings": settings, "pinned": pinned}
-        return HttpCall("POST", "/v1/models", answer, body)
+        return HttpCall("POST", "/v1/models", parse, body)
     query = {"name": name, "settings": json.dumps(settings), "pinned": pinned}
-    return HttpCall("POST", "/v1/models", answer, query=query, upload=source)
+    return HttpCall("POST", "/v1/models", parse, query=query, upload=source)
 
 
 def change_model(name: str, action: ModelAction) -> HttpCall[ListedModel]:
     """`POST /v1/models/{name}/{action}`."""
-    return HttpCall("POST", f"/v1/models/{quote(name, safe='')}/{action}", _parsed(ListedModel))
+    return HttpCall("POST", f"/v1/models/{quote(name, safe='')}/{action}", _parser(ListedModel))
 
 
 def delete_model(name: str) -> HttpCall[None]:
@@ -127,26 +128,26 @@ def delete_model(name: str) -> HttpCall[None]:
 
 def status() -> HttpCall[ServerStatus]:
     """`GET /v1/status`."""
-    return HttpCall("GET", "/v1/status", _parsed(ServerStatus))
+    return HttpCall("GET", "/v1/status", _parser(ServerStatus))
 
 
 def adapters() -> HttpCall[AdapterList]:
     """`GET /v1/adapters`."""
-    return HttpCall("GET", "/v1/adapters", _parsed(AdapterList))
+    return HttpCall("GET", "/v1/adapters", _parser(AdapterList))
 
 
 def adapter(adapter_id: str) -> HttpCall[AdapterInfo]:
     """`GET /v1/adapters/{adapter_id}`."""
-    return HttpCall("GET", _adapter_path(adapter_id), _parsed(AdapterInfo))
+    return HttpCall("GET", _adapter_path(adapter_id), _parser(AdapterInfo))
 
 
 def put_adapter(adapter_id: str, adapter: Path | str | None, options: dict[str, Any]) -> HttpCall[AdapterInfo]:
-    """`PUT /v1/adapters/{adapter_id}`: uploads the content of a path, sends a string as the source."""
-    path, answer = _adapter_path(adapter_id), _parsed(AdapterInfo)
-    given = {name: value for name, value in options.items() if value is not None}
+    """`PUT /v1/adapters/{adapter_id}`. adapter: the content of a `Path` is uploaded; a string is sent as `source`."""
+    path, parse = _adapter_path(adapter_id), _parser(AdapterInfo)
+    options = {name: value for name, value in options.items() if value is not None}
     if isinstance(adapter, str):
-        return HttpCall("PUT", path, answer, body={"source": adapter, **given})
-    return HttpCall("PUT", path, answer, query=given, upload=adapter)
+        return HttpCall("PUT", path, parse, body={"source": adapter, **options})
+    return HttpCall("PUT", path, parse, query=options, upload=adapter)
 
 
 def delete_adapter(adapter_id: str) -> HttpCall[None]:
@@ -154,41 +155,42 @@ def delete_adapter(adapter_id: str) -> HttpCall[None]:
     return HttpCall("DELETE", _adapter_path(adapter_id), lambda _: None)
 
 
-def _parsed(kind: type[Answer]) -> Callable[[bytes], Answer]:
-    """A parser of a dataclass from JSON. It raises httpx.DecodingError, whose message has no content of the answer."""
+def _parser(kind: type[Answer]) -> Callable[[bytes], Answer]:
+    """A parser of JSON to the dataclass `kind`. It raises httpx.DecodingError, with a message without the content."""
 
     def parse(content: bytes) -> Answer:
         try:
-            return cast(Answer, _adapter_of(cast(Any, kind)).validate_json(content))
+            return cast(Answer, _type_adapter(cast(Any, kind)).validate_json(content))
         except ValidationError as error:
-            fault = error.errors(include_input=False, include_url=False)[0]
-            path = ".".join(map(str, fault["loc"])) or "body"
-            raise httpx.DecodingError(f"the server's answer is malformed: {path}: {fault['msg']}") from None
+            first = error.errors(include_input=False, include_url=False)[0]
+            path = ".".join(map(str, first["loc"])) or "body"
+            raise httpx.DecodingError(f"the server's answer is malformed: {path}: {first['msg']}") from None
 
     return parse
 
 
 @cache
-def _adapter_of(kind: Any) -> TypeAdapter[Any]:
+def _type_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _line(task: AnyTask, line: bytes) -> Any:
-    """Parse a line of a stream. Raises the `GLiNERBentoError` of an error line."""
+def _parse_line(task: AnyTask, line: bytes) -> Any:
+    """Parse a line of a stream: a part, known by its first field, or the end. Raises the error of an error line."""
     if line.startswith(b'{"error"'):
-        raise from_detail(_parsed(ErrorBody)(line).error)
+        raise from_detail(_parser(ErrorBody)(line).error)
     if task.line and line.startswith(f'{{"{fields(task.line)[0].name}"'.encode()):
-        return _parsed(task.line)(line)
-    return _parsed(task.end)(line)
+        return _parser(task.line)(line)
+    return _parser(task.end)(line)
 
 
 def _adapter_path(adapter_id: str) -> str:
     return f"/v1/adapters/{quote(adapter_id, safe='')}"
 
 
-def _detail(response: httpx.Response) -> ErrorDetail:
+def _error_detail(response: httpx.Response) -> ErrorDetail:
+    """The error in the body, or, if another program such as a proxy responded, an error that names the status."""
     try:
-        return _parsed(ErrorBody)(response.content).error
+        return _parser(ErrorBody)(response.content).error
     except httpx.DecodingError:
         kind = NotReady if response.status_code in (502, 503) else InternalError
         return kind(f"the server answered {response.status_code}").detail()

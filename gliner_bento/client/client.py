@@ -1,4 +1,4 @@
-"""The two clients, sync and async: one connection pool each, over the same calls."""
+"""The sync and the async client. Each has one connection pool; both send the requests that `calls` builds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing_extensions import Self
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.client import calls
 from gliner_bento.client.calls import Labels
-from gliner_bento.client.many import DEFAULT_RETRY_S, DEFAULT_WINDOW, Sender, Text, in_order, in_order_from_a_thread
+from gliner_bento.client.many import DEFAULT_RETRY_S, DEFAULT_WINDOW, Sender, Text, in_order, in_order_sync
 from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
 from gliner_bento.client.upload import opened, pieces
 from gliner_bento.model_types import ListedModel, ModelAction
@@ -23,7 +23,7 @@ from gliner_bento.tasks.extraction import BatchResult, Entity, StreamedEnd, Stre
 
 DEFAULT_URL = "http://localhost:3000"
 KEY_VARIABLE = "GLINER_CLIENT_API_KEY"
-"""Environment variable of the clients' default API key."""
+"""Environment variable with the default API key of both clients."""
 
 Answer = TypeVar("Answer")
 
@@ -32,9 +32,9 @@ class Client:
     """Calls a gliner-bento server.
 
     `options` are the other fields of the request (`relations`, `threshold`, `request_id`, ...; see `ExtractRequest`).
-    `api_key` is by default the environment's `GLINER_CLIENT_API_KEY`.
-    `model` names one of the server's models for every call, also for its adapters; the option `model` of a call wins.
-    Every method raises the `GLiNERBentoError` of an error answer, or httpx's own error if no answer arrived.
+    The default `api_key` is the environment variable `GLINER_CLIENT_API_KEY`.
+    `model` is the server's model that all calls use, also those about adapters; a call's option `model` overrides it.
+    Every method raises the `GLiNERBentoError` of an error response, or httpx's own error if no response arrived.
 
         with Client() as client:
             for entity in client.extract("Ada Lovelace lived in London.", ["person", "city"]).entities:
@@ -50,7 +50,7 @@ class Client:
         )
 
     def extract(self, text: str, labels: Labels | None = None, **options: Any) -> ExtractAnswer:
-        """Entities and relations of one text, and its `classifications`."""
+        """Entities, relations, classifications and structures of one text."""
         return self._send(calls.extract(text, labels, options))
 
     def extract_stream(self, text: str, labels: Labels | None = None, **options: Any) -> Iterator[Entity | StreamedEnd]:
@@ -62,22 +62,22 @@ class Client:
             yield line.entity if isinstance(line, StreamedEntity) else line
 
     def run(self, task: str, text: str, **options: Any) -> Any:
-        """The answer of a task of the table, `gliner_bento.tasks.table.TASKS`, for one text."""
-        return self._send(calls.one(task, text, options))
+        """The answer of a task for one text. task: its name in `gliner_bento.tasks.table.TASKS`."""
+        return self._send(calls.single(task, text, options))
 
     def run_batch(self, task: str, texts: Sequence[str], **options: Any) -> Any:
-        """One result or error per text, in order, of a task of the table."""
+        """One result or error per text, in order. task: as in `run`."""
         return self._send(calls.batch(task, texts, options))
 
     def run_stream(self, task: str, text: str, **options: Any) -> Iterator[Any]:
         """The lines of a task's stream for one text; the last one is the rest of the answer."""
         call = calls.stream(task, text, options)
-        with self._http.stream(call.method, call.path, json=call.body) as answer:
-            if not answer.is_success:
-                answer.read()
-                call.read(answer)
-            for line in answer.iter_lines():
-                yield call.answer(line.encode())
+        with self._http.stream(call.method, call.path, json=call.body) as response:
+            if not response.is_success:
+                response.read()
+                call.parse_response(response)  # raises the response's error
+            for line in response.iter_lines():
+                yield call.parse(line.encode())
 
     def extract_batch(self, texts: Sequence[str], labels: Labels | None = None, **options: Any) -> ExtractBatchAnswer:
         """One result or error per text, in order."""
@@ -94,24 +94,24 @@ class Client:
     ) -> Iterator[BatchResult]:
         """One result or error per text, in order, for any number of texts.
 
-        Several requests run concurrently, as many as the server accepts. A refused one (429, 503) is sent again after
+        As many requests run concurrently as the server accepts. A refused request (429, 503) is sent again after
         `Retry-After` and some jitter.
 
-        texts: texts, or mappings with a `text` and options of its own (`labels`, `adapter_id`, ...). Read as needed.
-        window: maximum number of texts that have been read and whose results have not been taken.
+        texts: strings, or mappings with a `text` and options for it (`labels`, `adapter_id`, ...). Read as needed.
+        window: about how many texts may be read before their results are taken.
         retry_s: how long a request is repeated while it is refused or the server is unreachable; then the error is
         raised."""
         _check_window(window)
-        own = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s, model=self._model)
-        sender = Sender([own.send], labels, options, window=window, retry_s=retry_s)
-        return in_order_from_a_thread(texts, sender, window, own.aclose)
+        client = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s, model=self._model)
+        sender = Sender([client.send], labels, options, window=window, retry_s=retry_s)
+        return in_order_sync(texts, sender, window, client.aclose)
 
     def abort(self, request_id: str) -> AbortResponse:
         """Stop a waiting or running request."""
         return self._send(calls.abort(request_id))
 
     def model(self) -> ModelCard:
-        """What is served, and with which limits."""
+        """The model, what it supports, and the limits of its requests."""
         return self._send(calls.model())
 
     def models(self) -> list[ListedModel]:
@@ -119,8 +119,8 @@ class Client:
         return self._send(calls.models()).data
 
     def add_model(self, name: str, source: Path | str, *, pinned: bool = False, **settings: Any) -> ListedModel:
-        """Serve a further model. source: a `Path` of a .zip or .tar.gz is uploaded; a string names a folder in the
-        `model_root` of the server, or `hub:owner/name`. settings: its own."""
+        """Serve another model. source: a `Path` of a .zip or .tar.gz is uploaded; a string names a folder in the
+        `model_root` of the server, or `hub:owner/name`. settings: the model's own settings."""
         return self._send(calls.add_model(name, source, settings, pinned=pinned))
 
     def change_model(self, name: str, action: ModelAction) -> ListedModel:
@@ -128,11 +128,11 @@ class Client:
         return self._send(calls.change_model(name, action))
 
     def delete_model(self, name: str) -> None:
-        """Serve a model no longer, after the requests that use it have ended."""
+        """Stop serving a model, after the requests that use it have ended."""
         self._send(calls.delete_model(name))
 
     def status(self) -> ServerStatus:
-        """What the server does now."""
+        """The server's current state and load."""
         return self._send(calls.status())
 
     def adapters(self) -> AdapterList:
@@ -153,14 +153,14 @@ class Client:
         preload: bool = True,
         replace: bool = False,
     ) -> AdapterInfo:
-        """Install an adapter, or change how it is kept.
+        """Install an adapter, or pin or unpin an installed one.
 
         adapter: a `Path` is uploaded: the folder that PEFT saved, or a .zip or .tar.gz of it. A string names a source
             of the server: a folder in its `adapter_root`, or `hub:owner/name` (of `revision`). None: the adapter is
             installed already.
-        pinned: whether it is evicted from memory last; None changes nothing.
-        preload: load it before this returns, instead of at its first request.
-        replace: replace an adapter of this id with other content, instead of raising `Conflict`.
+        pinned: whether the adapter is evicted from memory last; None changes nothing.
+        preload: load the adapter before this returns, instead of at its first request.
+        replace: replace an adapter that has this id and other content, instead of raising `Conflict`.
         """
         options = {"revision": revision, "pinned": pinned, "preload": preload, "replace": replace or None}
         return self._send(calls.put_adapter(adapter_id, adapter, options))
@@ -181,12 +181,12 @@ class Client:
 
     def _send(self, call: calls.HttpCall[Answer]) -> Answer:
         with opened(call.upload) as file:
-            answer = self._http.request(call.method, call.path, json=call.body, params=call.query, content=file)
-        return call.read(answer)
+            response = self._http.request(call.method, call.path, json=call.body, params=call.query, content=file)
+        return call.parse_response(response)
 
 
 class AsyncClient:
-    """`Client` for asyncio: the same methods, awaited. transport: httpx's, for example an app in this process."""
+    """`Client` for asyncio, with the same methods. transport: httpx's, for example of an app in this process."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class AsyncClient:
 
     async def run(self, task: str, text: str, **options: Any) -> Any:
         """As `Client.run`."""
-        return await self._send(calls.one(task, text, options))
+        return await self._send(calls.single(task, text, options))
 
     async def run_batch(self, task: str, texts: Sequence[str], **options: Any) -> Any:
         """As `Client.run_batch`."""
@@ -228,12 +228,12 @@ class AsyncClient:
     async def run_stream(self, task: str, text: str, **options: Any) -> AsyncGenerator[Any, None]:
         """As `Client.run_stream`."""
         call = calls.stream(task, text, options)
-        async with self._http.stream(call.method, call.path, json=call.body) as answer:
-            if not answer.is_success:
-                await answer.aread()
-                call.read(answer)
-            async for line in answer.aiter_lines():
-                yield call.answer(line.encode())
+        async with self._http.stream(call.method, call.path, json=call.body) as response:
+            if not response.is_success:
+                await response.aread()
+                call.parse_response(response)  # raises the response's error
+            async for line in response.aiter_lines():
+                yield call.parse(line.encode())
 
     async def extract_batch(
         self, texts: Sequence[str], labels: Labels | None = None, **options: Any
@@ -256,7 +256,7 @@ class AsyncClient:
         return in_order(texts, sender, window)
 
     async def send(self, call: calls.HttpCall[Any]) -> httpx.Response:
-        """The response to a call, which is not parsed."""
+        """Send a call; returns the unparsed response."""
         return await self._http.request(call.method, call.path, json=call.body, params=call.query)
 
     async def abort(self, request_id: str) -> AbortResponse:
@@ -325,7 +325,7 @@ class AsyncClient:
 
     async def _send(self, call: calls.HttpCall[Answer]) -> Answer:
         with opened(call.upload) as file:
-            answer = await self._http.request(
+            response = await self._http.request(
                 call.method,
                 call.path,
                 json=call.body,
@@ -333,7 +333,7 @@ class AsyncClient:
                 content=pieces(file) if file else None,
                 headers={"Content-Length": str(os.fstat(file.fileno()).st_size)} if file else None,
             )
-        return call.read(answer)
+        return call.parse_response(response)
 
 
 def _check_window(window: int) -> None:
@@ -347,5 +347,5 @@ def _authorization(api_key: str | None) -> dict[str, str]:
 
 
 def _query(model: str | None) -> dict[str, str]:
-    """The query of every request, which names the model in all routes."""
+    """The query parameters of every request: routes of all kinds take the model's name there."""
     return {"model": model} if model else {}

@@ -1,4 +1,4 @@
-"""Extraction of many texts: several per request, as many requests at a time as the servers accept, results in order."""
+"""Extraction of many texts, several per request, in as many concurrent requests as servers accept; results in order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from gliner_bento.errors import (
 from gliner_bento.tasks.extraction import LIMIT_WARNINGS, BatchResult, ExtractBatchResponse
 
 Text = str | Mapping[str, Any]
-"""A text, or a text with options of its own: the fields of `ExtractItem`."""
+"""A text, or a mapping with a `text` and options for it: the fields of `ExtractItem`."""
 
 MAX_TEXTS = 16
 """Maximum number of texts in one request."""
@@ -49,17 +49,17 @@ DEFAULT_WINDOW = 512
 DEFAULT_RETRY_S = 120.0
 
 _MAX_CHARS = 2**18
-_REST_S = 1.0
-"""Minimum time for which a server that does not answer is avoided; its texts are sent to other servers."""
+_MIN_REST_S = 1.0
+"""Minimum time for which a server that is not ready or does not answer is avoided, if there are other servers."""
 _TRANSIENT = {QueueFull.code, RateLimited.code, NotReady.code}
-_OF_THE_CALLER = (Unauthorized, Forbidden, RouteNotFound)
+_CALLER_ERRORS = (Unauthorized, Forbidden, RouteNotFound)
 
 Send = Callable[[HttpCall[ExtractBatchResponse]], Awaitable[httpx.Response]]
 
 
 @dataclass(eq=False)
 class _Server:
-    """A server, and its window. resting_until_s: after a refusal, other servers are preferred until then."""
+    """A server and its window. resting_until_s: until when (`time.monotonic`) other servers are preferred to it."""
 
     send: Send
     window: SendWindow
@@ -89,10 +89,11 @@ class Sender:
     async def send(self, texts: Sequence[Text]) -> list[BatchResult]:
         """A result or an error for each text.
 
-        Raises an error that no text has caused: the key is wrong, or no server has accepted the group for `retry_s`.
+        Raises errors that are not about a text: the API key is wrong, or a text is still refused after `retry_s`.
         """
         results: dict[int, BatchResult] = {}
-        waiting, attempt, end_s = list(range(len(texts))), 0, time.monotonic() + self._retry_s
+        waiting = list(range(len(texts)))  # indexes of the texts without a final result
+        attempt, deadline_s = 0, time.monotonic() + self._retry_s
         while True:
             answered, retry_after_s = await self._request([texts[index] for index in waiting])
             results.update(zip(waiting, answered, strict=True))
@@ -100,7 +101,7 @@ class Sender:
             if not waiting:
                 return [results[index] for index in range(len(texts))]
             pause_s = delay_s(attempt, retry_after_s)
-            if time.monotonic() + pause_s > end_s:
+            if time.monotonic() + pause_s > deadline_s:
                 error = results[waiting[0]].error
                 assert error
                 raise from_detail(error)
@@ -108,19 +109,20 @@ class Sender:
             attempt += 1
 
     async def _request(self, texts: Sequence[Text]) -> tuple[list[BatchResult], float]:
-        """Send the texts in one request, and then again alone each text whose result depends on the batch. Returns the
-        results, and the seconds of `Retry-After`."""
+        """Send the texts in one request, and then each text whose result depends on the batch in a request of its own.
+        Returns the results, and the server's `Retry-After` in seconds."""
         call = extract_items(texts, self._labels, self._options)
         server = await self._reserve(len(texts))
-        sent_in = server.window.round
+        decreases = server.window.decreases
         try:
             response = await server.send(call)
-            results = list(call.read(response).results)
+            results = list(call.parse_response(response).results)
             if len(results) != len(texts):
                 raise httpx.DecodingError(f"the server's answer has {len(results)} results for {len(texts)} texts")
-            if not all(map(_is_of, results, texts)):  # none is trusted: their order may be wrong
-                results = _failed(texts, InternalError("the server's answer is none, or has an entity not in the text"))
-        except (*_OF_THE_CALLER, httpx.UnsupportedProtocol):
+            if not all(map(_belongs_to, results, texts)):  # all are dropped, because they may be in a wrong order
+                message = "the server's answer has an empty result, or an entity that is not in the text"
+                results = _failed(texts, InternalError(message))
+        except (*_CALLER_ERRORS, httpx.UnsupportedProtocol):
             raise
         except httpx.TransportError as error:
             results = _failed(texts, NotReady(f"{error.request.url.host}: {str(error) or type(error).__name__}"))
@@ -129,42 +131,38 @@ class Sender:
             results = _failed(texts, error)
             retry_after_s = _retry_after_s(response)
         else:
-            retry_after_s = 1.0
-        await self._release(server, len(texts), results, sent_in, retry_after_s)
+            retry_after_s = 1.0  # for texts that were refused within the batch
+        await self._release(server, results, decreases, retry_after_s)
         if len(texts) > 1:
-            again = [index for index, result in enumerate(results) if _depends_on_the_batch(result)]
-            alone = await asyncio.gather(*(self.send([texts[index]]) for index in again))
-            for index, (result,) in zip(again, alone, strict=True):
+            repeated = [index for index, result in enumerate(results) if _depends_on_the_batch(result)]
+            alone = await asyncio.gather(*(self.send([texts[index]]) for index in repeated))
+            for index, (result,) in zip(repeated, alone, strict=True):
                 results[index] = result
         return results, retry_after_s
 
     async def _reserve(self, texts: int) -> _Server:
-        """Wait for a server whose window has room for `texts` more; of several, the one with the fewest under way."""
+        """Reserve room for `texts` texts on the server with the fewest under way, when one has room for them."""
         async with self._changed:
-            while not (server := self._with_room(texts)):
+            while not (server := self._server_with_room(texts)):
                 await self._changed.wait()
             server.window.under_way += texts
             return server
 
-    def _with_room(self, texts: int) -> _Server | None:
+    def _server_with_room(self, texts: int) -> _Server | None:
         now_s = time.monotonic()
         awake = [server for server in self._servers if server.resting_until_s <= now_s] or self._servers
         free = [server for server in awake if server.window.has_room(texts)]
         return min(free, key=lambda server: server.window.under_way, default=None)
 
     async def _release(
-        self,
-        server: _Server,
-        texts: int,
-        results: Sequence[BatchResult] = (),
-        sent_in: int = 0,
-        retry_after_s: float = 0.0,
+        self, server: _Server, results: Sequence[BatchResult], decreases: int, retry_after_s: float
     ) -> None:
-        server.window.under_way -= texts
+        """End a reservation, and adjust the server's window. results: of all its texts. decreases: see `SendWindow`."""
+        server.window.under_way -= len(results)
         codes = {_code(result) for result in results}
         if codes & _TRANSIENT:
-            server.window.refused(sent_in)
-            rest_s = max(retry_after_s, _REST_S) if NotReady.code in codes else retry_after_s
+            server.window.refused(decreases)
+            rest_s = max(retry_after_s, _MIN_REST_S) if NotReady.code in codes else retry_after_s
             server.resting_until_s = time.monotonic() + rest_s
         else:
             server.window.accepted(len(results))
@@ -175,12 +173,12 @@ class Sender:
 async def in_order(
     texts: Iterable[Text] | AsyncIterable[Text], sender: Sender, window: int
 ) -> AsyncGenerator[BatchResult, None]:
-    """One result or error per text. window: about how many texts may be read before their results are taken."""
+    """One result or error per text, in order. window: about how many texts may be read ahead of the taken results."""
     waiting: deque[asyncio.Task[list[BatchResult]]] = deque()
     try:
         async for group in _grouped_async(texts):
             waiting.append(asyncio.create_task(sender.send(group)))
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # starts the task
             while waiting and (waiting[0].done() or len(waiting) * MAX_TEXTS >= window):
                 for result in await waiting.popleft():
                     yield result
@@ -193,12 +191,12 @@ async def in_order(
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def in_order_from_a_thread(
+def in_order_sync(
     texts: Iterable[Text], sender: Sender, window: int, close: Callable[[], Awaitable[None]]
 ) -> Iterator[BatchResult]:
-    """`in_order` for code without an event loop: a thread sends, the caller's thread reads `texts`.
+    """`in_order` for code without an event loop: a second thread sends, the caller's thread reads `texts`.
 
-    close: called in the thread at the end.
+    close: awaited in the second thread at the end.
     """
     waiting: deque[Future[list[BatchResult]]] = deque()
     with _loop_in_a_thread() as loop:
@@ -242,9 +240,9 @@ class _Groups:
         self._chars = 0
 
     def add(self, text: Text) -> list[Text]:
-        """The group, if it is complete; else none."""
+        """Add a text; returns the group if it is complete now, else an empty list."""
         self._group.append(text)
-        self._chars += len(_chars_of(text))
+        self._chars += len(_text_of(text))
         return self.rest() if len(self._group) == MAX_TEXTS or self._chars >= _MAX_CHARS else []
 
     def rest(self) -> list[Text]:
@@ -272,7 +270,7 @@ async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIt
         yield group
 
 
-def _chars_of(text: Text) -> str:
+def _text_of(text: Text) -> str:
     return text if isinstance(text, str) else str(text.get("text", ""))
 
 
@@ -280,8 +278,8 @@ def _failed(texts: Sequence[Text], error: GLiNERBentoError) -> list[BatchResult]
     return [BatchResult(error=error.detail()) for _ in texts]
 
 
-def _is_of(result: BatchResult, text: Text) -> bool:
-    return result.result.is_of(_chars_of(text)) if result.result else result.error is not None
+def _belongs_to(result: BatchResult, text: Text) -> bool:
+    return result.result.is_of(_text_of(text)) if result.result else result.error is not None
 
 
 def _code(result: BatchResult) -> str | None:
@@ -289,14 +287,14 @@ def _code(result: BatchResult) -> str | None:
 
 
 def _depends_on_the_batch(result: BatchResult) -> bool:
-    """Whether a result may differ when the text is sent alone: the texts of a batch share a deadline and the limits of
-    the answer, and error messages contain the index in the batch."""
+    """Whether a result may differ if the text is sent alone: the texts of a batch share a deadline and the limits of an
+    answer, and error messages contain the index in the batch."""
     if result.error:
         return result.error.code not in _TRANSIENT
     return any(warning.code in LIMIT_WARNINGS for warning in result.result.warnings) if result.result else False
 
 
 def _retry_after_s(response: httpx.Response) -> float:
-    """The seconds of the header Retry-After; 0 without one, or for a date, because the server's clock may differ."""
+    """The header Retry-After in seconds; 0 without it, or if it is a date, because the server's clock may differ."""
     value = response.headers.get("Retry-After", "")
     return float(value) if value.isdigit() else 0.0

@@ -25,13 +25,13 @@ Rows = Literal["entities", "relations", "classifications", "structures"]
 
 
 class ExtractAnswer(ExtractResponse):
-    """An `ExtractResponse` with its text, which notebooks show as HTML. A copy has no text, and is shown as data."""
+    """An `ExtractResponse` that notebooks show as HTML, with its text. A copy has no text, and is shown as data."""
 
     __slots__ = ("_text",)
     _text: str
 
-    def of(self, text: str) -> ExtractAnswer:
-        """This answer, with its text."""
+    def with_text(self, text: str) -> ExtractAnswer:
+        """Keep the request's text in this answer, and return it."""
         object.__setattr__(self, "_text", text)
         return self
 
@@ -40,49 +40,50 @@ class ExtractAnswer(ExtractResponse):
 
     def to_pandas(self, rows: Rows = "entities") -> Any:
         """A DataFrame with a row per entity, relation, label of a classification, or value of a structure's instance.
-        ImportError without pandas."""
-        return _table(list(_rows(self, rows)), _columns(rows))
+        Raises ImportError without pandas."""
+        return _data_frame(list(_rows(self, rows)), _columns(rows))
 
 
 class ExtractBatchAnswer(ExtractBatchResponse):
-    """An `ExtractBatchResponse` with its texts, see `ExtractAnswer`."""
+    """An `ExtractBatchResponse` that notebooks show with its texts; see `ExtractAnswer`."""
 
     __slots__ = ("_texts",)
     _texts: Sequence[str]
 
-    def of(self, texts: Sequence[str]) -> ExtractBatchAnswer:
-        """This answer, with its texts."""
+    def with_texts(self, texts: Sequence[str]) -> ExtractBatchAnswer:
+        """Keep the request's texts in this answer, and return it."""
         object.__setattr__(self, "_texts", texts)
         return self
 
     def _repr_html_(self) -> str | None:
         if not hasattr(self, "_texts"):
             return None
-        return "<hr>".join(_item_html(text, one) for text, one in zip(self._texts, self.results, strict=True))
+        return "<hr>".join(_item_html(text, item) for text, item in zip(self._texts, self.results, strict=True))
 
     def to_pandas(self, rows: Rows = "entities") -> Any:
-        """See `ExtractAnswer`. `item` is the text's index; a text that failed is one row with its `error`."""
-        found = [
-            {"item": item, **row}
-            for item, one in enumerate(self.results)
-            for row in (_rows(one.result, rows) if one.result else [{"error": _message(one)}])
+        """As `ExtractAnswer.to_pandas`, with the text's index in the column `item`. A text that failed has one row with
+        its `error`."""
+        records = [
+            {"item": index, **row}
+            for index, item in enumerate(self.results)
+            for row in (_rows(item.result, rows) if item.result else [{"error": _message(item)}])
         ]
-        return _table(found, ["item", *_columns(rows), "error"])
+        return _data_frame(records, ["item", *_columns(rows), "error"])
 
 
-def _columns(rows: Rows) -> list[str]:
-    if rows not in _COLUMNS:
-        raise ValueError(f"rows: must be {', '.join(_COLUMNS)}, not {rows!r}")
-    return _COLUMNS[rows]
+def _columns(kind: Rows) -> list[str]:
+    if kind not in _COLUMNS:
+        raise ValueError(f"rows: must be {', '.join(_COLUMNS)}, not {kind!r}")
+    return _COLUMNS[kind]
 
 
-def _rows(result: Extraction, rows: Rows) -> Iterable[dict[str, Any]]:
-    if rows == "entities":
+def _rows(result: Extraction, kind: Rows) -> Iterable[dict[str, Any]]:
+    if kind == "entities":
         return map(asdict, result.entities)
-    if rows == "classifications":
-        found = result.classifications.items()
-        return ({"classification": name, **asdict(label)} for name, one in found for label in one.labels)
-    if rows == "structures":
+    if kind == "classifications":
+        by_name = result.classifications.items()
+        return ({"classification": name, **asdict(label)} for name, classes in by_name for label in classes.labels)
+    if kind == "structures":
         return (
             {"structure": name, "instance": number, "field": field, **asdict(value)}
             for name, number, instance in _instances(result)
@@ -90,21 +91,22 @@ def _rows(result: Extraction, rows: Rows) -> Iterable[dict[str, Any]]:
             for value in values
         )
     return (
-        {"head": one.head.text, "relation": one.relation, "tail": one.tail.text, "score": one.score}
-        for one in result.relations
+        {"head": relation.head.text, "relation": relation.relation, "tail": relation.tail.text, "score": relation.score}
+        for relation in result.relations
     )
 
 
 def _instances(result: Extraction) -> Iterator[tuple[str, int, Instance]]:
-    return ((name, number, one) for name, found in result.structures.items() for number, one in enumerate(found))
+    """The name of a structure, the number of its instance, and the instance."""
+    return ((name, number, one) for name, several in result.structures.items() for number, one in enumerate(several))
 
 
-def _table(rows: list[dict[str, Any]], columns: list[str]) -> Any:
+def _data_frame(records: list[dict[str, Any]], columns: list[str]) -> Any:
     try:
         import pandas  # noqa: PLC0415  # an extra
     except ImportError:
         raise ImportError(f"to_pandas needs pandas; {install('dataframes')}") from None
-    return pandas.DataFrame(rows, columns=columns)
+    return pandas.DataFrame(records, columns=columns)
 
 
 def _item_html(text: str, item: BatchResult) -> str:
@@ -116,18 +118,18 @@ def _message(item: BatchResult) -> str:
 
 
 def _html(text: str, result: Extraction) -> str:
-    """The text with its entities in colour, each followed by its label; relations, classifications, instances of
-    structures and warnings, a line each."""
+    """The text with its entities in color, each followed by its label; below it, one line for each relation,
+    classification, instance of a structure, and warning."""
     relations = (f"{one.head.text} → {one.relation} → {one.tail.text} ({one.score:.2f})" for one in result.relations)
     classes = (
         f"{name}: {', '.join(f'{label.label} ({label.score:.2f})' for label in one.labels) or 'no label'}"
         for name, one in result.classifications.items()
     )
-    records = (
-        f"{name}: {'; '.join(f'{field}: {_values(values)}' for field, values in one.items() if values)}"
-        for name, _, one in _instances(result)
+    instances = (
+        f"{name}: {'; '.join(f'{field}: {_values(values)}' for field, values in instance.items() if values)}"
+        for name, _, instance in _instances(result)
     )
-    lines = [*relations, *classes, *records, *(f"Warning: {one.message}" for one in result.warnings)]
+    lines = [*relations, *classes, *instances, *(f"Warning: {one.message}" for one in result.warnings)]
     if result.truncated:
         lines.append(f"Only the first {result.truncated_at} characters were processed.")
     below = "".join(f"<div>{escape(line)}</div>" for line in lines)
@@ -140,12 +142,12 @@ def _values(values: Sequence[FieldValue]) -> str:
 
 
 def _pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:
-    """The text as HTML, cut where an entity begins or ends; a piece has the colour of the shortest entity around it."""
-    waiting = sorted(entities, key=lambda one: -one.start)
+    """The text as HTML, cut where an entity begins or ends; a piece has the color of the shortest entity around it."""
+    upcoming = sorted(entities, key=lambda one: -one.start)  # the next one last
     around: list[Entity] = []
     for start, end in pairwise(sorted({0, len(text), *(edge for one in entities for edge in (one.start, one.end))})):
-        while waiting and waiting[-1].start == start:
-            around.append(waiting.pop())
+        while upcoming and upcoming[-1].start == start:
+            around.append(upcoming.pop())
         around = sorted((one for one in around if one.end > start), key=lambda one: one.end - one.start)
         shown = escape(text[start:end])
         if around:

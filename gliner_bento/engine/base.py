@@ -6,8 +6,8 @@
 `prepare_in_steps`, `collate` and `decode` are called from any thread, `forward` only from lanes' inference threads.
 Several lanes run `forward` concurrently on the same weights, so an engine has no per-batch state of its own.
 
-An item that does not fit one pass is prepared as a `ChunkedRequest`: it makes passes, which are scheduled like items,
-and merges their results. Only the engine knows what a result is.
+An item that does not fit one pass is prepared as a `ChunkedRequest`, which makes the item's passes and merges their
+results. Passes are scheduled like items. Only the engine knows what a result is.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Result = Any
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Work that pauses after each step, so that other work can run; returns a T. Closing it ends the work."""
+"""Does work in steps and returns a T. Pauses after each step, so that other work can run. `close` ends the work."""
 
 
 def run_all(steps: Steps[T]) -> T:
-    """The result of all steps."""
+    """Run all steps; returns their result."""
     while True:
         try:
             next(steps)
@@ -53,7 +53,7 @@ def run_all(steps: Steps[T]) -> T:
 
 
 class AdapterLease(Protocol):
-    """Keeps an item's adapter in memory until it is released."""
+    """Keeps an item's adapter in memory until the lease is released."""
 
     @property
     def key(self) -> Hashable:
@@ -61,15 +61,15 @@ class AdapterLease(Protocol):
 
     @property
     def ready(self) -> Future[Any]:
-        """Done when the adapter is in memory; fails with the error that its items get."""
+        """Done when the adapter is in memory; fails with the error for the items that use the adapter."""
 
     def release(self) -> None:
-        """The item has ended. Called once."""
+        """Called once, when the item has ended."""
 
 
 @dataclass(slots=True)
 class Cancellation:
-    """Requested by the scheduler when an item has ended early (its deadline, an abort), so that steps end too."""
+    """The scheduler sets `requested` when an item ends early (deadline, abort), so that the item's steps end too."""
 
     requested: bool = False
 
@@ -78,17 +78,17 @@ class Cancellation:
 class Prepared:
     """An item that the engine has accepted and measured.
 
-    item: of a task that the engine knows.
-    tokens: sub-word tokens that the item puts into the encoder, prompt included; 0 for one that needs no pass.
-    words: words of the text that the model reads.
-    cost_tokens: cost in a batch: the item's tokens, plus tokens that stand for the cost of long attention, spans and
-        labels; 0: the same as `tokens`.
+    item: the item that was prepared; the engine supports its task.
+    tokens: sub-word tokens that the item puts into the encoder, prompt included; 0 if the item needs no pass.
+    words: number of words of the text that the model reads.
+    truncated_at: characters of the text that the model reads, if the text was cut there; None: all.
+    cost_tokens: cost in a batch: `tokens` plus a surcharge for long attention, spans and labels; 0: no surcharge.
     payload: opaque to the scheduler.
-    adapter: a lease, ready before the item may run, and released when it has ended; None: the base model.
-    result: of an item that needs no pass (a blank text).
-    chunked: of an item that takes several passes; it has no tokens of its own and is never put into a batch.
+    adapter: a lease, ready before the item may run, and released when the item has ended; None: the base model.
+    result: the result, if the item needs no pass (a blank text).
+    chunked: set if the item takes several passes; the item then has 0 tokens and is never put into a batch.
     is_pass: this is a pass of a chunked request.
-    cancellation: long steps check it, and end early if it is requested.
+    cancellation: long steps check it, and end early if cancellation is requested.
     """
 
     item: Any
@@ -110,7 +110,7 @@ class Prepared:
 
 
 class ChunkedRequest(Protocol):
-    """The passes of one item. Thread-safe, except `next_passes`, which one thread at a time may call."""
+    """The passes of one item. Thread-safe, except that only one thread at a time may call `next_passes`."""
 
     def next_passes(self) -> Sequence[Prepared]:
         """A few passes to run next, sometimes none, made in bounded time. Raises an error for an invalid text."""
@@ -121,7 +121,7 @@ class ChunkedRequest(Protocol):
         until the first call of `next_passes`."""
 
     def add(self, prepared: Prepared, result: Result) -> Sequence[Any]:
-        """Merge the result of a pass; returns the parts of the final result that became final, in order.
+        """Merge the result of a pass. Returns the parts of the item's result that became final with it, in order.
 
         Raises `TooLarge` if the result exceeds a limit."""
 
@@ -134,8 +134,8 @@ class ChunkedRequest(Protocol):
 
 
 class Engine(Protocol):
-    """A loaded model. Errors that concern one item are raised as `GLiNERBentoError` from `prepare`, `InvalidField` for
-    a task that the model does not support."""
+    """A loaded model. `prepare` raises errors that concern one item as `GLiNERBentoError`: `InvalidField` for a task
+    that the model does not support."""
 
     @property
     def info(self) -> ModelInfo:
@@ -143,14 +143,14 @@ class Engine(Protocol):
 
     @property
     def packs(self) -> bool:
-        """Whether rows are packed without padding: a batch costs the sum of its items' costs. Otherwise it costs the
+        """Whether texts are packed without padding. If so, a batch costs the sum of its items' costs, otherwise the
         number of its items times their highest cost."""
 
     @property
     def batch_tokens(self) -> int | None:
-        """Cost of a batch, in tokens, that fits the device's memory now; None: no limit.
+        """Highest cost of a batch, in tokens, that fits the device's memory now; None: no limit.
 
-        Read before each batch is formed: it shrinks when the device has run out of memory."""
+        Read before each batch is formed, because it shrinks when the device has run out of memory."""
 
     def slot_state(self) -> SlotState:
         """The adapters on the device. Called before each batch is formed."""
@@ -162,7 +162,7 @@ class Engine(Protocol):
         """All steps of `prepare_in_steps`."""
 
     def collate(self, batch: Sequence[Prepared]) -> Any:
-        """Tensors for one forward; runs while another batch is on the device."""
+        """Tensors for one call of `forward`. Called while another batch is on the device."""
 
     def forward(self, collated: Any, threads: int) -> Any:
         """Run the model with `threads` threads on a CPU; returns what `decode` needs, on the host.
@@ -170,7 +170,7 @@ class Engine(Protocol):
         An exception fails the whole batch; `DoesNotFit` if the device ran out of memory."""
 
     def decode(self, scores: Any) -> Sequence[Result]:
-        """One result or `GLiNERBentoError` per item, in order; runs while the next batch is on the device."""
+        """One result or `GLiNERBentoError` per item, in order. Called while the next batch is on the device."""
 
     def start_lane(self) -> None:
         """Called once in each inference thread before its first `forward`."""

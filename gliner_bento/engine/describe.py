@@ -1,4 +1,4 @@
-"""Describes a checkpoint by its configuration and the headers of its weights. Imports no gliner."""
+"""Describes a checkpoint from its configuration and the headers of its weight files. Imports no gliner."""
 
 from __future__ import annotations
 
@@ -21,42 +21,41 @@ from gliner_bento.storage.other_models import GLICLASS_TOKENS, is_gliclass
 
 __all__ = ["EngineOptions", "adapter_fit", "class_of", "describe", "pick_device"]
 
-_BYTES_OF = {"float32": 4, "bfloat16": 2}
-_NAME_OF = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-# gliner's defaults.
-_MAX_WORDS, _MAX_SPAN_WIDTH = 384, 12
-_GLINER2_SPAN_WIDTH = 8
+_DTYPE_BYTES = {"float32": 4, "bfloat16": 2}
+_DTYPE_OF = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}  # by safetensors' names
+_MAX_WORDS, _MAX_SPAN_WIDTH = 384, 12  # gliner's defaults
+_GLINER2_SPAN_WIDTH = 8  # gliner2's default
 
 
 def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -> dict[str, Any]:
-    """Plain values, without loading the model. Raises ModelError."""
+    """The description, in values that JSON has. Does not load the model. Raises ModelError."""
     checkpoint = find_checkpoint(model, options)
     weights, config = checkpoint.weights(), read_config(checkpoint.folder)
     tensors = _pickled_headers(weights) if weights.pickled else _headers(weights)
     parameters = sum(prod(shape) for shape, _ in tensors)
-    stored = {kind for _, kind in tensors if kind}
+    stored_dtypes = {stored_dtype for _, stored_dtype in tensors if stored_dtype}
     gliner2, gliclass = is_gliner2(checkpoint.folder), is_gliclass(checkpoint.folder)
     family = f"GLiClass ({config.get('architecture_type', 'uni-encoder')})" if gliclass else class_of(config)
-    where = pick_device(device)
+    default_max_words = GLINER2_MAX_WORDS if gliner2 else GLICLASS_TOKENS if gliclass else _MAX_WORDS
+    max_span_width = None  # other families have no limit
+    if "Span" in family:
+        max_span_width = options.max_span_width or _max_span_width(config, gliner2=gliner2)
+    torch_device = pick_device(device)
     return {
         "model": checkpoint.name,
         "folder": str(checkpoint.folder),
         "weights": weights.name,
         "file_mb": _mb(size_of(weights.files)),
         "parameters": parameters,
-        "stored_dtype": stored.pop() if len(stored) == 1 else "mixed",
+        "stored_dtype": stored_dtypes.pop() if len(stored_dtypes) == 1 else "mixed",
         "family": family,
         "supports_relations": "Relex" in family or gliner2,
-        "max_words": options.max_model_len
-        or config.get("max_len")
-        or (GLINER2_MAX_WORDS if gliner2 else GLICLASS_TOKENS if gliclass else _MAX_WORDS),
-        "max_span_width": (options.max_span_width or _max_span_width(config, gliner2=gliner2))
-        if "Span" in family
-        else None,
+        "max_words": options.max_model_len or config.get("max_len") or default_max_words,
+        "max_span_width": max_span_width,
         "languages": languages_of(checkpoint.folder),
-        "device": str(where),
-        "dtype": str(pick_dtype(dtype, where)).removeprefix("torch."),
-        "weights_mb": {name: _mb(parameters * size) for name, size in _BYTES_OF.items()},
+        "device": str(torch_device),
+        "dtype": str(pick_dtype(dtype, torch_device)).removeprefix("torch."),
+        "weights_mb": {name: _mb(parameters * size) for name, size in _DTYPE_BYTES.items()},
     }
 
 
@@ -68,8 +67,8 @@ def _max_span_width(config: Mapping[str, Any], *, gliner2: bool) -> int:
 
 
 def class_of(config: Mapping[str, Any]) -> str:
-    """The class that gliner loads a configuration with, by gliner's rule (`GLiNER._get_gliner_class`); of GLiNER2
-    models, ours."""
+    """Name of the class that gliner loads a configuration with, by gliner's rule (`GLiNER._get_gliner_class`); for
+    GLiNER2 models, of our class."""
     if config.get("model_type") == "extractor":
         return "GLiNER2Boundary" if config.get("architecture") == "boundary" else "GLiNER2Span"
     level = "Token" if config.get("span_mode") == "token_level" else "Span"
@@ -83,7 +82,7 @@ def class_of(config: Mapping[str, Any]) -> str:
 def adapter_fit(
     adapter: Path, model: str, *, device: str, dtype: DType, options: EngineOptions, max_rank: int
 ) -> dict[str, Any]:
-    """Whether an adapter fits the model, which is loaded to know its layers. Raises ModelError."""
+    """Whether an adapter fits the model. Loads the model, to know its layers. Raises ModelError."""
     from gliner_bento.adapters.adapter import check_adapter  # noqa: PLC0415  # imports peft
     from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports gliner
 
@@ -96,24 +95,24 @@ def adapter_fit(
 
 
 def _headers(weights: WeightFiles) -> list[tuple[list[int], str]]:
-    """Shape and floating-point type, or "", of each tensor of safetensors files; reads no tensor."""
-    found = []
+    """Shape and dtype of each tensor of safetensors files, without reading the tensors. "" for other than floats."""
+    headers = []
     for path in weights.files:
         refuse_pointer(path)
         try:
             with safe_open(path, framework="np") as file:
                 slices = [file.get_slice(name) for name in file.keys()]  # noqa: SIM118  # not a dict
-                found += [(one.get_shape(), _NAME_OF.get(one.get_dtype(), "")) for one in slices]
+                headers += [(tensor.get_shape(), _DTYPE_OF.get(tensor.get_dtype(), "")) for tensor in slices]
         except Exception as error:
             raise damaged(path, error) from error
-    return found
+    return headers
 
 
 def _pickled_headers(weights: WeightFiles) -> list[tuple[list[int], str]]:
-    """`_headers` of files that torch.save wrote."""
+    """As `_headers`, for files that torch.save wrote."""
     return [
-        (list(one.shape), str(one.dtype).removeprefix("torch.") if one.is_floating_point() else "")
-        for one in read_pickled(weights.files).values()
+        (list(tensor.shape), str(tensor.dtype).removeprefix("torch.") if tensor.is_floating_point() else "")
+        for tensor in read_pickled(weights.files).values()
     ]
 
 

@@ -41,7 +41,7 @@ from gliner_bento.engine.memory import CudaAllocator, MemoryModel, calibrate, re
 from gliner_bento.engine.onnx_forward import OnnxForward
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.results import PassResult, result_of
-from gliner_bento.engine.self_test import cannot_reproduce, self_test, versions
+from gliner_bento.engine.self_test import cannot_reproduce_message, self_test, versions
 from gliner_bento.engine.synchronize import synchronize
 from gliner_bento.engine.text.collate import CollatedBatch
 from gliner_bento.engine.text.passes import PassLimits, PassPlanner
@@ -75,8 +75,9 @@ _PROBE = ExtractionItem(
 class GLiNEREngine:
     """An `Engine` over one gliner model. Usually made by `load`; the constructor takes a loaded model.
 
-    gliner_forward: run gliner's own forward pass; options of the engine's own are ignored.
-    padded: pad batches to bucketed shapes; None: on a GPU.
+    gliner_forward: run gliner's own forward pass; options that only the engine's forward pass has are ignored.
+    padded: pad batches to bucketed shapes; None: only on a GPU.
+    adaptable_layers: see `LayerFactory.describe`; empty if adapters are off.
     """
 
     _probe = _PROBE
@@ -115,15 +116,15 @@ class GLiNEREngine:
         else:
             fingerprint = fingerprint_of(model.model)
             dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
-            make: Callable[[LayerFactory], Forward | GlinerForward]
+            build_forward: Callable[[LayerFactory], Forward | GlinerForward]
             if not gliner_forward:
-                make = partial(make_forward, model.model, family, options)
-            elif family.own_modules is None:
-                make = partial(GlinerForward, model, family)
+                build_forward = partial(make_forward, model.model, family, options)
+            elif family.fallback is None:
+                build_forward = partial(GlinerForward, model, family)
             else:
                 plain = replace(options, quantization="none", enable_compilation=False, enable_sequence_packing=False)
-                make = partial(make_forward, model.model, family.own_modules, plain)
-            self._forward = self._torch_forward(model, make, options, padded=padded)
+                build_forward = partial(make_forward, model.model, family.fallback, plain)
+            self._forward = self._torch_forward(model, build_forward, options, padded=padded)
         self.packs = self._forward.packs
         self.info = ModelInfo(
             model=name,
@@ -144,9 +145,9 @@ class GLiNEREngine:
         )
 
     def _torch_forward(
-        self, model: Any, make: Callable[[LayerFactory], T], options: EngineOptions, *, padded: bool | None
+        self, model: Any, build_forward: Callable[[LayerFactory], T], options: EngineOptions, *, padded: bool | None
     ) -> T:
-        """The forward pass that `make` makes of the model's layers, and its adapter slots."""
+        """The forward pass that `build_forward` makes from the model's layers. Also sets up adapter slots."""
         slots = options.max_device_adapters if options.enable_lora else 0
         threads = thread_counts(options.inference_lanes, options.torch_threads) if options.batch_invariant else ()
         int8 = options.quantization == "int8"
@@ -154,7 +155,7 @@ class GLiNEREngine:
         layers = LayerFactory(
             model.model.eval(), slots=slots, int8=int8, threads=threads, padded=padded, kernels=kernels
         )
-        forward = make(layers)
+        forward = build_forward(layers)
         self._invariant_threads = layers.threads if layers.batch_invariant and forward.packs else ()
         if slots:
             self.adaptable_layers = layers.describe()
@@ -174,11 +175,11 @@ class GLiNEREngine:
     ) -> GLiNEREngine:
         """An engine over the checkpoint in a folder or, by its id, on the Hugging Face hub.
 
-        name: of the model in messages and `info`; by default the checkpoint's.
+        name: the model's name in messages and `info`; None: the checkpoint's name.
         dtype `auto` is bfloat16 if the hardware computes it natively and the model runs in it, else float32.
         Raises ModelError, with a message for the operator.
 
-        Loads in a separate thread, which ends afterwards, and with it the OpenMP threads that loading used (see
+        Loads in a separate thread: when it ends, so do the OpenMP threads that loading used (see
         docs/decisions/0006-threads-of-lanes.md).
         """
         with ThreadPoolExecutor(1, thread_name_prefix="load") as thread:
@@ -186,56 +187,56 @@ class GLiNEREngine:
 
     @classmethod
     def _load(
-        cls, model: str, device: str, dtype: DType, options: EngineOptions, padded: bool | None, given: str | None
+        cls, model: str, device: str, dtype: DType, options: EngineOptions, padded: bool | None, name: str | None
     ) -> GLiNEREngine:
-        where = pick_device(device)
-        # cuDNN's attention builds a plan for every new shape, which takes tens of milliseconds. For the whole process:
-        # torch's context manager would change the same flag, while other lanes compute.
+        torch_device = pick_device(device)
+        # cuDNN's attention builds a plan for every new shape, which takes tens of milliseconds. It is disabled for the
+        # whole process: torch's context manager would change the same global flag while other lanes compute.
         torch.backends.cuda.enable_cudnn_sdp(False)
-        check_options(options, where)
+        check_options(options, torch_device)
         onnx_file = options.onnx_model_file if options.runtime == "onnxruntime" else None
         checkpoint = find_checkpoint(model, options, onnx_file)
-        name, languages = given or checkpoint.name, languages_of(checkpoint.folder)
+        name, languages = name or checkpoint.name, languages_of(checkpoint.folder)
         if onnx_file:
-            session = load_onnx(checkpoint, where, dtype, options.torch_threads)
+            session = load_onnx(checkpoint, torch_device, dtype, options.torch_threads)
             engine = cls(session, name, options, languages)
             if failure := engine.run_self_test(session, options):
-                raise ModelError(cannot_reproduce(failure))
+                raise ModelError(cannot_reproduce_message(failure))
             return engine
-        load_in = partial(
+        load_with_dtype = partial(
             load,
             checkpoint,
-            where,
+            torch_device,
             flashdeberta=options.enable_flashdeberta,
             max_words=options.max_model_len,
             max_span_width=options.max_span_width,
         )
-        picked = pick_dtype(dtype, where)
-        loaded = load_in(picked)
-        kind = cls._for(loaded)
-        engine = kind(loaded, name, options, languages, padded=padded)
-        if dtype == "auto" and picked != torch.float32 and not engine._is_runnable():
-            logger.warning("%s does not run in %s on this machine; using float32", name, picked)
-            picked = torch.float32
-            loaded = load_in(picked)
-            engine = kind(loaded, name, options, languages, padded=padded)
+        torch_dtype = pick_dtype(dtype, torch_device)
+        loaded = load_with_dtype(torch_dtype)
+        engine_class = cls._class_for(loaded)
+        engine = engine_class(loaded, name, options, languages, padded=padded)
+        if dtype == "auto" and torch_dtype != torch.float32 and not engine._is_runnable():
+            logger.warning("%s does not run in %s on this machine; using float32", name, torch_dtype)
+            torch_dtype = torch.float32
+            loaded = load_with_dtype(torch_dtype)
+            engine = engine_class(loaded, name, options, languages, padded=padded)
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
         failure = engine.run_self_test(loaded, options)
         del loaded  # the engine has copied what it needs; memory is measured below
         if failure:
-            del engine
-            engine = kind._with_gliner_forward(load_in(picked), name, options, languages, failure)
+            del engine  # frees memory before the model is loaded once more
+            engine = engine_class._with_gliner_forward(load_with_dtype(torch_dtype), name, options, languages, failure)
         engine.check_batch_invariance(options)
-        if where.type == "cuda":
-            engine.measure_memory(CudaAllocator(where), options)
+        if torch_device.type == "cuda":
+            engine.measure_memory(CudaAllocator(torch_device), options)
         release_freed_memory()
         logger.info("%s (%s) in %s on %s", name, engine.info.family, engine.info.dtype, engine.info.device)
         return engine
 
     @classmethod
-    def _for(cls, model: Any) -> type[GLiNEREngine]:
-        """The class for a loaded model."""
+    def _class_for(cls, model: Any) -> type[GLiNEREngine]:
+        """The engine class for a loaded model."""
         if not isinstance(model, GLiClass):
             return cls
         from gliner_bento.engine.classify.engine import GLiClassEngine  # noqa: PLC0415  # derives from this one
@@ -246,10 +247,10 @@ class GLiNEREngine:
     def _with_gliner_forward(
         cls, model: Any, name: str, options: EngineOptions, languages: Sequence[str], failure: str
     ) -> GLiNEREngine:
-        """An engine that replaces one whose self-test failed. Raises ModelError if its own fails too."""
+        """An engine that replaces one whose self-test failed with `failure`. Raises ModelError if its own fails too."""
         engine = cls(model, name, options, languages, gliner_forward=True)
         if repeated := engine.run_self_test(model, options):
-            raise ModelError(cannot_reproduce(f"{failure}; with gliner's forward pass: {repeated}"))
+            raise ModelError(cannot_reproduce_message(f"{failure}; with gliner's forward pass: {repeated}"))
         engine.info = replace(engine.info, self_test="failed")
         logger.error(
             "self-test failed: %s, in %s with %s; serving %s with gliner's own forward pass, which is slower",
@@ -261,7 +262,7 @@ class GLiNEREngine:
         return engine
 
     def run_self_test(self, model: Any, options: EngineOptions) -> str | None:
-        """Compare with gliner's `model`, unless the options disable it; returns what differs. Sets `info.self_test`."""
+        """Compare with gliner's `model`, unless the test is disabled. Sets `info.self_test`; returns the difference."""
         if not options.self_test:
             return None
         failure = self_test(self, model)
@@ -273,11 +274,11 @@ class GLiNEREngine:
         invariant = bool(self._invariant_threads) and is_batch_invariant(self, self._invariant_threads)
         self.info = replace(self.info, batch_invariant=invariant)
         if options.batch_invariant and not invariant:
-            logger.warning("scores of %s may differ by rounding with the other texts in a batch", self.info.model)
+            logger.warning("%s: scores may differ by rounding, depending on other texts in the batch", self.info.model)
 
     @property
     def batch_tokens(self) -> int | None:
-        """Cost of a batch that fits the device's memory now; None on a CPU."""
+        """Highest cost of a batch, in tokens, that fits the device's memory now; None on a CPU."""
         return self._memory.batch_tokens if self._memory else None
 
     @property
@@ -301,13 +302,13 @@ class GLiNEREngine:
             raise ModelError(error.message) from error
 
     def _run_probe(self, texts: int, tokens: int) -> int:
-        """Run a batch of about that shape; returns its cost."""
+        """Run a batch of `texts` texts of about `tokens` tokens each; returns its cost."""
         prepared = self.prepare(replace(self._probe, text="word " * tokens, relations={}, threshold=1.0))
         self.forward(self.collate([prepared] * texts), torch.get_num_threads())
         return texts * prepared.cost
 
     def serve_adapters(self, acquire: Callable[[str], AdapterLease]) -> None:
-        """Let items use adapters. acquire: from an id to a lease; raises an error for an unknown id."""
+        """Let items use adapters. acquire: returns a lease on the adapter with an id; raises for an unknown id."""
         self._acquire = acquire
 
     def slot_state(self) -> SlotState:
@@ -328,7 +329,7 @@ class GLiNEREngine:
             if lease:
                 lease.release()
             raise
-        if lease and prepared.adapter is None:
+        if lease and prepared.adapter is None:  # the item needs no pass
             lease.release()
         return prepared
 
@@ -340,17 +341,17 @@ class GLiNEREngine:
         return self._acquire(adapter_id)
 
     def collate(self, batch: Sequence[Prepared]) -> CollatedBatch:
-        """Tensors on the CPU. A batch with adapters is collated in `forward`: its order depends on their slots."""
+        """Tensors on the CPU. Batches with adapters are collated in `forward`: their order depends on the slots."""
         if any(prepared.chunked for prepared in batch):
             raise ValueError("a chunked request cannot be in a batch; its passes can")
         if any(prepared.adapter for prepared in batch):
             return CollatedBatch(tuple(batch), (), None)
-        self._set_threads(1)  # enough for small tensors; see `load` about OpenMP
+        self._set_threads(1)  # enough for small tensors, and starts no OpenMP threads (see `load`)
         return self._forward.collate(batch)
 
     @torch.inference_mode()
     def forward(self, collated: CollatedBatch, threads: int) -> tuple[CollatedBatch, list[Predictions]]:
-        """Run the model. Raises `ScoresNotFinite`."""
+        """Run the model. Returns the input of `decode`. Raises `ScoresNotFinite`."""
         self._set_threads(threads)
         adapters = {item.adapter.ready.result() for item in collated.items if item.adapter}
         if not adapters:
@@ -374,8 +375,8 @@ class GLiNEREngine:
     def decode(self, scores: tuple[CollatedBatch, list[Predictions]]) -> list[Extraction | PassResult | LimitExceeded]:
         """One result per item, with character offsets and names in place of word and label numbers."""
         collated, predictions = scores
-        of_text = {id(text): predicted for text, predicted in zip(collated.texts, predictions, strict=True)}
-        return [result_of(item, of_text.get(id(item), Predictions())) for item in collated.items]
+        predictions_of = {id(text): predicted for text, predicted in zip(collated.texts, predictions, strict=True)}
+        return [result_of(item, predictions_of.get(id(item), Predictions())) for item in collated.items]
 
     def _cost(self, texts: Sequence[Prepared]) -> int:
         costs = [text.cost for text in texts]
@@ -383,7 +384,7 @@ class GLiNEREngine:
 
     def _set_threads(self, threads: int) -> None:
         """Set the calling thread's torch threads."""
-        # Read first: that runs torch's lazy initialization of the thread, which would override the value later.
+        # Read before it is set: reading runs torch's lazy initialization, which would later override the value.
         if self._device.type == "cpu" and torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
 
@@ -392,7 +393,7 @@ class GLiNEREngine:
         if self._device.type == "cuda":
             synchronize(self._device)
             torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
-        elif sys.platform == "linux":  # there, a thread has a priority, and the threads that it starts inherit it
+        elif sys.platform == "linux":  # Linux has a priority per thread; threads that it starts inherit it
             thread = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LANE_NICE)
 
@@ -409,15 +410,14 @@ class GLiNEREngine:
 def pass_limits_of(
     options: EngineOptions, config: Any, limits: ModelLimits, max_labels: int | None, name: str
 ) -> PassLimits:
-    """Raises ModelError for windows that are longer than the model's maximum length, and impossible relation windows.
+    """The limits of a pass. Raises ModelError for windows longer than the model allows, or invalid relation windows.
 
-    config: gliner's; has the relation windows that the checkpoint was measured with."""
+    config: gliner's; may have default relation windows for the checkpoint."""
     window = options.window_words or limits.words
     if window > limits.words:
         raise ModelError(f"window_words is {window}; the maximum length of {name!r} is {limits.words} words")
-    sentences, overlap = (
-        getattr(config, name, None) for name in ("relation_window_sentences", "relation_window_overlap_sentences")
-    )
+    sentences = getattr(config, "relation_window_sentences", None)
+    overlap = getattr(config, "relation_window_overlap_sentences", None)
     if not isinstance(sentences, int | None) or not isinstance(overlap, int | None):
         raise ModelError(f"{name!r}: relation_window_sentences of its gliner_config.json must be a number")
     mode = None if options.relation_window == "auto" else options.relation_window
@@ -426,7 +426,7 @@ def pass_limits_of(
             mode,
             options.relation_window_sentences,
             options.relation_window_overlap_sentences,
-            RelationWindows.chosen(None, sentences, overlap, None),
+            default=RelationWindows.chosen(None, sentences, overlap, default=None),
         )
     except InvalidField as error:
         raise ModelError(error.message) from error
@@ -434,7 +434,7 @@ def pass_limits_of(
 
 
 def check_options(options: EngineOptions, device: torch.device) -> None:
-    """Raises ModelError for options that do not go together, or not with the device."""
+    """Raises ModelError for options that exclude each other, or that the device does not support."""
     if options.runtime == "onnxruntime":
         if options.enable_flashdeberta:
             raise ModelError("enable_flashdeberta is for runtime torch")

@@ -33,12 +33,12 @@ from gliner_bento.engine.text.schema_prompts import SchemaPrompts
 
 
 class Head(Protocol):
-    """From an encoder's output to predictions. name: how it computes, for `/v1/model`."""
+    """Turns an encoder's output into predictions. name: how it computes, for `/v1/model`."""
 
     name: str
 
     def scores(self, encoded: EncoderOutput) -> Any:
-        """The input of `predictions`, on the device. Padded batches: without waiting for the device."""
+        """The input of `predictions`, on the device. For padded batches, does not wait for the device."""
 
     def predictions(self, scores: Any, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
         """The predictions of each text. Raises `ScoresNotFinite`."""
@@ -52,14 +52,14 @@ MakeHead = Callable[[Any, LayerFactory, "RelationHead | None"], Head]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How a class of gliner, or of ours over gliner2, is served.
+    """How models of one class are served. The class is gliner's, or for gliner2's models one of `checkpoint/gliner2`.
 
-    prompts: where labels go. encoder, head: see above.
+    prompts: whether labels are in the prompt of a text, or are encoded separately. encoder, head: see above.
     label_projection: labels pass gliner's `prompt_rep_layer` before they are scored.
     relations: the model predicts relations.
-    onnx: its ONNX files are served. For other families, gliner's export is incomplete: it fixes threshold and relations
-        to those of the export's example, and cannot export a generative decoder.
-    own_modules: the family that is served after a failed self-test; None: `GlinerForward` is.
+    onnx: ONNX files of the family are served. gliner's export of other families is incomplete: it fixes threshold and
+        relations to those of the export's example, and cannot export a generative decoder.
+    fallback: the family to use after a failed self-test, which runs gliner2's modules; None: use `GlinerForward`.
     """
 
     prompts: type[Prompts]
@@ -68,7 +68,7 @@ class Family:
     label_projection: bool = False
     relations: bool = False
     onnx: bool = False
-    own_modules: Family | None = None
+    fallback: Family | None = None
 
     @property
     def tasks(self) -> Sequence[str]:
@@ -81,8 +81,9 @@ class Family:
         return config.max_width if self.head is SpanHead or self.prompts.schema else None
 
     def decode(self, logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
-        """The spans above each label's threshold, of gliner's padded logits."""
-        return (decode_padded_spans if self.head is SpanHead else decode_padded_tags)(logits, texts)
+        """The spans above each label's threshold, from gliner's padded logits."""
+        decode_padded = decode_padded_spans if self.head is SpanHead else decode_padded_tags
+        return decode_padded(logits, texts)
 
     def collator(self, model: Any) -> PaddedCollator:
         """Makes the padded tensors that gliner's `model` takes."""
@@ -105,9 +106,9 @@ FAMILIES: Mapping[type, Family] = {
         schema_encoder,
         SchemaHead.packed,
         relations=True,
-        own_modules=Family(SchemaPrompts, schema_encoder, SchemaHead.own_modules, relations=True),
+        fallback=Family(SchemaPrompts, schema_encoder, SchemaHead.own_modules, relations=True),
     ),
-    GLiNER2Boundary: replace(_BOUNDARY, own_modules=_BOUNDARY),
+    GLiNER2Boundary: replace(_BOUNDARY, fallback=_BOUNDARY),  # its head runs gliner2's modules in any case
     gliner_models.UniEncoderSpanRelexGLiNER: Family(
         InlineLabels, UniEncoder, SpanHead, label_projection=True, relations=True
     ),
@@ -118,7 +119,7 @@ FAMILIES: Mapping[type, Family] = {
 
 
 EncoderModel = gliner_models.BaseEncoderGLiNER
-"""The base class of gliner's checkpoint classes: its methods leave out the labels that a decoder generates."""
+"""The base class of gliner's checkpoint classes. Unlike subclasses with a decoder, its methods generate no labels."""
 
 
 def family_of(model: Any, name: str) -> Family:

@@ -24,7 +24,7 @@ from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, ordered
 
 Scores = tuple[EncoderOutput, Any]
 
-# The relative error of embeddings that correct passes reach.
+# Maximum relative difference between the embeddings of two correct passes over the same batch.
 _ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
 
@@ -66,23 +66,23 @@ class Forward:
         batch = ordered(items, slot_of, slots, device)
         if not batch.texts:
             return batch
-        inputs = Inputs.packed(batch.texts, batch.inputs)
+        inputs = Inputs.packed(batch.texts, adapters=batch.inputs)
         if not self._padded:
             return replace(batch, inputs=inputs)
         thresholds = [lowest_threshold(text.item) for text in batch.texts]
         return replace(batch, inputs=PaddedInputs.of(inputs, thresholds, pin=self._device.type == "cuda"))
 
     def scores(self, inputs: Inputs | PaddedInputs) -> Scores:
-        """The scores of a batch. Padded batches: without waiting for the device, and captured if possible."""
+        """The scores of a batch. For padded batches, runs a CUDA graph if possible, and does not wait for it."""
         if isinstance(inputs, Inputs):
             return self._run(inputs)
         if self._graphs is not None and inputs.depends_on_bucket_alone:
-            unread = inputs.unread()
+            bucket_inputs = inputs.without_counts()
             graph = self._graphs.find(
                 inputs.bucket,
-                lambda data: self._run(unread.inputs(data)),
-                inputs.data,
-                lambda: self._run(inputs.to(self._device)),
+                run=lambda data: self._run(bucket_inputs.inputs(data)),
+                data=inputs.data,
+                run_eager=lambda: self._run(inputs.to(self._device)),
             )
             if graph is not None:
                 encoded, scores = graph(inputs.data)
@@ -94,7 +94,7 @@ class Forward:
         if self._project_labels is not None:
             labels = self._project_labels(encoded.labels, encoded.rows.labels.slot_rows)
             encoded = replace(encoded, labels=labels)
-        if encoded.thresholds is None:
+        if encoded.thresholds is None:  # for padded batches, the head checks `EncoderOutput.sum` later
             encoded.check_finite()
         return encoded, self._head.scores(encoded)
 
@@ -120,6 +120,6 @@ def make_forward(model: Any, family: Family, options: EngineOptions, layers: Lay
 
 
 def agree(first: Scores, second: Scores) -> bool:
-    """Whether two passes over a batch give the same embeddings, but for rounding."""
+    """Whether two passes over a batch give the same embeddings, apart from rounding."""
     pairs = [(getattr(first[0], name), getattr(second[0], name)) for name in ("words", "labels", "relations")]
     return all(bool((one - other).norm() <= _ROUNDING[one.dtype] * other.norm()) for one, other in pairs)

@@ -1,7 +1,7 @@
-"""The forward pass of gliner's own modules, text by text: what is served after a failed self-test.
+"""The forward pass of gliner's own modules, text by text. Used after a failed self-test; slower than `Forward`.
 
-Slower than `Forward`. All scores before the sigmoid are gliner's; `layers` adds only what adapters change. Words,
-tokens and decoding are the engine's. A pass over given entities has relations between those that gliner predicts, too.
+gliner computes all scores up to the sigmoid; the engine adds the updates of adapters, words, tokens and decoding. In a
+relation pass, which is given its entities, gliner still scores relations between the spans that it predicts itself.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from gliner_bento.engine.layers.rows import TextSlots
 from gliner_bento.engine.limits import too_many_candidates
 from gliner_bento.engine.text.collate import ordered
 
-# gliner scores the relations of all pairs of spans above the threshold in one product: memory grows with the square.
+# gliner scores the relations of all pairs of spans above the threshold in one product, so memory grows with the square.
 MAX_PROPOSALS = 256
 _RELATION_MODULES = ("relations_rep_layer", "pair_rep_layer", "triples_score_layer")
 
 
 class GlinerForward:
-    """Over gliner's model. Its linear layers become adaptable, in place.
+    """Runs gliner's `model`, whose linear layers are made adaptable in place.
 
     packs: texts run one by one, without padding. name: how it computes, for `/v1/model`.
     """
@@ -46,10 +46,10 @@ class GlinerForward:
         layers.adapt(model.model)
         self._device = model.device
         self._own_shapes = layers.own_shapes
-        self._entities = without(model.model, "decoder", *_RELATION_MODULES)  # the decoder generates unserved labels
-        self._relations = model.model if family.relations else None
+        self._entity_model = without(model.model, "decoder", *_RELATION_MODULES)  # generated labels are not served
+        self._relation_model = model.model if family.relations else None
         self._decode = family.decode
-        self._once_per_span = family.head is SpanHead  # token models propose a span once for each label
+        self._proposes_spans_once = family.head is SpanHead  # token models propose a span once for each label
         self._pad = family.collator(model)
         self.name = f"gliner's {type(model.model).__name__}, text by text"
 
@@ -57,7 +57,7 @@ class GlinerForward:
         """The predictions of each text."""
         predictions = []
         for number, text in enumerate(texts):
-            with on_slot(slots.of_texts[number] if slots else None), self._own_shapes():
+            with on_slot(slots.slot_of_text[number] if slots else None), self._own_shapes():
                 predictions.append(Predictions.or_error(self._predicted, text))
         return predictions
 
@@ -67,19 +67,19 @@ class GlinerForward:
             for name, value in self._pad([text]).inputs.items()
         }
         lowest = lowest_threshold(text.item)
-        output = self._entities(**tensors, threshold=lowest)
+        output = self._entity_model(**tensors, threshold=lowest)
         spans = self._spans(output, text)
         resolved = resolve(text, spans)
         if not text.item.relations or len(resolved.entities) < 2:
             return Predictions(*resolved)
-        assert self._relations is not None
+        assert self._relation_model is not None
         if text.item.label_thresholds:  # gliner relates all spans above the lowest threshold
             spans = self._spans(output, replace(text, item=replace(text.item, threshold=lowest, label_thresholds={})))
-        proposals = len(np.unique(spans.word_spans)) if self._once_per_span else len(spans)
+        proposals = len(np.unique(spans.word_spans)) if self._proposes_spans_once else len(spans)
         if proposals > MAX_PROPOSALS:
             raise too_many_candidates(proposals, MAX_PROPOSALS)
         thresholds = {"threshold": lowest, "adjacency_threshold": text.item.threshold}
-        return with_relations(self._relations(**tensors, **thresholds), text, resolved)
+        return with_relations(self._relation_model(**tensors, **thresholds), text, resolved)
 
     def _spans(self, output: Any, text: Prepared) -> SpanTable:
         """The spans above their label's threshold."""
@@ -93,14 +93,15 @@ class GlinerForward:
 
 
 def with_relations(output: Any, text: Prepared, resolved: Resolved) -> Predictions:
-    """The text's entities, and the relations between them in gliner's output for one text."""
+    """The text's entities, and the relations between them. output: of gliner's model, for this text alone."""
     index_of = resolved.entities.index_of_words()
-    ends = np.array([index_of.get((first, last), -1) for first, last in output.entity_spans[0].tolist()], np.int64)
+    spans = output.entity_spans[0].tolist()
+    entity_of_span = np.array([index_of.get((first, last), -1) for first, last in spans], np.int64)
     scores = probabilities(output.rel_logits[0]).cpu().numpy()
     above = scores.astype(np.float64) > relation_thresholds_of(text.item)
     pair, relation = (above & output.rel_mask[0].bool().cpu().numpy()[:, None]).nonzero()
-    head, tail = ends[output.rel_idx[0].cpu().numpy()[pair]].T
-    between = (head >= 0) & (tail >= 0) & (head != tail)
+    head, tail = entity_of_span[output.rel_idx[0].cpu().numpy()[pair]].T
+    valid = (head >= 0) & (tail >= 0) & (head != tail)
     collector = RelationCollector(text, resolved)
-    collector.add(relation[between], np.stack([head, tail])[:, between], scores[pair, relation][between])
+    collector.add(relation[valid], np.stack([head, tail])[:, valid], scores[pair, relation][valid])
     return collector.predictions()

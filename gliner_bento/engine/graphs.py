@@ -21,51 +21,51 @@ logger = logging.getLogger(__name__)
 
 MAX_GRAPHS = 256
 MEMORY_FRACTION = 0.1
-"""The part of the device's memory that the graphs of all lanes may hold."""
+"""Share of the device's memory that the graphs of all lanes may hold."""
 
 T = TypeVar("T")
 
 Run = Callable[[torch.Tensor], T]
-"""From a bucket's tensor on the device to scores. Must not read anything else of the batch."""
+"""Computes scores from a bucket's tensor on the device. Must not read anything else of the batch."""
 
 Graph = Callable[[torch.Tensor], T]
-"""A captured forward pass, from a bucket's tensor in host memory. Its next run overwrites the result."""
+"""A captured forward pass, called with a bucket's tensor in host memory. Each call overwrites the last result."""
 
 
 class CudaCapture:
-    """Captures forward passes on one CUDA device, in one pool of memory for each lane."""
+    """Captures forward passes on one CUDA device, with a memory pool per lane."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._held_bytes = 0
-        self._most_bytes = MEMORY_FRACTION * torch.cuda.get_device_properties(device).total_memory
-        self._lane = threading.local()
+        self._max_bytes = MEMORY_FRACTION * torch.cuda.get_device_properties(device).total_memory
+        self._of_lane = threading.local()  # pool, capture_stream
 
     def __call__(self, run: Run[T], data: torch.Tensor) -> Graph[T]:
         """The graph of `run`. data: an example, in host memory. Raises what `run` raises."""
-        if not hasattr(self._lane, "pool"):
-            self._lane.pool = torch.cuda.graph_pool_handle()
-            self._lane.stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        if not hasattr(self._of_lane, "pool"):
+            self._of_lane.pool = torch.cuda.graph_pool_handle()
+            self._of_lane.capture_stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         with device_wait:
             before = torch.cuda.memory_reserved(self._device)
             static = data.to(self._device)
             torch.cuda.synchronize(self._device)
-            # Not on the lane's stream: torch records events there when any thread frees host memory.
-            with torch.cuda.stream(self._lane.stream):
-                graph = _CudaGraph(run, static, self._lane.pool)
+            # Not on the stream that the lane computes on: torch records events there when any thread frees host memory.
+            with torch.cuda.stream(self._of_lane.capture_stream):
+                graph = _CudaGraph(run, static, self._of_lane.pool)
             self._held_bytes += max(0, torch.cuda.memory_reserved(self._device) - before)
         return graph
 
     def has_memory(self) -> bool:
         """Whether another graph may be captured."""
-        return self._held_bytes < self._most_bytes
+        return self._held_bytes < self._max_bytes
 
 
 class _CudaGraph(Generic[T]):
     def __init__(self, run: Run[T], data: torch.Tensor, pool: Any) -> None:
         self._data = data
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads may allocate memory meanwhile.
+        # "thread_local": other threads may allocate memory meanwhile.
         self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
             self._result = run(data)
@@ -79,48 +79,50 @@ class _CudaGraph(Generic[T]):
 
 
 class Graphs(Generic[T]):
-    """The graphs of one model, of each lane its own. Safe to call from several lanes.
+    """The graphs of one model; each lane has its own. Safe to call from several lanes.
 
-    agree: whether the results of a replay and of the pass that it was captured from are equal but for rounding. If they
-        are not, or capturing fails, all batches run without graphs from then on.
-    most: graphs of one lane; the least recently used one is evicted. captured: graphs of all lanes.
+    agree: whether two results are equal apart from rounding. A graph's first result is compared with the same pass
+        without a graph. If they differ, or capturing fails, all batches run without graphs from then on.
+    max_graphs: limit for each lane; the least recently used graph is evicted. captured: number of graphs of all lanes.
     """
 
-    def __init__(self, capture: CudaCapture, agree: Callable[[T, T], bool], most: int = MAX_GRAPHS) -> None:
+    def __init__(self, capture: CudaCapture, agree: Callable[[T, T], bool], max_graphs: int = MAX_GRAPHS) -> None:
         self._capture = capture
         self._agree = agree
-        self._most = most
-        self._lane = threading.local()
+        self._max_graphs = max_graphs
+        self._of_lane = threading.local()  # graphs
         self._failed = False
         self.captured = 0
 
-    def find(self, bucket: Bucket, run: Run[T], data: torch.Tensor, launch: Callable[[], T]) -> Graph[T] | None:
-        """The graph of a bucket, captured now for its second batch; None: run without. data: see `CudaCapture`.
+    def find(self, bucket: Bucket, run: Run[T], data: torch.Tensor, run_eager: Callable[[], T]) -> Graph[T] | None:
+        """The graph of a bucket, captured now if this is its second batch; None: run the batch without a graph.
 
-        launch: `run` of `data`, without a graph. When the memory is used up, no graph is evicted or captured."""
-        if not hasattr(self._lane, "graphs"):
-            self._lane.graphs = OrderedDict()
-        graphs: OrderedDict[Bucket, Graph[T] | None] = self._lane.graphs  # None: one batch so far
+        data: see `CudaCapture`. run_eager: the same pass over `data`, without a graph. When the memory for graphs
+        is used up, none is captured or evicted."""
+        if not hasattr(self._of_lane, "graphs"):
+            self._of_lane.graphs = OrderedDict()
+        graphs: OrderedDict[Bucket, Graph[T] | None] = self._of_lane.graphs  # None: one batch so far
         if self._failed or (graphs.get(bucket) is None and not self._capture.has_memory()):
             return None
         if bucket not in graphs:
             graphs[bucket] = None
-            if len(graphs) > self._most:
+            if len(graphs) > self._max_graphs:
                 _, evicted = graphs.popitem(last=False)
-                self.captured -= evicted is not None
+                if evicted is not None:
+                    self.captured -= 1
             return None
         graphs.move_to_end(bucket)
         if graphs[bucket] is None:
-            graphs[bucket] = self._captured(bucket, run, data, launch)
+            graphs[bucket] = self._captured(bucket, run, data, run_eager)
         return graphs[bucket]
 
-    def _captured(self, bucket: Bucket, run: Run[T], data: torch.Tensor, launch: Callable[[], T]) -> Graph[T] | None:
+    def _captured(self, bucket: Bucket, run: Run[T], data: torch.Tensor, run_eager: Callable[[], T]) -> Graph[T] | None:
         try:
             graph = self._capture(run, data)
-            if not self._agree(graph(data), launch()):
+            if not self._agree(graph(data), run_eager()):
                 raise RuntimeError("its replay gives other results")
-        except (RuntimeError, TypeError) as error:  # TypeError: it reads more than the tensor
-            logger.warning("batches run without CUDA graphs, one of %s cannot be captured: %r", bucket, error)
+        except (RuntimeError, TypeError) as error:  # TypeError: `run` reads more than the tensor
+            logger.warning("batches run without CUDA graphs: a batch of %s cannot be captured: %r", bucket, error)
             self._failed = True
             return None
         self.captured += 1

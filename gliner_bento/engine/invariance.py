@@ -1,8 +1,8 @@
 """The self-check of batch invariance at start: results have the same bits in one batch and text by text, with each
 number of threads.
 
-`layers.heights` and the shapes of the forward pass are made for this. Whether it holds depends on the kernels of the
-processor and of the libraries' versions. Knows engines, not how one computes.
+`layers.heights` and the shapes of the forward pass are designed for this, but it also depends on the kernels that the
+libraries have for this processor. Uses engines only through their contract.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import replace
 from typing import Any
 
 from gliner_bento.engine.base import Engine
-from gliner_bento.engine.self_test import all_scores
+from gliner_bento.engine.self_test import unfiltered_item
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 _WORDS = "Ada Lovelace of London met Zoë near the Café-au-Lait in Paris ; nobody saw 42 people , not even Microsoft ."
 _LABELS = ("human being", "town", "business")
-# The texts' numbers of words: below, at and above the sizes of blocks; two are equal.
+# Words of each text. Token counts are below, near and above the heights of `layers.heights`. Two texts are as long.
 _LENGTHS = (1, 5, 5, 14, 30, 61)
-# The longest text with relations: with thresholds of 0, all spans are related.
+# Words of the longest text with relations: with thresholds of 0, every pair of spans is related.
 _RELATED_WORDS = 5
 
 
 def thread_counts(lanes: int, torch_threads: int) -> tuple[int, ...]:
-    """The numbers of threads that a batch may run with: those of its lane, and of any number of idle lanes."""
+    """The numbers of threads that a batch may run with: those of its lane plus those of 0, 1, ... idle lanes."""
     return tuple(torch_threads * (1 + idle) for idle in range(lanes))
 
 
@@ -61,4 +61,5 @@ def _items(info: ModelInfo) -> Iterator[Item]:
     for number, length in enumerate(_LENGTHS):
         related = info.supports_relations and length <= _RELATED_WORDS
         words = [vocabulary[(number + at) % len(vocabulary)] for at in range(min(length, info.max_words))]
-        yield all_scores(info, " ".join(words), labels[number % len(labels) :], ("knows",) if related else ())
+        relations = ("knows",) if related else ()
+        yield unfiltered_item(info, " ".join(words), labels[number % len(labels) :], relations)

@@ -1,6 +1,6 @@
 """How many entities and relations an answer may have, and which are kept if there are more (`on_limit`).
 
-Memory and time of everything behind the scores follow from these numbers. Knows no model and no spans.
+These limits bound the memory and time of all steps after scoring. Knows no model and no spans.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from gliner_bento.tasks.base import ExtractionWarning
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 MAX_CANDIDATES = 200_000
-"""Spans above the threshold before overlap resolution, in one pass, or that wait for the next window of a text."""
+"""Maximum number of spans above the threshold: in a pass before overlap resolution, or held until the next window."""
 
 CHARS_PER_RESULT = 200
-"""Mean length of an entity's text in the largest answer; a relation repeats those of its two entities."""
+"""With as many results as allowed: maximum mean length of an entity's text, or of a relation's two ends together."""
 
 _THRESHOLD_OF = {"max_entities": "threshold", "max_relations": "relation_threshold"}
 
 
 def too_many_candidates(number: int, limit: int = MAX_CANDIDATES) -> LimitExceeded:
-    """The error for a threshold that is too low. Independent of `on_limit`."""
+    """The error for a threshold that is too low. Raised whatever `on_limit` is."""
     return LimitExceeded(f"threshold: too low: {number} spans are above it, the limit is {limit}", param="threshold")
 
 
 def too_many(item: Item, limit: str) -> LimitExceeded:
-    """The error of an item with more results than `limit`, `max_entities` or `max_relations`."""
+    """The error for an item with more results than `limit` allows. limit: "max_entities" or "max_relations"."""
     param, what = _THRESHOLD_OF[limit], limit.removeprefix("max_")
     return LimitExceeded(
         f"{param}: too many or too long {what} above it: the limit is {getattr(item, limit)} ({limit}, divided among "
-        f"the texts of a batch), of {CHARS_PER_RESULT} characters on average; raise it, or set on_limit to truncate",
+        f"a batch's texts), of {CHARS_PER_RESULT} characters on average; raise {param}, or set on_limit to truncate",
         param=param,
     )
 
@@ -39,7 +39,7 @@ def too_many(item: Item, limit: str) -> LimitExceeded:
 def kept_of(item: Item, limit: str, scores: NDArray[np.float64], chars: NDArray[np.int64]) -> NDArray[np.intp] | None:
     """Indices of the results that fit `limit`, in order; None if all do.
 
-    limit: `max_entities` or `max_relations`. scores, chars: of each result; chars: of the texts that it repeats.
+    limit: "max_entities" or "max_relations". scores, chars: for each result, its score and the length of its texts.
     Raises LimitExceeded instead of dropping any, unless `on_limit` is `truncate`. Of equal scores, the first is kept.
     """
     maximum: int = getattr(item, limit)
@@ -48,7 +48,7 @@ def kept_of(item: Item, limit: str, scores: NDArray[np.float64], chars: NDArray[
     if item.on_limit == "error":
         raise too_many(item, limit)
     best = np.arange(len(scores))
-    if 0 < maximum < len(scores):  # only what can be among the best is sorted
+    if 0 < maximum < len(scores):  # to sort only the scores that can be among the best
         best = np.flatnonzero(scores >= np.partition(scores, -maximum)[-maximum])
     best = best[np.argsort(-scores[best], kind="stable")[:maximum]]
     fitting = np.searchsorted(np.cumsum(chars[best]), maximum * CHARS_PER_RESULT, side="right")

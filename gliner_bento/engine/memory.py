@@ -1,4 +1,4 @@
-"""The cost of a batch that fits the device's memory: measured at start, halved when memory runs out.
+"""The highest cost of a batch that fits the device's memory: measured at start, reduced when memory runs out.
 
 Counts in the scheduler's unit (cost, in tokens) and in bytes; knows no model, no items and no queue. Not used on a CPU,
 whose memory swaps before it runs out.
@@ -27,7 +27,7 @@ _GROWTH = 1.25
 _MIN_TEXTS = 2  # a batch of one may need less memory per token than larger batches
 
 Run = Callable[[int, int], int]
-"""(texts, tokens of each) -> run such a batch; its cost, in tokens, as the scheduler counts it."""
+"""Runs a batch of (number of texts, tokens of each); returns its cost, in tokens, as the scheduler counts it."""
 
 
 def release_freed_memory() -> None:
@@ -37,26 +37,26 @@ def release_freed_memory() -> None:
 
 
 def device_bytes(device: str) -> int:
-    """The memory of a GPU."""
+    """Total memory of a GPU."""
     return int(torch.cuda.mem_get_info(device)[1])
 
 
 def release_memory() -> None:
-    """Release what torch caches on a GPU, and `release_freed_memory`."""
+    """Release the memory that torch caches on GPUs and that glibc keeps for the process."""
     if torch.cuda.is_available():
         empty_cache()
     release_freed_memory()
 
 
 class CudaAllocator:
-    """The memory of one CUDA device, by torch's caching allocator."""
+    """The memory of one CUDA device, as torch's caching allocator reports it."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._allocated_bytes = 0
 
     def free_bytes(self) -> int:
-        """Bytes that new tensors may take: free ones of the driver, and of torch's cache."""
+        """Bytes available for new tensors: free in the driver, and unused in torch's cache."""
         free, _ = torch.cuda.mem_get_info(self._device)
         return free + torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
 
@@ -67,7 +67,7 @@ class CudaAllocator:
         self._allocated_bytes = torch.cuda.memory_allocated(self._device)
 
     def peak_bytes(self) -> int:
-        """Peak of allocated bytes since `reset_peak`, less those allocated at that time; without fragmentation."""
+        """Peak of allocated bytes since `reset_peak`, less the bytes allocated then. Does not count fragmentation."""
         synchronize(self._device)
         return torch.cuda.max_memory_allocated(self._device) - self._allocated_bytes
 
@@ -79,7 +79,7 @@ class CudaAllocator:
 class MemoryModel:
     """The budget of one batch. Lanes share it: every method may be called from any thread.
 
-    budget_tokens: the highest cost of a batch, while memory does not run out.
+    budget_tokens: the budget at start, and the highest one.
     least_tokens: the lowest budget.
     """
 
@@ -99,8 +99,8 @@ class MemoryModel:
 
     @contextmanager
     def guard(self, cost_tokens: int) -> Iterator[None]:
-        """Run a batch of this cost inside. When memory runs out: shrink the budget, free memory and raise `DoesNotFit`.
-        The batch may be split and tried again; a single item fails with that error."""
+        """A context to run a batch of this cost in. If memory runs out, reduces the budget, frees memory and raises
+        `DoesNotFit`. The caller may split the batch and try again; a single item fails with this error."""
         try:
             yield
         except torch.OutOfMemoryError as error:
@@ -111,10 +111,10 @@ class MemoryModel:
         self.on_success(cost_tokens)
 
     def on_out_of_memory(self, cost_tokens: int) -> None:
-        """Halve the budget.
+        """Reduce the budget to half of the batch's cost.
 
-        A batch that costs more than the budget does not change it: a single item may, and so may a batch from before
-        the budget shrank (two lanes that fail concurrently halve it once).
+        A batch that costs more than the budget does not change it. It is a single item, or was formed before the budget
+        was reduced: so two lanes that fail concurrently reduce it once.
         """
         with self._lock:
             self._good_batches = 0
@@ -124,7 +124,7 @@ class MemoryModel:
         logger.warning("out of memory with a batch of cost %d; the budget is now %d", cost_tokens, budget)
 
     def on_success(self, cost_tokens: int) -> None:
-        """Grow a shrunk budget a step after enough batches that came near it: a spike may have been temporary."""
+        """Raise a reduced budget a step after enough batches of over half of it: the shortage may have passed."""
         with self._lock:
             if self._budget_tokens < self._full_tokens and 2 * cost_tokens > self._budget_tokens:
                 self._good_batches += 1
@@ -142,39 +142,40 @@ def calibrate(
     memory_overhead_factor: float,
     lanes: int,
 ) -> MemoryModel:
-    """Measure the bytes per token at each power-of-two length up to `longest_tokens`, and plan with the highest.
+    """Measure bytes per token of cost at each power-of-two length up to `longest_tokens`; the highest sets the budget.
 
     target_memory_fraction: share of the free bytes for batches.
-    memory_overhead_factor: expected over measured bytes (fragmentation, other kernels).
-    lanes: concurrent batches.
+    memory_overhead_factor: ratio of expected to measured bytes (fragmentation, other kernels).
+    lanes: number of concurrent batches.
 
-    Raises `DoesNotFit` where not even the shortest batch runs.
+    Raises `DoesNotFit` if not even the shortest text fits.
     """
     lengths = powers_of_two(longest_tokens)
     allocator.empty_cache()
-    token_bytes, ran_tokens, least_tokens = 1.0, 0, 0
+    bytes_per_token, ran_tokens, least_tokens = 1.0, 0, 0
     try:
-        least_tokens = run(1, lengths[0])  # first: libraries allocate workspaces once
+        least_tokens = run(1, lengths[0])  # before the measurement: libraries allocate workspaces once
         allocator.empty_cache()
         free_bytes = allocator.free_bytes()
         for tokens in lengths:
             allocator.reset_peak()
             cost_tokens = run(max(_MIN_TEXTS, 2 * lengths[-1] // tokens), tokens)
-            token_bytes = max(token_bytes, allocator.peak_bytes() / cost_tokens)
+            bytes_per_token = max(bytes_per_token, allocator.peak_bytes() / cost_tokens)
             ran_tokens = max(ran_tokens, cost_tokens)
-        budget_tokens = int(free_bytes * target_memory_fraction / lanes / (token_bytes * memory_overhead_factor))
+        lane_bytes = free_bytes * target_memory_fraction / lanes
+        budget_tokens = int(lane_bytes / (bytes_per_token * memory_overhead_factor))
     except torch.OutOfMemoryError as error:
         if not least_tokens:
             raise DoesNotFit("the device's memory does not hold the model and one short text") from error
-        logger.warning("long batches do not fit the device; the budget is %d", ran_tokens)
         budget_tokens = ran_tokens // lanes
+        logger.warning("the memory of the device is too small for batches of the longest texts")
     allocator.empty_cache()
     memory = MemoryModel(allocator, budget_tokens=budget_tokens, least_tokens=least_tokens)
-    logger.info("budget of a batch: %d tokens of %.0f bytes", memory.batch_tokens, token_bytes)
+    logger.info("budget of a batch: %d tokens of %.0f bytes", memory.batch_tokens, bytes_per_token)
     return memory
 
 
 def powers_of_two(longest_tokens: int) -> list[int]:
-    """Lengths from `SHORTEST_TOKENS` on, doubling, then `longest_tokens`."""
+    """`SHORTEST_TOKENS` and its doubles below `longest_tokens`, then `longest_tokens`."""
     lengths = [SHORTEST_TOKENS << step for step in range(64) if SHORTEST_TOKENS << step < longest_tokens]
     return [*lengths, longest_tokens]

@@ -18,25 +18,25 @@ from gliner_bento.engine.heads.token_head import TokenHead
 from gliner_bento.engine.text.collate import CollatedBatch
 
 RunInputs = dict[str, torch.Tensor]
-"""The inputs of one run of the session."""
+"""The inputs of one run of the session: of one text, or of all texts of a batch."""
 OnnxRuns = tuple[RunInputs, ...]
-"""The runs of a batch, for all of its texts in order."""
+"""The runs of a batch, in the order of its texts."""
 
 
 class OnnxForward:
-    """Over gliner's `model`, whose own `model` is an `OnnxSession`. Raises ModelError where ONNX is not supported.
+    """Runs gliner's `model`, whose own `model` is an `OnnxSession`. Raises ModelError if ONNX is not supported.
 
-    packs: texts run one by one, without padding, because in one run they would change each other's results: a
-        bi-encoder's file takes one set of labels, dynamic quantization has scales per run, and a few configurations
-        have scores that depend on padding. Else they run padded.
+    packs: texts run one by one, without padding; else in one padded run. One by one if texts in one run would change
+        each other's results: a bi-encoder's file takes one set of labels, dynamic quantization has scales per run, and
+        the scores of a few configurations depend on padding.
     name: how it computes, for `/v1/model`.
     """
 
     encoded_labels = 0
 
     def __init__(self, model: Any, family: Family) -> None:
-        scores_proposals = family.head is TokenHead and model.config.represent_spans
-        if not family.onnx or scores_proposals:
+        has_span_scores = family.head is TokenHead and model.config.represent_spans
+        if not family.onnx or has_span_scores:
             raise ModelError(f"runtime onnxruntime: the ONNX export of a {type(model).__name__} is incomplete")
         self._session: OnnxSession = model.model
         self._decode = family.decode
@@ -47,16 +47,17 @@ class OnnxForward:
         self.name = "onnxruntime, text by text" if self.packs else "onnxruntime"
 
     def collate(self, items: Sequence[Prepared], *_: Any) -> CollatedBatch:
-        """Inputs are `OnnxRuns`."""
+        """The batch; its inputs are `OnnxRuns`."""
         texts = tuple(item for item in items if item.tokens)
-        runs: list[Sequence[Prepared]] = [[text] for text in texts] if self.packs else [texts] if texts else []
+        one_by_one: list[Sequence[Prepared]] = [[text] for text in texts]
+        runs = one_by_one if self.packs or not texts else [texts]
         return CollatedBatch(tuple(items), texts, tuple(map(self._run_inputs, runs)))
 
     def __call__(self, inputs: OnnxRuns, texts: Sequence[Prepared]) -> list[Predictions]:
         """The predictions of each text."""
         predictions: list[Predictions] = []
-        for run in inputs:
-            logits = self._session.logits(run)
+        for run_inputs in inputs:
+            logits = self._session.logits(run_inputs)
             run_texts = texts[len(predictions) : len(predictions) + len(logits)]
             for text, spans in zip(run_texts, self._decode(logits, run_texts), strict=True):
                 predictions.append(Predictions.or_error(predictions_of, text, spans))
@@ -64,12 +65,12 @@ class OnnxForward:
 
     def _run_inputs(self, texts: Sequence[Prepared]) -> RunInputs:
         inputs = self._pad(texts).inputs
-        if "labels_gather_indices" in inputs:  # not an input of the file: its labels are one text's, in that order
+        if "labels_gather_indices" in inputs:  # the file has no such input, and takes the labels of one text in order
             order = inputs["labels_gather_indices"][0]
             inputs |= {name: inputs[name][order] for name in ("labels_input_ids", "labels_attention_mask")}
         return {name: inputs[name] for name in self._session.input_names}
 
 
 def depends_on_padding(config: Any) -> bool:
-    """Whether a text's scores depend on its padding, in gliner's own forward."""
+    """Whether a text's scores depend on its padding in gliner's own forward pass."""
     return bool(config.fuse_layers or config.span_encoder_config or config.span_mode in DEPENDS_ON_PADDING)

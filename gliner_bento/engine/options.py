@@ -1,4 +1,4 @@
-"""The settings of an engine, under their own names: a view of `Settings`."""
+"""The options of checkpoints and engines. Each has the name of the setting that it is copied from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Quantization = Literal["none", "int8"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointOptions:
-    """The sources of a checkpoint's files. `revision`, `token`, `cache_dir`: huggingface_hub's; None: its default."""
+    """Sources of a checkpoint's files. `revision`, `token`, `cache_dir`: as in huggingface_hub; None: its default."""
 
     revision: str | None
     token: SecretStr | None
@@ -25,7 +25,7 @@ class CheckpointOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions(CheckpointOptions):
-    """See docs/settings.md for each. `inference_lanes` and `torch_threads` are decided, never 0 (automatic)."""
+    """See docs/settings.md for each. In `inference_lanes` and `torch_threads`, 0 (automatic) is already replaced."""
 
     runtime: Runtime
     onnx_model_file: str

@@ -1,4 +1,4 @@
-"""Converts predictions, in word and label numbers, to results with character offsets and names."""
+"""Converts predictions, which refer to words and labels by index, to results with character offsets and names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PairRelation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EntityTable(Sequence[Entity]):
-    """Entities of one text, in columns: there may be many, most of which are dropped later.
+    """Entities of one text, stored as columns because there may be many, most of which are dropped later.
 
     start, end: in characters of `text`. label: indexes into `names`.
     """
@@ -62,29 +62,29 @@ class EntityTable(Sequence[Entity]):
     @classmethod
     def joined(cls, text: str, names: Sequence[str], tables: Iterable[EntityTable]) -> EntityTable:
         """The entities of all tables, whose names are among `names`."""
-        number = {name: index for index, name in enumerate(names)}
+        index_of_name = {name: index for index, name in enumerate(names)}
         columns = [np.empty((3, 0), np.int64)]
         scores = [np.empty(0)]
         for table in tables:
-            labels = np.array([number[name] for name in table.names], np.int64)
+            labels = np.array([index_of_name[name] for name in table.names], np.int64)
             columns.append(np.stack([table.start, table.end, labels[table.label]]))
             scores.append(table.score)
         start, end, label = np.concatenate(columns, axis=1)
         return cls(text, names, start, end, label, np.concatenate(scores))
 
-    def take(self, which: slice | NDArray[np.intp] | NDArray[np.bool_]) -> EntityTable:
-        """Some of the entities."""
-        columns = (self.start[which], self.end[which], self.label[which], self.score[which])
+    def take(self, indices: slice | NDArray[np.intp] | NDArray[np.bool_]) -> EntityTable:
+        """The entities at these indices, or where a mask is true."""
+        columns = (self.start[indices], self.end[indices], self.label[indices], self.score[indices])
         return EntityTable(self.text, self.names, *columns)
 
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """The predictions of one pass of a chunked request, in characters of the whole text.
+    """The predictions of one pass of a chunked request. Offsets are characters of the whole text.
 
     suppressed: entities above the threshold that overlap resolution dropped within the pass.
-    classes, structures: of the pass's item. cut: relations were dropped (`max_relations`). ends: the ends of relations
-    that are no entities; their indexes follow the entities'.
+    classes, structures: those of the pass's item. cut: whether relations were dropped (`max_relations`).
+    ends: [start, end) of heads and tails that are no entities; relations refer to them as `len(entities)` + index.
     """
 
     entities: EntityTable
@@ -98,18 +98,18 @@ class PassResult:
 
 
 def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | PassResult | LimitExceeded:
-    """The result of an item; of a pass of a chunked request, its `PassResult`."""
+    """The result of an item; for a pass of a chunked request, a `PassResult`."""
     if predictions.error is not None:
         return predictions.error
     if prepared.result is not None:
         result: Extraction = prepared.result
         return result
     item = prepared.item
-    found, ends = _entities(prepared, predictions.spans), _bounds(prepared, predictions.ends)
+    table, ends = _entities(prepared, predictions.spans), _bounds(prepared, predictions.ends)
     names = list(item.relations)
     relations = [PairRelation(names[one.relation], one.score, one.head, one.tail) for one in predictions.relations]
-    of_tasks = zip(item.classifications, predictions.classes, strict=True)
-    classes = {name: scores.tolist() for name, scores in of_tasks}
+    classification_scores = zip(item.classifications, predictions.classes, strict=True)
+    classes = {name: scores.tolist() for name, scores in classification_scores}
     structures = {
         name: [_instance(prepared, fields, values) for values in instances]
         for (name, fields), instances in zip(item.structures.items(), predictions.structures, strict=True)
@@ -118,9 +118,9 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
         suppressed = _entities(prepared, predictions.suppressed)
         cut = bool(predictions.cut)
         return PassResult(
-            found, suppressed, relations, prepared.tokens, cut=cut, classes=classes, ends=ends, structures=structures
+            table, suppressed, relations, prepared.tokens, cut=cut, classes=classes, ends=ends, structures=structures
         )
-    entities = list(found)
+    entities = list(table)
     return Extraction(
         entities=entities,
         relations=with_arguments(relations, entities, item.text, ends),
@@ -142,12 +142,12 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
 def with_arguments(
     relations: Iterable[PairRelation], entities: Sequence[Entity], text: str, ends: Sequence[tuple[int, int]]
 ) -> list[Relation]:
-    """Relations with their heads and tails: entities or, with the indexes after theirs, `ends` of the text."""
+    """Relations with heads and tails in place of their indexes in `entities` and, after these, `ends`."""
 
     def argument(index: int) -> RelationArgument:
         if index < len(entities):
-            one = entities[index]
-            return RelationArgument(index, one.start, one.end, one.text, one.label)
+            entity = entities[index]
+            return RelationArgument(index, entity.start, entity.end, entity.text, entity.label)
         start, end = ends[index - len(entities)]
         return RelationArgument(None, start, end, text[start:end], None)
 
@@ -156,7 +156,7 @@ def with_arguments(
 
 def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
     item = prepared.item
-    words = prepared.payload.bounds if len(spans) else NO_WORDS.bounds
+    words = prepared.payload.bounds if len(spans) else NO_WORDS.bounds  # payloads of GLiClass have no bounds
     return EntityTable(
         item.text, list(item.labels), words[spans.first, 0], words[spans.last, 1], spans.label, spans.score
     )
@@ -172,13 +172,13 @@ def _instance(prepared: Prepared, fields: Structure, values: FieldSpans) -> Inst
         return FieldValue(text[start:end], span.score, start, end)
 
     return {
-        name: [value(one.choices, span) for span in spans]
-        for (name, one), spans in zip(fields.items(), values, strict=True)
+        name: [value(definition.choices, span) for span in spans]
+        for (name, definition), spans in zip(fields.items(), values, strict=True)
     }
 
 
 def _bounds(prepared: Prepared, spans: SpanTable) -> Sequence[tuple[int, int]]:
-    """The characters of each span."""
+    """[start, end) of each span, in characters."""
     if not len(spans):
         return ()
     words = prepared.payload.bounds

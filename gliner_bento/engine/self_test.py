@@ -1,8 +1,8 @@
 """The self-test at start: an engine's scores of three short texts against those of gliner's own code.
 
-The reference is gliner's public interface, text by text, so that an upgrade of torch, transformers, tokenizers or
-gliner that changes words, tokens, scores or relations is found. The engine gets the texts in one batch. All scores are
-compared, not only those of answers: the thresholds are 0. Knows engines and gliner's models, not how either computes.
+The reference is gliner's public interface, text by text. So the test detects an upgrade of torch, transformers,
+tokenizers or gliner that changes words, tokens, scores or relations. The engine gets the texts in one batch. With
+thresholds of 0, all scores are compared. Uses engines and gliner's models only through their interfaces.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 CharSpan = tuple[int, int]
 """[start, end), in characters."""
 Key = tuple[str] | tuple[CharSpan, str] | tuple[CharSpan, CharSpan, str]
-"""The label of a text; the span and label of an entity; head, tail and name of a relation."""
+"""What has a score: (label) of a text, (span, label) of an entity, or (head, tail, name) of a relation."""
 
-# (text, labels, relations). Few words: gliner scores the relations of every pair of spans. Different lengths and
-# numbers of labels: the texts must not affect each other.
+# (text, labels, relations). The texts are short because gliner scores the relations of every pair of spans. They differ
+# in length and number of labels to show whether texts of a batch affect each other.
 _TEXTS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("Ada Lovelace lived in London", ("person", "city"), ("lived in", "works for")),
     ("Paris", ("city",), ("capital of",)),
@@ -43,7 +43,7 @@ _TEXTS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
 
 
 class Tolerance(NamedTuple):
-    """Limits of the differences between two scores of 0 to 1: of the largest, and of their root mean square."""
+    """Limits for the differences of scores from 0 to 1: for the largest, and for the root mean square of all."""
 
     largest: float
     rms: float
@@ -55,13 +55,13 @@ TOLERANCES: Mapping[str, Tolerance] = {
     "bfloat16": Tolerance(0.3, 0.07),
     "int8": Tolerance(1.0, 0.2),
 }
-"""By dtype. Over every family of the contract tests, whose random weights amplify rounding, a correct forward pass
-reaches 7e-6 and 2e-6, 0.026 and 0.006, 0.17 and 0.036, 0.7 and 0.12. int8 is compared with unquantized weights."""
+"""By dtype. For comparison, correct forward passes in the contract tests, whose random weights amplify rounding, have
+(7e-6, 2e-6), (0.026, 0.006), (0.17, 0.036) and (0.7, 0.12). int8 is compared with unquantized weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores of one text. spans: of the entities that overlap resolution kept; relations are between those."""
+    """The scores of one text. spans: the entities that overlap resolution kept; only these have relations."""
 
     scores: Mapping[Key, float]
     spans: frozenset[CharSpan]
@@ -85,15 +85,15 @@ class Difference:
     def __str__(self) -> str:
         *spans, name = self.key
         words = " → ".join(repr(self.text[start:end]) for start, end in spans or [(0, len(self.text))])
-        return f"{name!r} of {words} has score {self.engine:.5f}, the package's is {self.reference:.5f}"
+        return f"{name!r} of {words} has score {self.engine:.5f}, the reference is {self.reference:.5f}"
 
 
 def self_test(engine: Engine, model: Any) -> str | None:
-    """The largest difference between the engine and gliner's `model` with the same weights; None if the test passed.
+    """How the engine differs from gliner's `model` with the same weights; None if the test passed.
 
-    An exception, of either, counts as a difference.
+    An exception in one of them counts as a difference.
     """
-    # A quantized ONNX file runs on both sides.
+    # gliner runs the same quantized ONNX file, so its scores are as near as in float32.
     dtype = "float32" if model.is_runtime_model and engine.info.dtype == "int8" else engine.info.dtype
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # enough for short texts; waiting for more would take seconds on a busy machine
@@ -107,7 +107,7 @@ def self_test(engine: Engine, model: Any) -> str | None:
 
 
 def exceeded(differences: Sequence[Difference], tolerance: Tolerance) -> str | None:
-    """How the differences exceed the tolerance; None if they do not."""
+    """A message if the differences exceed the tolerance, else None."""
     largest = max(differences, key=lambda difference: difference.size)
     rms = (sum(difference.size**2 for difference in differences) / len(differences)) ** 0.5
     if largest.size <= tolerance.largest and rms <= tolerance.rms:
@@ -118,8 +118,8 @@ def exceeded(differences: Sequence[Difference], tolerance: Tolerance) -> str | N
     )
 
 
-def cannot_reproduce(failure: str) -> str:
-    """The operator's message where no forward pass gives gliner's answers."""
+def cannot_reproduce_message(failure: str) -> str:
+    """The message for the operator if no forward pass gives gliner's answers."""
     return (
         f"gliner's answers cannot be reproduced with {versions()}: {failure}. Install the versions of "
         "requirements.lock, try dtype=float32, or serve unverified answers with self_test=false"
@@ -135,16 +135,16 @@ def versions() -> str:
 def _items(info: ModelInfo) -> list[Item]:
     """The texts, with labels that fit one pass."""
     limit = info.max_labels_per_pass
-    # GLiNER2 models read a full stop behind a text without one, and may relate it: such relations are not served.
+    # GLiNER2 models add a full stop to a text without one, and may predict relations with it, which are not served.
     stop = "." if "structures" in info.tasks else ""
     return [
-        all_scores(info, text + stop, labels[:limit], relations[:limit] if info.supports_relations else ())
+        unfiltered_item(info, text + stop, labels[:limit], relations[:limit] if info.supports_relations else ())
         for text, labels, relations in _TEXTS
     ]
 
 
-def all_scores(info: ModelInfo, text: str, labels: Sequence[str], relations: Sequence[str]) -> Item:
-    """An item whose result has all scores: thresholds of 0, and as few overlaps as possible resolved."""
+def unfiltered_item(info: ModelInfo, text: str, labels: Sequence[str], relations: Sequence[str]) -> Item:
+    """An item whose result has all scores: thresholds are 0, and overlap resolution drops as little as possible."""
     named = {label: label for label in labels}
     classes = {"all": Classification(named, multi_label=True)} if "classifications" in info.tasks else {}
     return Item(
@@ -161,11 +161,11 @@ def all_scores(info: ModelInfo, text: str, labels: Sequence[str], relations: Seq
 
 
 def _differences(engine: Engine, model: Any, items: Sequence[Item]) -> Iterator[Difference]:
-    # As passes, whose results have the suppressed entities too.
-    prepared = [replace(engine.prepare(item), is_pass=True) for item in items]
-    results = engine.decode(engine.forward(engine.collate(prepared), 1))
-    for item, one, result in zip(items, prepared, results, strict=True):
-        words = frozenset(one.payload.words) if item.labels else frozenset()
+    # Items run as passes, because the results of passes include suppressed entities.
+    passes = [replace(engine.prepare(item), is_pass=True) for item in items]
+    results = engine.decode(engine.forward(engine.collate(passes), 1))
+    for item, prepared, result in zip(items, passes, results, strict=True):
+        words = frozenset(prepared.payload.words) if item.labels else frozenset()
         if not item.labels:
             yield from _class_differences(model, item, result)
         elif isinstance(model, GLiNER2Span):
@@ -182,31 +182,31 @@ def _compared(item: Item, ours: Scores, reference: Scores, words: frozenset[Char
 def _schema_differences(
     model: GLiNER2Span, item: Item, result: PassResult, words: frozenset[CharSpan]
 ) -> Iterator[Difference]:
-    """Compares the best score of each relation, not its ends: of two spans with nearly equal scores, either may be an
-    end."""
-    of_spans, of_text = model.scores(item)
-    reference = Scores({key: score for key, score in of_spans.items()}, frozenset(span for span, _ in of_spans))
+    """Compares the best score of each relation, but not its head and tail: of two spans with nearly equal scores,
+    either may be chosen."""
+    span_scores, text_scores = model.scores(item)
+    reference = Scores({key: score for key, score in span_scores.items()}, frozenset(span for span, _ in span_scores))
     yield from _compared(item, engine_scores(replace(result, relations=())), reference, words)
     scores = dict(zip(item.labels, result.classes["all"], strict=True))
-    for one in result.relations:
-        scores[one.relation] = max(one.score, scores.get(one.relation, 0.0))
+    for relation in result.relations:
+        scores[relation.relation] = max(relation.score, scores.get(relation.relation, 0.0))
     for name in (*item.labels, *item.relations):
-        yield Difference(item.text, (name,), scores.get(name, 0.0), of_text.get(name, 0.0))
+        yield Difference(item.text, (name,), scores.get(name, 0.0), text_scores.get(name, 0.0))
 
 
 def _class_differences(model: Any, item: Item, result: PassResult) -> Iterator[Difference]:
     """model: a `GLiClass`."""
-    for name, one in item.classifications.items():
-        ((*reference,),) = model.pipeline([item.text], list(one.labels.values()), threshold=0.0)
-        for label, score, theirs in zip(one.labels, result.classes[name], reference, strict=True):
+    for name, classification in item.classifications.items():
+        (reference,) = model.pipeline([item.text], list(classification.labels.values()), threshold=0.0)
+        for label, score, theirs in zip(classification.labels, result.classes[name], reference, strict=True):
             yield Difference(item.text, (label,), score, theirs["score"])
 
 
 def _comparable(ours: Scores, reference: Scores, words: frozenset[CharSpan]) -> Iterator[Key]:
-    """Keys that both sides must have, or leave out because their score rounds to 0.
+    """The keys that are compared: both sides have them, or one leaves out a score that rounds to 0.
 
-    Overlap resolution may keep different spans if two scores are nearly equal. It drops none of a single word, and on
-    our side suppressed entities are added.
+    If two scores are nearly equal, overlap resolution may keep different spans. So an entity that only the engine has
+    is compared only if it is one of the `words`, which are never dropped, and a relation if both sides kept its spans.
     """
     spans = ours.spans & reference.spans
     for key in ours.scores.keys() | reference.scores.keys():
@@ -223,13 +223,13 @@ def engine_scores(result: PassResult) -> Scores:
     scores: dict[Key, float] = {}
     for entity in (*result.entities, *result.suppressed):
         key = (entity.start, entity.end), entity.label
-        scores[key] = max(entity.score, scores.get(key, 0.0))  # GLiNER2: with and without a full stop behind the text
-    scores |= {(spans[one.head], spans[one.tail], one.relation): one.score for one in result.relations}
+        scores[key] = max(entity.score, scores.get(key, 0.0))  # GLiNER2 may score a span with an added full stop, too
+    scores |= {(spans[pair.head], spans[pair.tail], pair.relation): pair.score for pair in result.relations}
     return Scores(scores, frozenset(spans))
 
 
 def reference_scores(model: Any, item: Item) -> Scores:
-    """The scores that gliner's model gives a text. Relations of a span with itself are not served, and left out."""
+    """The scores that gliner's model gives a text. Leaves out relations of a span with itself: they are not served."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         entities, relations = _inferred(model, item)
@@ -237,10 +237,10 @@ def reference_scores(model: Any, item: Item) -> Scores:
     scores: dict[Key, float] = {
         (span, entity["label"]): entity["score"] for span, entity in zip(spans, entities, strict=True)
     }
-    for one in reversed(relations):  # of a repeated relation, the first counts
-        head, tail = spans[one["head"]["entity_idx"]], spans[one["tail"]["entity_idx"]]
+    for relation in reversed(relations):  # so that the first of a repeated relation counts
+        head, tail = spans[relation["head"]["entity_idx"]], spans[relation["tail"]["entity_idx"]]
         if head != tail:
-            scores[head, tail, one["relation"]] = one["score"]
+            scores[head, tail, relation["relation"]] = relation["score"]
     return Scores(scores, frozenset(spans))
 
 
@@ -254,7 +254,7 @@ def _inferred(model: Any, item: Item) -> tuple[list[dict[str, Any]], list[dict[s
         return entities[0], relations[0]
     if not hasattr(model, "generate_labels"):
         return model.inference([item.text], list(item.labels), **options)[0], []
-    # With a label decoder: without its generated labels, which are not served, and which fail in a text without spans.
+    # The model has a label decoder. Its generated labels are left out: they are not served, and fail without spans.
     prepared = model.prepare_batch([item.text], list(item.labels))
     batch = model.collate_batch(prepared["input_x"], prepared["entity_types"])
     output = EncoderModel.run_batch(model, batch, threshold=0.0)
@@ -263,6 +263,6 @@ def _inferred(model: Any, item: Item) -> tuple[list[dict[str, Any]], list[dict[s
         model,
         decoded,
         *(prepared[name] for name in ("valid_texts", "valid_to_orig_idx", "start_token_map", "end_token_map")),
-        1,
+        num_original=1,
     )
     return mapped[0], []

@@ -8,8 +8,8 @@ from gliner_bento.fairness.constants import SHARED_OVERFLOW
 
 
 class SharedCapacity:
-    """How much of `capacity` each tenant holds. When it is used up, a tenant that holds less than an equal share of it
-    may still hold more, until all hold SHARED_OVERFLOW x the capacity. total: held by all tenants."""
+    """How much of `capacity` each tenant holds. When it is used up, a tenant that holds less than an equal share may
+    still hold more, until all tenants together hold SHARED_OVERFLOW x `capacity`. total: what all tenants hold."""
 
     def __init__(self, capacity: float) -> None:
         self.capacity = capacity
@@ -17,17 +17,18 @@ class SharedCapacity:
         self._held: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many tenants hold some of it."""
+        """The number of tenants that hold a part of the capacity."""
         return len(self._held)
 
     def excess(self, tenant: str, amount: int, fraction: float = 1.0) -> float:
-        """By how much `amount` more for `tenant` would exceed this fraction of the capacity; 0: it may hold that."""
-        capacity = fraction * self.capacity
+        """0 if `tenant` may hold `amount` more; else by how much this would exceed `fraction` of the capacity."""
+        limit = fraction * self.capacity
         total, held = self.total + amount, self._held.get(tenant, 0)
-        holders = len(self._held) + (not held)
-        if total <= capacity or (total <= SHARED_OVERFLOW * capacity and (held + amount) * holders <= capacity):
+        holders = len(self._held) if held else len(self._held) + 1
+        within_share = (held + amount) * holders <= limit
+        if total <= limit or (within_share and total <= SHARED_OVERFLOW * limit):
             return 0.0
-        return total - capacity
+        return total - limit
 
     def hold(self, tenant: str, amount: int) -> None:
         """Add `amount`, which may be negative, to what `tenant` holds."""

@@ -1,4 +1,4 @@
-"""Every constant of fairness and overload, with what it protects. What an operator chooses is a setting instead:
+"""Every constant of fairness and overload, with what it protects. The limits that operators choose are settings:
 queue_capacity, max_queued_tokens, max_queue_wait_s, request_timeout_s, max_tenant_concurrency,
 max_tenant_requests_per_s, max_connections, header_timeout_s, body_timeout_s, keep_alive_timeout_s (docs/settings.md).
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 # Sharing among tenants
 
 SHARED_OVERFLOW = 2
-"""A full queue still admits tenants that use little of it, until it has this multiple of its capacity:
-see `SharedCapacity`."""
+"""A full queue still admits tenants that use little of it, until it holds this multiple of its capacity.
+See `SharedCapacity`."""
 
 MAX_REMEMBERED_TENANTS = 1024
 """Limits memory: number of tenants without waiting work whose virtual time is kept."""
@@ -20,17 +20,17 @@ MAX_IDLE_TENANTS = 10_000
 # Sharing among the requests of a tenant
 
 MAX_SMALL_ITEMS = 32
-"""Protects small requests: a request that is charged as more items is large; lanes and batches are kept free of it."""
+"""Protects small requests: a request charged as more items is large; lanes and batches keep room for small ones."""
 
 MAX_SHORT_ITEMS = 4
-"""Protects short requests: beside them, one that is charged as more items has at most 1/4 of a packed batch."""
+"""Protects short requests: while they arrive, a request charged as more items gets at most 1/4 of a packed batch."""
 
 HEAD_START_ITEMS = 8
-"""Protects short requests from many longer ones of their tenant: each of these waits as if it was charged
-HEAD_START_ITEMS more items."""
+"""Protects short requests from many longer ones of their tenant: each longer one is ordered as if it was
+charged HEAD_START_ITEMS more items."""
 
 CHARS_PER_CHARGED_ITEM = 250
-"""Protects small requests from long texts: a text is charged as one more item per CHARS_PER_CHARGED_ITEM."""
+"""Protects small requests from long texts: a text is charged one more item per CHARS_PER_CHARGED_ITEM characters."""
 
 CHARGED_ITEMS_OF_PASS = 8
 """Protects small requests from chunked ones: a pass is charged as CHARGED_ITEMS_OF_PASS items."""
@@ -38,17 +38,17 @@ CHARGED_ITEMS_OF_PASS = 8
 # Sharing lanes, batches and preparation threads
 
 SENDS_S = 2.0
-"""Protects tenants that send little: for SENDS_S after one of their items, no other tenant
+"""Protects tenants that send little: for SENDS_S after one of their items has arrived, no other tenant
 fills all lanes or a batch."""
 
 QUOTAS_PER_BATCH = 4
-"""Protects tenants that send little: another tenant has at most 1/4 of a batch, so that the batch ends soon."""
+"""Protects tenants that send little: another tenant gets at most 1/4 of a batch, so that the batch ends soon."""
 
 SLICE_S = 0.01
-"""Protects waiting preparations: a burst gives up its thread after this CPU time if another tenant waits."""
+"""Protects waiting preparations: a burst gives up its thread after this CPU time, or when another tenant waits."""
 
 PAUSE_S = 0.002
-"""Protects all other threads: one that processes a long text without pauses would keep Python's interpreter lock."""
+"""Protects all other threads: preparing a long text without pauses would keep Python's interpreter lock."""
 
 LANE_NICE = 5
 """Protects refusals and probes on a CPU: niceness of the threads that compute."""
@@ -78,18 +78,18 @@ MARGIN, BATCH_TOKENS = 1.5, 1024
 batch of BATCH_TOKENS) exceeds the time until its deadline."""
 
 ARRIVALS_SHARE = 0.85
-"""Refuses early: a request that arrives is refused if its estimated wait exceeds ARRIVALS_SHARE x the longest wait. One
-that was let in is checked against the whole longest wait, so that a small change of the estimate does not refuse it."""
+"""Refuses early: a request that arrives is refused if its estimated wait exceeds ARRIVALS_SHARE x its maximum wait.
+Once let in, it is checked against the whole maximum, so that a small change of the estimate does not refuse it."""
 
-MEASURED_S, REACH = 1.0, 2
+MEASURED_S, MAX_EXTRAPOLATION = 1.0, 2
 """Protects clients of a server that has just started: an estimated wait refuses nobody before the throughput has been
-measured for MEASURED_S, nor a request whose maximum wait is longer than REACH x the measured time."""
+measured for MEASURED_S, nor a request whose maximum wait is longer than MAX_EXTRAPOLATION x the measured time."""
 
 HALF_LIFE_S = 5.0
-"""The weight of a measured throughput halves in this busy time, so that the estimate follows the load."""
+"""The weight of a measurement of the throughput halves in this busy time, so that the estimate follows the load."""
 
 OTHER_GATEWAYS_S = 1.0
-"""How often a busy gateway process asks the replica for all unfinished items, to count those of other gateways."""
+"""A busy gateway process asks the replica this often for all unfinished items, to count those of other gateways."""
 
 LARGE_FRACTION = 7 / 8
 """Protects short requests: requests that cost more than a pass fill at most this part of `max_queued_tokens`."""

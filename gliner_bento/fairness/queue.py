@@ -1,9 +1,9 @@
 """Start-time fair queueing: the order of service of waiting work, fair among tenants by their weights. No clock, no IO.
 
 Each tenant has a virtual time: the cost that it was served, divided by its weight. The tenant with the lowest is next.
-A tenant that begins to wait gets at least the virtual time of the tenant that is served then: time in which it did not
-wait earns it nothing. The work of one tenant is served by its `order`, which begins with the priority (lower first, as
-in vLLM). The scheduler's waiting items, the fleet's tickets and the work of preparation threads wait in such queues.
+A tenant that begins to wait gets at least the virtual time of the tenant that is served then, so that it earns
+nothing by not waiting. A tenant's own work is served by `order`, which begins with the priority (lower first, as in
+vLLM). The scheduler's waiting items, the fleet's tickets and the work of preparation threads wait in such queues.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class TenantShare:
 NO_TENANT = TenantShare()
 
 Order = tuple[int, float, int]
-"""Key of the order of service within a tenant: priority, virtual finish time among its requests, unique number."""
+"""Key of the order within a tenant: priority, virtual finish time among the tenant's requests, unique number."""
 
 
 class Waiting(Protocol):
-    """Work that waits. cost: what its tenant is charged."""
+    """Work that waits in a `FairQueue`."""
 
     @property
     def share(self) -> TenantShare:
-        """The tenant, whose weight is that of the work that was added last."""
+        """The tenant. If its weight changes, that of the work that was added last counts."""
 
     @property
     def order(self) -> Order:
@@ -55,7 +55,7 @@ class Waiting(Protocol):
 W = TypeVar("W", bound=Waiting)
 
 Rank = tuple[int, float, int]
-"""Key of the order among tenants: priority of the first work (0 unless `crosses_tenants`), virtual time, its number."""
+"""Key of the order among tenants: priority (0 unless `crosses_tenants`), virtual time, number of the first work."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +79,7 @@ class FairQueue(Generic[W]):
     def __init__(self) -> None:
         self._tenants: dict[str, _Tenant[W]] = {}  # those with work, and recent ones
         self._active: list[_Tenant[W]] = []  # those with work, by rank
-        self._virtual_time = 0.0  # of the tenant that was served last, when it was
+        self._virtual_time = 0.0  # the lowest of a tenant with work, before work was last taken
 
     def __bool__(self) -> bool:
         return bool(self._active)
@@ -126,7 +126,7 @@ class FairQueue(Generic[W]):
         return work
 
     def charge(self, tenant: str, cost: float) -> None:
-        """Charge a tenant for work that was taken with less than its cost, unless it was forgotten meanwhile."""
+        """Charge a tenant more, for work that was taken at less than its cost. Ignores a tenant that was forgotten."""
         if known := self._tenants.get(tenant):
             self._drop(known, [], cost / known.share.weight)
 
@@ -140,7 +140,7 @@ class FairQueue(Generic[W]):
         return any(active.share.tenant != tenant for active in self._active[:2])
 
     def more_urgent_waits(self, share: TenantShare, priority: int) -> bool:
-        """Whether the priority of waiting work puts it before work of this tenant with this priority."""
+        """Whether waiting work has a priority that puts it before work of this tenant with `priority`."""
         own = self._tenants.get(share.tenant)
         among_tenants = priority if share.crosses_tenants else 0
         return bool(
@@ -149,6 +149,7 @@ class FairQueue(Generic[W]):
         )
 
     def _merged(self) -> Iterator[W]:
+        """The work of all tenants; the ranks change as if each were served."""
         active = iter(self._active)
         unseen = next(active, None)
         seen: list[tuple[Rank, int, _Tenant[W]]] = []  # a heap: rank and index of the next work of a tenant
@@ -165,11 +166,12 @@ class FairQueue(Generic[W]):
                 heappush(seen, (following, index + 1, tenant))
 
     def _lowest_virtual_time(self) -> float:
-        if self._active[0].rank[0] == self._active[-1].rank[0]:
+        if self._active[0].rank[0] == self._active[-1].rank[0]:  # one priority: sorted by virtual time
             return self._active[0].virtual_time
         return min(tenant.virtual_time for tenant in self._active)
 
     def _drop(self, tenant: _Tenant[W], works: Sequence[W], charge: float = 0.0) -> None:
+        """Remove `works` of a tenant, and add `charge` to its virtual time."""
         self._deactivate(tenant)
         for work in works:
             del tenant.waiting[bisect_left(tenant.waiting, work.order, key=_order)]

@@ -10,15 +10,15 @@ class TokenEstimate:
     """Learns the tokens per character from results. Costs are tokens of all passes, prompts included."""
 
     def __init__(self) -> None:
-        self._tokens = TOKENS_PER_CHARACTER * 1000
-        self._characters = 1000.0
+        self._characters = 1000.0  # the weight of the first estimate
+        self._tokens = TOKENS_PER_CHARACTER * self._characters
 
     def estimate(self, item: Item) -> float:
         """The cost of the item, in tokens."""
         return (1 + item.chars) * self._tokens / self._characters
 
     def learn(self, item: Item, tokens: int) -> None:
-        """Note the cost of an item."""
+        """Note the measured cost of an item."""
         characters = 1 + item.chars
         kept = 0.5 ** (characters / REMEMBERED_CHARACTERS)
         self._tokens = self._tokens * kept + tokens

@@ -1,7 +1,7 @@
 """Who may call what: finds the tenant of a request before its body is read, from its API key if the server has keys.
 
 Each `Endpoint` declares the scope that it needs. Probes, pages and the OpenAPI document are open. An unknown path needs
-any valid key, so that a caller without one learns nothing.
+any valid key, so that a caller without a key does not learn which paths exist.
 """
 
 from __future__ import annotations
@@ -44,40 +44,41 @@ class Access:
         self._patterns = [(compile_path(path)[0], path) for path in self._scopes if "{" in path]
 
     def admit(self, scope: Scope, headers: Headers, path: str) -> None:
-        """Begin a request of its tenant, if that tenant may call `path` (below the root path)."""
+        """Make the request's tenant the current one, if it may call `path`. path: without the root path."""
         tenants.begin(self._at_address(scope, headers))  # so that the log has the address of a refused request
         tenants.begin(self.tenant_of(scope, headers, path))
 
     def tenant_of(self, scope: Scope, headers: Headers, path: str) -> Tenant:
-        """The tenant of a request, if it may call `path` (below the root path)."""
-        needed = self.needed(scope["method"], path)
+        """The tenant of a request, if it may call `path`. path: without the root path."""
+        accepted = self._accepted_scopes(scope["method"], path)
         if self._keys is None:
-            if needed and not (self._allow_anonymous or _is_local(scope)):
+            if accepted and not (self._allow_anonymous or _is_local(scope)):
                 raise Forbidden("this server has no API keys, so it answers on the loopback address only")
-            if needed:
+            if accepted:
                 self._web_pages.check(headers)
             return tenants.named_in(headers, self._tenant_header) or self._at_address(scope, headers)
-        return _tenant(self._identify(headers), needed) if needed else self._at_address(scope, headers)
+        return _tenant(self._identify(headers), accepted) if accepted else self._at_address(scope, headers)
 
     def _at_address(self, scope: Scope, headers: Headers) -> Tenant:
         return tenants.at_address(self._client_address.of(scope, headers))
 
-    def needed(self, method: str, path: str) -> frozenset[KeyScope]:
-        """The scopes of which a key must have one to call this; empty for an open route."""
+    def _accepted_scopes(self, method: str, path: str) -> frozenset[KeyScope]:
+        """A key with any of these scopes may call the route; empty for an open route."""
         methods = self._scopes.get(path)
         if methods is None:
             if path.startswith(OPEN_PATHS_OF_BENTOML):
                 return frozenset()
             methods = next((self._scopes[known] for regex, known in self._patterns if regex.match(path)), {})
-        name = "GET" if method == "HEAD" else method
-        if name not in methods:
+        method = "GET" if method == "HEAD" else method
+        if method not in methods:
             return ALL_SCOPES
-        scope = methods[name]
-        return frozenset({scope, "admin"}) if scope else frozenset()
+        key_scope = methods[method]
+        return frozenset({key_scope, "admin"}) if key_scope else frozenset()
 
     def _identify(self, headers: Headers) -> ApiKey:
-        sent = headers.get("authorization", "")
-        key = sent[len(_BEARER) :].strip() if sent[: len(_BEARER)].lower() == _BEARER else headers.get("x-api-key")
+        authorization = headers.get("authorization", "")
+        is_bearer = authorization[: len(_BEARER)].lower() == _BEARER
+        key = authorization[len(_BEARER) :].strip() if is_bearer else headers.get("x-api-key")
         if not key:
             raise Unauthorized("an API key is needed: send it as Authorization: Bearer KEY, or as X-API-Key: KEY")
         entry = self._keys.find(key) if self._keys else None
@@ -86,16 +87,17 @@ class Access:
         return entry
 
 
-def _tenant(key: ApiKey, needed: frozenset[KeyScope]) -> Tenant:
-    if not needed & key.scopes:
-        raise Forbidden(f"the API key lacks the scope {min(needed - {'admin'}, default='admin')}")
+def _tenant(key: ApiKey, accepted: frozenset[KeyScope]) -> Tenant:
+    if not accepted & key.scopes:
+        missing = min(accepted - {"admin"}, default="admin")  # the route's own scope; admin is accepted everywhere
+        raise Forbidden(f"the API key lacks the scope {missing}")
     return Tenant(
-        key.tenant or key.name,
-        key.scopes,
-        key.crosses_tenants,
-        key.weight,
-        key.max_concurrency,
-        key.max_requests_per_s,
+        name=key.tenant or key.name,
+        scopes=key.scopes,
+        crosses_tenants=key.crosses_tenants,
+        weight=key.weight,
+        max_concurrency=key.max_concurrency,
+        max_requests_per_s=key.max_requests_per_s,
     )
 
 
@@ -109,7 +111,7 @@ def _is_local(scope: Scope) -> bool:
 def _is_loopback(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)
-    except ValueError:
+    except ValueError:  # not an address: the path of a Unix socket, or a name given within the process
         return True
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback

@@ -1,4 +1,4 @@
-"""The adapter part of the public API: checks the id and the options, calls the replica. Knows no HTTP."""
+"""The adapter part of the public API: checks the id and the options, and calls the replica. Knows no HTTP."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class AdapterApi:
     async def put(
         self, adapter_id: str, request: PutAdapterRequest, archive: AsyncIterable[bytes] | None = None
     ) -> tuple[AdapterInfo, bool]:
-        """Install an adapter, or change how an installed one is kept. Returns its info, and whether it is new.
+        """Install an adapter, or pin, unpin or load an installed one. Returns its info, and whether it is new.
 
-        archive: .zip or .tar.gz, as it arrives; an empty one counts as none.
+        archive: content of a .zip or .tar.gz, as it arrives; empty content counts as no archive.
         """
         self.check_id(adapter_id)
         if request.revision and not (request.source or "").startswith(_HUB):
@@ -55,7 +55,7 @@ class AdapterApi:
         await self._replica.adapters.remove(adapter_id, self._options.request_timeout_s)
 
     async def cache_status(self) -> AdapterCacheStatus:
-        """Which adapters are in which tier."""
+        """The ids of the adapters in each tier: device, CPU memory and disk."""
         self._require_enabled()
         return await self._replica.adapters.cache_status()
 

@@ -1,4 +1,4 @@
-"""Presidio's anonymizer (2.2.366): resolves conflicts of spans, and applies an operator to each.
+"""Anonymizes as Presidio's anonymizer (2.2.366): resolves conflicts between spans, and applies an operator to each.
 
 Encryption is not supported: this server neither stores nor receives encryption keys.
 """
@@ -35,7 +35,7 @@ class Replace(_Operator):
     new_value: str | None = None
 
     def apply(self, _text: str, entity_type: str) -> str:
-        """The text in the span's place."""
+        """The text that replaces the span."""
         return self.new_value or f"<{entity_type}>"
 
 
@@ -45,7 +45,7 @@ class Redact(_Operator):
     type: Literal["redact"]
 
     def apply(self, _text: str, _entity_type: str) -> str:
-        """The text in the span's place."""
+        """The text that replaces the span."""
         return ""
 
 
@@ -55,7 +55,7 @@ class Keep(_Operator):
     type: Literal["keep"]
 
     def apply(self, text: str, _entity_type: str) -> str:
-        """The text in the span's place."""
+        """The text that replaces the span."""
         return text
 
 
@@ -68,7 +68,7 @@ class Mask(_Operator):
     from_end: bool = False
 
     def apply(self, text: str, _entity_type: str) -> str:
-        """The text in the span's place."""
+        """The text that replaces the span."""
         masked = max(0, min(len(text), self.chars_to_mask))
         mask = self.masking_char * masked
         return text[: len(text) - masked] + mask if self.from_end else mask + text[masked:]
@@ -82,7 +82,7 @@ class Hash(_Operator):
     salt: str | None = None
 
     def apply(self, text: str, _entity_type: str) -> str:
-        """The text in the span's place."""
+        """The text that replaces the span."""
         salt = os.urandom(32) if self.salt is None else self.salt.encode()
         if len(salt) < _MIN_SALT_BYTES:
             raise InvalidField(f"salt: must have at least {_MIN_SALT_BYTES} bytes", param="salt")
@@ -126,10 +126,10 @@ class AnonymizedText:
 def anonymize(
     text: str, detected: Sequence[Detected], operators: Mapping[str, Operator], max_chars: int
 ) -> AnonymizedText:
-    """Apply to each span the operator of its entity type; without one, that of DEFAULT; without that, `replace`.
+    """Apply to each span the operator of its entity type, else the operator DEFAULT, else `replace`.
 
-    Raises `InvalidField` for a span outside the text, `TooLarge` if the spans together, or the result, have more than
-    `max_chars` characters.
+    Raises `InvalidField` for a span outside the text, and `TooLarge` if the spans together, or the result, have more
+    than `max_chars` characters.
     """
     for index, span in enumerate(detected):
         if not 0 <= span.start <= span.end <= len(text):
@@ -137,24 +137,25 @@ def anonymize(
             raise InvalidField(f"{param}: not a span of the text, which has {len(text)} characters", param=param)
     default = operators.get("DEFAULT") or Replace()
     spans = _resolved(text, detected)
-    if sum(span.end - span.start for span in spans) > max_chars:  # of different types, they may overlap
+    if sum(span.end - span.start for span in spans) > max_chars:  # spans of different types may overlap
         raise TooLarge(f"analyzer_results: together longer than {max_chars} characters", param="analyzer_results")
-    ends = [*(span.start for span in spans[1:]), len(text)]  # a span that runs into the next one ends there
-    used = [operators.get(span.entity_type) or default for span in spans]
-    put = (one.apply(text[span.start : span.end], span.entity_type) for one, span in zip(used, spans, strict=True))
-    own = (
-        LabeledSpan(span.start, min(span.end, end), span.entity_type) for span, end in zip(spans, ends, strict=False)
+    chosen = [operators.get(span.entity_type) or default for span in spans]
+    replacements = (
+        by.apply(text[span.start : span.end], span.entity_type) for by, span in zip(chosen, spans, strict=True)
     )
-    result = substituted(text, zip(own, put, strict=True), max_chars)
+    limits = [*(span.start for span in spans[1:]), len(text)]  # a span that overlaps the next one ends at its start
+    ends = [min(span.end, limit) for span, limit in zip(spans, limits, strict=False)]
+    disjoint = (LabeledSpan(span.start, end, span.entity_type) for span, end in zip(spans, ends, strict=True))
+    result = substituted(text, zip(disjoint, replacements, strict=True), max_chars)
     items = [
-        Anonymized(one.start, one.end, one.label, one.replacement, operator.type, span.score)
-        for one, operator, span in zip(result.replacements, used, spans, strict=True)
+        Anonymized(put.start, put.end, put.label, put.replacement, operator.type, span.score)
+        for put, operator, span in zip(result.replacements, chosen, spans, strict=True)
     ]
     return AnonymizedText(result.text, items[::-1])
 
 
 def _resolved(text: str, detected: Sequence[Detected]) -> list[Detected]:
-    """The spans without conflicts, by position: spans of one type that overlap, or have only spaces between them, are
+    """The spans without conflicts, by position. Spans of one type that overlap, or have only spaces between them, are
     merged; a span inside another one is dropped."""
     kept: list[Detected] = []
     for span in _outermost(_merged(detected)):
@@ -168,11 +169,12 @@ def _resolved(text: str, detected: Sequence[Detected]) -> list[Detected]:
 
 
 def _merged(detected: Sequence[Detected]) -> list[Detected]:
-    """The spans; those of one type that overlap are merged, with the highest score and the index of the last one."""
+    """Merge overlapping spans of one type: each result has the highest score, and the place of its last span in the
+    order of positions."""
     merged: list[tuple[int, Detected]] = []
     ordered = sorted(detected, key=lambda span: (span.start, span.end))
-    by_type = sorted(enumerate(ordered), key=lambda placed: placed[1].entity_type)
-    for _, group in groupby(by_type, key=lambda placed: placed[1].entity_type):
+    by_type = sorted(enumerate(ordered), key=lambda indexed: indexed[1].entity_type)
+    for _, group in groupby(by_type, key=lambda indexed: indexed[1].entity_type):
         (current_index, current), *others = group
         for index, span in others:
             if min(current.end, span.end) > max(current.start, span.start):
@@ -182,7 +184,7 @@ def _merged(detected: Sequence[Detected]) -> list[Detected]:
                 current = span
             current_index = index
         merged.append((current_index, current))
-    return [span for _, span in sorted(merged, key=lambda placed: placed[0])]
+    return [span for _, span in sorted(merged, key=lambda indexed: indexed[0])]
 
 
 def _outermost(spans: Sequence[Detected]) -> list[Detected]:

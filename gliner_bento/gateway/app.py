@@ -50,9 +50,9 @@ _CORS = {
 
 
 class GatewayApp:
-    """The gateway's ASGI app. `bind` sets its replicas later: BentoML mounts `routes` before it makes the service.
+    """The gateway's ASGI app. `bind` sets its replicas later: BentoML mounts `routes` before the service exists.
 
-    pages: name and path of each page for people.
+    pages: the paths of its HTML pages, by name.
     """
 
     def __init__(self, options: GatewayOptions) -> None:
@@ -72,8 +72,8 @@ class GatewayApp:
         if not options.enable_playground:
             self._index_page = self._index_page.replace(PLAYGROUND_LINK, "")
         pages = [
-            Endpoint(method="GET", path="/docs.json", scope=None, answer=self._docs),
-            Endpoint(method="GET", path="/", scope=None, answer=self._index),
+            Endpoint(method="GET", path="/docs.json", scope=None, handler=self._openapi),
+            Endpoint(method="GET", path="/", scope=None, handler=self._index),
             *(playground.ENDPOINTS if options.enable_playground else []),
             *documentation.endpoints(),
         ]
@@ -84,10 +84,10 @@ class GatewayApp:
             self._table, self._access, self.admission, self._recorder, cors=bool(options.cors_origins)
         )
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
-        self.routes.router.redirect_slashes = False  # `TrailingSlash` serves them
+        self.routes.router.redirect_slashes = False  # `TrailingSlash` handles them
         self._stack: ASGIApp = self.routes
-        for kind, arguments in reversed(self.middleware):
-            self._stack = kind(self._stack, **arguments)
+        for middleware_class, arguments in reversed(self.middleware):
+            self._stack = middleware_class(self._stack, **arguments)
 
     @property
     def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
@@ -114,8 +114,8 @@ class GatewayApp:
         return self._gateway
 
     async def current_gateway(self) -> Gateway:
-        """The gateway, with the model that the current request's URL names as the default. Raises `ModelNotFound`."""
-        return await self.gateway.of(model_prefix.current())
+        """The gateway; its default model is the one in the current request's URL, if any. Raises `ModelNotFound`."""
+        return await self.gateway.with_model(model_prefix.current())
 
     def bind(
         self,
@@ -124,7 +124,7 @@ class GatewayApp:
         read_metrics: MetricsReader | None = None,
         models: Models | None = None,
     ) -> None:
-        """Serve a replica, or several by the names of their models. read_metrics, models: see `Gateway`."""
+        """Serve a replica, or several replicas by model name. read_metrics, models: see `Gateway`."""
         self._recorder.tracer = tracer
         self._gateway = Gateway(replicas, self.options, self._recorder.errors, read_metrics, models)
         self.admission.policies = self._gateway.models.policies
@@ -148,12 +148,12 @@ class GatewayApp:
 
     async def _handle(self, methods: dict[str, Endpoint], request: Request) -> Response:
         endpoint = methods[request.method if request.method in methods else "GET"]  # HEAD is handled as GET
-        return await respond(self._answer(endpoint, request), endpoint.statuses, endpoint.request, endpoint.error)
+        return await respond(self._call(endpoint, request), endpoint.statuses, endpoint.request, endpoint.error)
 
-    async def _answer(self, endpoint: Endpoint, request: Request) -> Response:
-        return await endpoint.answer(await self.current_gateway(), request)
+    async def _call(self, endpoint: Endpoint, request: Request) -> Response:
+        return await endpoint.handler(await self.current_gateway(), request)
 
-    async def _docs(self, _: Gateway, __: Request) -> Response:
+    async def _openapi(self, _: Gateway, __: Request) -> Response:
         return Response(self.document, media_type=JSON)
 
     async def _index(self, _: Gateway, __: Request) -> Response:
@@ -161,7 +161,7 @@ class GatewayApp:
 
 
 class OwnReadiness:
-    """ASGI middleware around BentoML's app: `routes` answer /readyz, and name the models that could not be loaded."""
+    """ASGI middleware around BentoML's app. Serves /readyz from `routes`, which list models that failed to load."""
 
     def __init__(self, app: ASGIApp, routes: ASGIApp) -> None:
         self._app, self._routes = app, routes

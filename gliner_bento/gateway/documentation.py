@@ -1,6 +1,6 @@
 """The documentation's site at `/docs`: the files that `make docs` builds, and the policy for the browser.
 
-Until it is built, `/docs` is a page that says how. A site that is built meanwhile is served without a restart.
+Until then, `/docs` is a page that says how to build it. A site that is built later is served without a restart.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ def is_built(folder: Path = FOLDER) -> bool:
 
 
 def endpoints(folder: Path = FOLDER) -> list[Endpoint]:
-    """The routes of the site."""
+    """The routes of the site in `folder`."""
     files = PageFiles(folder, _policy)
 
-    async def start(_: Gateway, __: Request) -> Response:
+    async def index(_: Gateway, __: Request) -> Response:
         if is_built(folder):
             return RedirectResponse("docs/index.html", status_code=307)
         return FileResponse(_NOT_BUILT, headers={"Cache-Control": "no-cache"})
 
     async def file(_: Gateway, request: Request) -> Response:
-        """A file; the folder itself is its first page."""
+        """A file; the path of the folder itself is its first page."""
         path = request.path_params["file"] or "index.html"
         if path == "index.html" and not is_built(folder):
             return RedirectResponse("../docs", status_code=307)
         return await files.get(path, request)
 
     return [
-        Endpoint(method="GET", path="/docs", scope=None, answer=start),
-        Endpoint(method="GET", path="/docs/{file:path}", scope=None, answer=file),
+        Endpoint(method="GET", path="/docs", scope=None, handler=index),
+        Endpoint(method="GET", path="/docs/{file:path}", scope=None, handler=file),
     ]
 
 
 def _policy(file: Path) -> str:
-    """The Content-Security-Policy of a file. The site's search is a web worker; some styles of its theme are inline."""
+    """The Content-Security-Policy of a file. It allows a web worker, which the site's search needs."""
     page = file.read_text(encoding="utf-8") if file.suffix == ".html" else ""
     return f"{page_policy(page)}; worker-src 'self'"

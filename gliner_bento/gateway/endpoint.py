@@ -20,18 +20,19 @@ from gliner_bento.gateway.media import JSON, media_type
 from gliner_bento.http.pieces import PIECE_BYTES, coalesced, next_piece
 from gliner_bento.storage.api_keys import KeyScope
 
-READ_ERRORS = (500, 503)
-"""Statuses of the errors that any route may have."""
+COMMON_ERRORS = (500, 503)
+"""HTTP statuses of the errors that any route may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """An endpoint's entry in the OpenAPI document.
 
-    name: its operationId: the name of a generated client's function, or of a language model's tool. description: what
-        it does and when to call it. request, answer: classes of the JSON bodies (for a list: a `RootModel`).
-        more_types: further classes that need a schema.
-    errors: statuses; their codes follow from `Endpoint.statuses`. examples: by class; `request` needs one.
+    name: the operationId: the name of a generated client's function or a language model's tool. description: what it
+        does and when to call it.
+    request, response: classes of the JSON bodies (for a list: a `RootModel`). more_types: further classes that need a
+        schema.
+    errors: HTTP statuses; the error codes follow from `Endpoint.statuses`. examples: by class; required for `request`.
     extra: edits the generated operation object.
     """
 
@@ -40,8 +41,8 @@ class Operation:
     summary: str
     description: str
     request: type[Any] | None = None
-    answer: type[Any] | None = None
-    errors: Sequence[int] = READ_ERRORS
+    response: type[Any] | None = None
+    errors: Sequence[int] = COMMON_ERRORS
     examples: Mapping[type[Any], Any] = field(default_factory=dict)
     more_types: Sequence[type[Any]] = ()
     parameters: Sequence[Mapping[str, Any]] = ()
@@ -52,20 +53,21 @@ class Operation:
 class Endpoint:
     """A route of the gateway. operation: None for an undocumented route (a page).
 
-    needs_model: whether its requests run the model, if they are limited (see `is_limited`).
+    needs_model: whether requests run the model; read only if `is_limited`.
 
-    uploads: the setting that limits archives, which may be its body in place of JSON; empty: they may not.
+    uploads: the setting with the maximum size of an archive, which may be sent as the body in place of JSON; empty:
+    archives are not accepted.
 
-    scope: what an API key needs to call it; None for a route that needs no key.
+    scope: the scope that an API key needs; None for a route that needs no key.
 
     statuses: HTTP statuses by error code. error: class of the error body. The wire format of another server may have
-    statuses and a body of its own.
+    its own statuses and error body.
     """
 
     method: str
     path: str
     scope: KeyScope | None
-    answer: Callable[[Gateway, Request], Awaitable[Response]]
+    handler: Callable[[Gateway, Request], Awaitable[Response]]
     operation: Operation | None = None
     statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
     error: type[ErrorType] = ErrorBody
@@ -79,12 +81,12 @@ class Endpoint:
 
     @property
     def has_deadline(self) -> bool:
-        """Whether its requests may have a deadline of their own, `timeout_ms`."""
+        """Whether a request may set a deadline, `timeout_ms`."""
         return "timeout_ms" in getattr(self.request, "model_fields", ())
 
     @property
     def is_limited(self) -> bool:
-        """Whether a tenant's limits apply to its requests."""
+        """Whether a tenant's limits apply: to extractions that document the status of `RateLimited`."""
         return (
             self.method == "POST"
             and self.scope == "extract"
@@ -94,7 +96,7 @@ class Endpoint:
 
     @property
     def is_refusable(self) -> bool:
-        """Whether an overloaded server refuses its requests: they run the model."""
+        """Whether an overloaded server refuses requests of this endpoint, because they run the model."""
         return self.is_limited and self.needs_model
 
 
@@ -109,18 +111,18 @@ class EndpointTable:
 
     def find(self, method: str, path: str) -> Endpoint | None:
         """The endpoint of a method at a path."""
-        return self._at(path).get(method)
+        return self._methods_at(path).get(method)
 
     def has(self, path: str) -> bool:
         """Whether a path has an endpoint, for any method."""
-        return bool(self._at(path))
+        return bool(self._methods_at(path))
 
     def nearest(self, method: str, path: str) -> Endpoint | None:
-        """As `find`; if the path has none for this method, that of another one, whose errors have the same format."""
-        methods = self._at(path)
+        """As `find`, or else the path's endpoint for another method, whose errors have the same format."""
+        methods = self._methods_at(path)
         return methods.get(method) or next(iter(methods.values()), None)
 
-    def _at(self, path: str) -> Mapping[str, Endpoint]:
+    def _methods_at(self, path: str) -> Mapping[str, Endpoint]:
         methods = self._methods.get(path)
         if methods is None:
             methods = next((self._methods[known] for regex, known in self._patterns if regex.match(path)), {})
@@ -138,7 +140,7 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
 
 
 def archive_of(request: Request) -> AsyncIterator[bytes]:
-    """The archive in a request's body, as it arrives. Raises `UnsupportedMediaType` for a form."""
+    """The archive in a request's body, in chunks as they arrive. Raises `UnsupportedMediaType` for a form."""
     if media_type(request.headers) == "multipart/form-data":
         raise UnsupportedMediaType("send the archive itself as the body, not a form (curl -T archive.zip)")
     return request.stream()
@@ -168,7 +170,7 @@ def success(status: int, description: str) -> Callable[[dict[str, Any]], dict[st
 
 
 MODEL = query_parameter("model", "Name of the model, as /v1/models lists it. Default: the first.")
-"""The parameter of routes that are about a model: see `Gateway.of`."""
+"""The query parameter that selects the model of a request (see `model_prefix`), for operations."""
 
 ARCHIVE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 """The content of a body that is an archive, for its operation."""

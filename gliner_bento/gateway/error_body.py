@@ -64,7 +64,7 @@ STATUSES: Mapping[str, int] = {
 
 _RETRYABLE = (429, 503, 504)
 
-_FRAMEWORK: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
+_FRAMEWORK_ERRORS: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
     400: (MalformedRequest, "the request cannot be read"),
     404: (RouteNotFound, "no such route"),
     405: (MethodNotAllowed, "this route does not have this method"),
@@ -75,10 +75,11 @@ _FRAMEWORK: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
     503: (NotReady, "the server is not ready"),
     504: (DeadlineExceeded, DeadlineExceeded.before("the request finished").message),
 }
+"""The error and its message in place of an error response of Starlette or BentoML, by HTTP status."""
 
 
 class ErrorType(Protocol):
-    """The class of an error body: `ErrorBody`, or that of another server's format."""
+    """The class of an error body: `ErrorBody`, or the class of another server's format."""
 
     @classmethod
     def of(cls, detail: ErrorDetail, status: int, /) -> Any:
@@ -91,10 +92,10 @@ async def respond(
     request: type[Any] | None = None,
     body: type[ErrorType] = ErrorBody,
 ) -> Response:
-    """Wait for `answer`; an error that concerns the caller becomes an error response. Any other propagates.
+    """Wait for `answer`; an error that concerns the caller becomes an error response. Other exceptions propagate.
 
-    statuses: by error code. request: class of the request's body; its fields are suggested for an unknown one. body:
-    class of the error body.
+    statuses: by error code. request: class of the request's body, whose field names are suggested for unknown fields.
+    body: class of the error body.
     """
     try:
         return await answer
@@ -116,9 +117,9 @@ def error_response(
 def from_framework(
     status: int, sent: bytes, request: type[Any] | None = None, body: type[ErrorType] = ErrorBody
 ) -> Response | None:
-    """An error response of the framework, with an error body of ours; None if `sent` already is one.
+    """The response that replaces an error response of Starlette or BentoML; None if that already has our error body.
 
-    request, body: see `respond`.
+    sent: the body of the error response. request, body: see `respond`.
     """
     if request_record.current().error is not None:
         return None
@@ -131,8 +132,9 @@ def from_framework(
             return None
         if status == STATUSES["malformed_request"] and isinstance(content.get("detail"), list) and content["detail"]:
             return error_response(from_validation(content["detail"], request), body=body)
-    kind, message = _FRAMEWORK.get(status, _FRAMEWORK[400])
-    error = kind(message) if status < STATUSES["internal"] or status in _FRAMEWORK else InternalError()
+    error_class, message = _FRAMEWORK_ERRORS.get(status, _FRAMEWORK_ERRORS[400])
+    is_known = status < STATUSES["internal"] or status in _FRAMEWORK_ERRORS
+    error = error_class(message) if is_known else InternalError()
     return _response(error, status, body)
 
 

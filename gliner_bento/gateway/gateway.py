@@ -1,4 +1,4 @@
-"""The logic of the public API: checks a request against limits, calls the replica, makes the answer. Knows no HTTP."""
+"""The logic of the public API: checks a request against limits, calls the replica, builds the answer. Knows no HTTP."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gliner_bento.gateway.policy.blocked_ids import BlockedIds
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.replicas.base import Call, Models, Outcome
 from gliner_bento.status_types import AbortResponse, ServerStatus
-from gliner_bento.tasks.base import Answer, AnyTask, BatchAnswer, Item, Limits, Merges, Request, Result, answer_of
+from gliner_bento.tasks.base import Answer, AnyTask, BatchAnswer, Item, Limits, Request, Result, ResultMerger, answer_of
 
 MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 
@@ -31,8 +31,8 @@ MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 class Gateway:
     """The public API over the served models, within the operator's limits.
 
-    read_metrics: reads the metrics of processes on other machines, by replica. models: changes what is served; None:
-    that cannot change.
+    read_metrics: reads the metrics of processes on other machines, by replica. models: adds, changes and removes models
+    while the server runs; None: not supported.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Gateway:
         return await self._answer(request.task.answer, served, item, result)
 
     async def run_stream(self, request: Request[Any, Any, Any]) -> AsyncGenerator[Sequence[Any], None]:
-        """The lines of the answer to a request with one text: a list for each pass, possibly empty, with the parts that
-        became final; last, the rest of the answer. With a handler, all are there at the end."""
+        """The lines of the streamed answer to a request with one text: for each pass a list, possibly empty, of the
+        parts that became final; the last list ends with the rest of the answer. A handler leads to a single list."""
         call, served = self._call(request, streamed=True), await self._served(request)
         item, task = self._item(request, served), request.task
-        merger: Merges | None = None
+        merger: ResultMerger | None = None
         if self._handler:
             result = await self._result(task, served, item, call)
             end = await self._answer(task.end, served, item, result)
@@ -83,20 +83,21 @@ class Gateway:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
         call, served = self._call(request), await self._served(request)
         _check_size(served.limits, len(request.inputs), request.param)
-        admitted = self._items(request, served)
-        items = request.task.share([item for item in admitted if isinstance(item, Item)])
-        run = await self._outcomes(request.task, served, items, call) if items else []
+        items_or_errors = self._items(request, served)
+        items = request.task.share([item for item in items_or_errors if isinstance(item, Item)])
+        outcomes = await self._outcomes(request.task, served, items, call) if items else []
         model = await served.info()
-        outcomes = iter([_with_warnings(served, *pair) for pair in zip(items, run, strict=True)])
+        warned = iter([_with_warnings(served, item, outcome) for item, outcome in zip(items, outcomes, strict=True)])
         results = [
-            _batch_result(request, next(outcomes) if isinstance(item, Item) else item, index)
-            for index, item in enumerate(admitted)
+            _batch_result(request, next(warned) if isinstance(item, Item) else item, index)
+            for index, item in enumerate(items_or_errors)
         ]
-        answer: Any = request.task.batch_answer
-        return cast(BatchAnswer, answer(results, model.model, request_id.current()))
+        make_answer: Any = request.task.batch_answer
+        return cast(BatchAnswer, make_answer(results, model.model, request_id.current()))
 
     async def batch_of(self, task: AnyTask, body: Mapping[str, Any]) -> Request[Any, Any, Any]:
-        """The request in the fields of the task's `batch_model`. Raises `TooLarge` before its texts are looked at."""
+        """Make a request from the fields of `task.batch_model`. Raises `TooLarge` for too many texts, before it checks
+        any of them."""
         limits = (await self.models.find(body["model"])).limits
         return task.batch_of(body, partial(_check_size, limits))
 
@@ -107,47 +108,47 @@ class Gateway:
             raise TooLarge(f"text: {len(text)} characters; the limit is {limit}", param="text")
 
     async def ready(self) -> bool:
-        """Whether every model that should serve admits items."""
+        """See `ModelTable.ready`."""
         return await self.models.ready()
 
     async def abort(self, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
-        """Abort a request of the current tenant; `aborted` is false if none has this id. block_s: seconds in
-        which further requests with this id are refused."""
+        """Abort the current tenant's requests with this id; `aborted` is false if there are none. block_s: further
+        requests with this id are refused for this time."""
         if block_s:
             self._blocked_ids.block(tenants.own_id(aborted_id), block_s)
-        asked = (served.replica.abort(tenants.own_id(aborted_id)) for served in self.models)
-        aborted = await asyncio.gather(*asked, return_exceptions=True)
-        if True not in aborted and (failed := [one for one in aborted if isinstance(one, BaseException)]):
-            raise failed[0]
-        return AbortResponse(aborted_id, True in aborted)
+        calls = (served.replica.abort(tenants.own_id(aborted_id)) for served in self.models)
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        if True not in outcomes and (errors := [error for error in outcomes if isinstance(error, BaseException)]):
+            raise errors[0]
+        return AbortResponse(aborted_id, True in outcomes)
 
-    async def of(self, model: str | None) -> Gateway:
-        """This gateway with another default model: the one that a request names in its URL, or in a field of its
-        format; None changes nothing. Raises `ModelNotFound`."""
+    async def with_model(self, model: str | None) -> Gateway:
+        """A copy of this gateway with another default model, for a request that names the model in its URL or in a
+        field of its wire format; for None, this gateway. Raises `ModelNotFound`."""
         if model is None:
             return self
         gateway = copy(self)
-        gateway.models = await self.models.starting_with(model)
+        gateway.models = await self.models.with_default(model)
         return gateway
 
-    async def of_any(self, model: str | None) -> Gateway:
-        """As `of`, for formats whose clients always send a name: a server with one model accepts any."""
-        return await self.of(model) if len(self.models) > 1 else self
+    async def with_model_if_several(self, model: str | None) -> Gateway:
+        """As `with_model`, but a server with one model accepts any name: for formats whose clients always send one."""
+        return await self.with_model(model) if len(self.models) > 1 else self
 
     async def status(self, served: ServedModel) -> ServerStatus:
-        """What the server does now, with one of its models."""
+        """The current state of the server and of one of its models."""
         state, uptime_s = await served.state(), time.monotonic() - self._started_s
         return server_status(state, uptime_s=uptime_s, errors=self._errors)
 
     async def _served(self, request: Request[Any, Any, Any]) -> ServedModel:
         """The request's model. Raises `ModelNotFound`, and `ModelNotLoaded`."""
         served = await self.models.find(request.model)
-        request_record.current().model = served.given
+        request_record.current().model = served.name
         served.check_serving()
         return served
 
     async def _result(self, task: AnyTask, served: ServedModel, item: Item, call: Call) -> Result:
-        """The outcome of one item. Raises its error."""
+        """The result of one item. Raises its error."""
         (outcome,) = await self._outcomes(task, served, [item], call)
         if isinstance(outcome, GLiNERBentoError):
             raise outcome
@@ -156,7 +157,7 @@ class Gateway:
     async def _outcomes(
         self, task: AnyTask, served: ServedModel, items: Sequence[Item], call: Call
     ) -> Sequence[Outcome]:
-        """The model's outcomes, with what their mergers add and the handler changes."""
+        """The model's outcomes, after their mergers have added to them and the handler has changed them."""
 
         async def extract(admitted: Sequence[Item]) -> Sequence[Outcome]:
             return await _merged(task, admitted, await served.outcomes(admitted, call))
@@ -165,11 +166,11 @@ class Gateway:
 
     async def _answer(self, kind: type[Answer], served: ServedModel, item: Item, result: Result) -> Answer:
         model = await served.info()
-        facts = {"model": model.model, "adapter_id": item.adapter_id, "request_id": request_id.current()}
-        return answer_of(kind, result, warnings=served.warnings(item, result), **facts)
+        about = {"model": model.model, "adapter_id": item.adapter_id, "request_id": request_id.current()}
+        return answer_of(kind, result, warnings=served.warnings(item, result), **about)
 
     def _call(self, request: Request[Any, Any, Any], *, streamed: bool = False) -> Call:
-        """The call for a request. streamed: `request_timeout_s` limits the time without progress, not the request."""
+        """The call for a request. streamed: `request_timeout_s` limits the time without progress, not the total."""
         timeout_s = math.inf if request.timeout_ms is None else request.timeout_ms / 1000
         if not streamed:
             timeout_s = min(timeout_s, self.options.request_timeout_s)
@@ -179,11 +180,13 @@ class Gateway:
         self._blocked_ids.check(own_id)
         tenant = tenants.current()
         charged_items = sum(1 + len(text) // CHARS_PER_CHARGED_ITEM for text, _ in request.inputs)
-        urgent = charged_items <= MAX_SMALL_ITEMS or tenant.crosses_tenants  # a large request would hold up all others
+        priority = request.priority
+        if charged_items > MAX_SMALL_ITEMS and not tenant.crosses_tenants:
+            priority = max(priority, 0)  # below 0, a large request would delay all others
         return Call(
-            own_id,
-            time.monotonic() + timeout_s,
-            request.priority if urgent else max(request.priority, 0),
+            request_id=own_id,
+            deadline_s=time.monotonic() + timeout_s,
+            priority=priority,
             tenant=tenant.name,
             weight=tenant.weight,
             crosses_tenants=tenant.crosses_tenants,
@@ -192,23 +195,23 @@ class Gateway:
         )
 
     def _item(self, request: Request[Any, Any, Any], served: ServedModel) -> Item:
-        """The item of a request with one text. Raises TooLarge or InvalidField."""
+        """The item of a request with one text. Raises `TooLarge` or `InvalidField`."""
         (item,) = self._items(request, served)
         if isinstance(item, GLiNERBentoError):
             raise item
         return item
 
     def _items(self, request: Request[Any, Any, Any], served: ServedModel) -> list[Item | GLiNERBentoError]:
-        """The item of each text, with every option decided, or its error."""
+        """For each text, an item with every option decided, or an error."""
         items: list[Item | GLiNERBentoError] = []
-        decided: Any = None
+        decided_options: Any = None  # those that `make_item` was made for; texts of a batch may share them
         for text, options in request.inputs:
             try:
                 self.check_text(text, served.limits)
-                if options is not decided:
+                if options is not decided_options:
                     request.task.check(options)
-                    make, decided = request.task.decide(options, served.limits), options
-                item = make(text)
+                    make_item, decided_options = request.task.decide(options, served.limits), options
+                item = make_item(text)
                 served.check(item)
                 items.append(item)
             except GLiNERBentoError as error:
@@ -216,20 +219,20 @@ class Gateway:
         return items
 
 
-async def _merger(task: AnyTask, item: Item) -> Merges | None:
-    """The merger of the item's task."""
+async def _merger(task: AnyTask, item: Item) -> ResultMerger | None:
+    """The merger for an item; None if its task adds nothing to the model's result."""
     return await asyncio.to_thread(task.merger, item) if item.has_merger else None
 
 
 async def _merged(task: AnyTask, items: Sequence[Item], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-    """The outcomes, with what their mergers add."""
+    """The outcomes, after their mergers have added to them."""
     merged = list(outcomes)
-    for place, (item, outcome) in enumerate(zip(items, outcomes, strict=True)):
+    for index, (item, outcome) in enumerate(zip(items, outcomes, strict=True)):
         try:
             if isinstance(outcome, Result) and (merger := await _merger(task, item)):
-                merged[place] = merger.whole(outcome)
+                merged[index] = merger.whole(outcome)
         except GLiNERBentoError as error:
-            merged[place] = error
+            merged[index] = error
     return merged
 
 
@@ -240,22 +243,22 @@ def _with_warnings(served: ServedModel, item: Item, outcome: Outcome) -> Outcome
 
 
 def _batch_result(request: Request[Any, Any, Any], outcome: Outcome, index: int) -> Any:
-    """The result of the item at `index`. An error that names a field of the item names the item too."""
+    """The result of the item at `index`. An error about a field of the item also names the item."""
     if isinstance(outcome, Result):
         return request.task.batch_result(result=outcome)
     detail = _located(outcome.detail(), index, request.param)
     return request.task.batch_result(error=replace(detail, request_id=request_id.current()))
 
 
-def _located(error: ErrorDetail, index: int, texts: str) -> ErrorDetail:
-    shared = texts == "texts"
-    if not error.param or (shared and error.param != "text"):
+def _located(error: ErrorDetail, index: int, batch_field: str) -> ErrorDetail:
+    shares_options = batch_field == "texts"
+    if not error.param or (shares_options and error.param != "text"):
         return error
-    param = f"texts.{index}" if shared else f"items.{index}.{error.param}"
+    param = f"texts.{index}" if shares_options else f"items.{index}.{error.param}"
     return replace(error, param=param, message=f"{param}: {error.message.removeprefix(f'{error.param}: ')}")
 
 
-def _check_size(limits: Limits, texts: int, param: str) -> None:
+def _check_size(limits: Limits, size: int, param: str) -> None:
     """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field with the texts."""
-    if texts > limits.max_batch_items:
-        raise TooLarge(f"{param}: {texts} texts; the limit is {limits.max_batch_items}", param=param)
+    if size > limits.max_batch_items:
+        raise TooLarge(f"{param}: {size} texts; the limit is {limits.max_batch_items}", param=param)

@@ -29,7 +29,7 @@ _THREADS = 32
 
 
 class Handler:
-    """Runs the functions of a file. Raises `StartupError` for a file that cannot be imported or has none of them."""
+    """Runs the functions of a file. Raises `StartupError` if it cannot be imported or has none of the functions."""
 
     def __init__(self, path: Path) -> None:
         spec = spec_from_file_location("gliner_bento_handler", path)
@@ -49,28 +49,30 @@ class Handler:
     async def run(
         self, items: Sequence[Item], call: Call, extract: Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]]
     ) -> Sequence[Outcome]:
-        """The outcomes of `extract` for the items that `preprocess` returns, as `postprocess` returns them.
+        """Run `preprocess`, `extract` and `postprocess`. Returns an outcome per item.
 
-        Raises `DeadlineExceeded` if a step takes longer than the request may, and `NotReady` while such steps keep all
-        threads.
+        Raises `DeadlineExceeded` if a step takes longer than the request may, and `NotReady` while such overdue steps
+        occupy all threads.
         """
-        given = await self._step("preprocess", [(item,) for item in items], call)
-        admitted = [one for one in given if isinstance(one, Item)]
+        prepared = await self._step("preprocess", [(item,) for item in items], call)
+        admitted = [item for item in prepared if isinstance(item, Item)]
         extracted = iter(await extract(admitted) if admitted else ())
-        outcomes = [next(extracted) if isinstance(one, Item) else one for one in given]
-        results = [(one, outcome) for one, outcome in zip(given, outcomes, strict=True) if isinstance(outcome, Result)]
+        outcomes = [next(extracted) if isinstance(item, Item) else item for item in prepared]
+        pairs = zip(prepared, outcomes, strict=True)
+        results = [(item, outcome) for item, outcome in pairs if isinstance(outcome, Result)]
         changed = iter(await self._step("postprocess", results, call))
         return [next(changed) if isinstance(outcome, Result) else outcome for outcome in outcomes]
 
     async def _step(self, step: str, arguments: Sequence[tuple[Any, ...]], call: Call) -> list[Any]:
-        """The result or error of a function for each tuple of arguments; without a function, the last argument."""
+        """For each tuple of arguments, the result or error of the function `step`; without such a function, the last
+        argument."""
         if step not in self._functions or not arguments:
-            return [one[-1] for one in arguments]
-        self._hanging = {one for one in self._hanging if not one.done()}
+            return [last for *_, last in arguments]
+        self._hanging = {run for run in self._hanging if not run.done()}
         if len(self._hanging) >= _THREADS:
             raise NotReady(f"the handler hangs in all of its {_THREADS} threads")
         timeout_s = min(call.deadline_s - time.monotonic(), call.idle_timeout_s)
-        run = self._threads.submit(self._returned, step, arguments)
+        run = self._threads.submit(self._call_each, step, arguments)
         try:
             return await asyncio.wait_for(asyncio.wrap_future(run), timeout_s)
         except asyncio.TimeoutError:
@@ -79,10 +81,10 @@ class Handler:
                 logger.error("the handler's %s runs past its deadline in %d threads", step, len(self._hanging))
             raise DeadlineExceeded.before(f"the handler's {step} finished") from None
 
-    def _returned(self, step: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        return [self._one(step, *one) for one in arguments]
+    def _call_each(self, step: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        return [self._call(step, *values) for values in arguments]
 
-    def _one(self, step: str, *arguments: Any) -> Any:
+    def _call(self, step: str, *arguments: Any) -> Any:
         expected = type(arguments[-1])
         try:
             returned = self._functions[step](*arguments)

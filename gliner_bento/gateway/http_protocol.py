@@ -1,10 +1,10 @@
 """uvicorn's HTTP protocol with limits on connections: their number, the time and size of requests, the pace of bodies.
 
 ASGI begins after the headers, so no middleware can set these limits, or answer what is not HTTP. Connections over a
-Unix socket have no limits, because they come from processes of ours. Refusals have the same error body as everywhere.
+Unix socket have no limits, because they come from this server's own processes. Refusals have the usual error body.
 
-A connection handles one request at a time: further ones are parsed after the response. One limit applies to all of a
-request but its body: request line, headers, chunk sizes and extensions, trailers.
+A connection handles one request at a time: further ones are parsed after the response. A request without its body,
+which is its request line, headers, chunk sizes and extensions, and trailers, has one limit, `MAX_HEADER_BYTES`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.refuse_early import EarlyRefusal, EarlyRequest, Refusal
 
 _HEADER_OVERHEAD = 32
-"""Added to the size of each header for the memory that it takes, as in HTTP/2."""
+"""Bytes added to the size of each header for the memory that it takes, as in HTTP/2."""
 
 _CHUNK_OVERHEAD = 16
 """Bytes of a chunk's size and line ends that do not count, because bodies may come in small chunks."""
 
 _PARSED_BYTES = 2**10
-"""Bytes that are parsed at a time. Parsing pauses at the end of the first request in them until that is answered."""
+"""Bytes that are parsed at a time. The next bytes are parsed after the requests that end in these are answered."""
 
 _OTHER_FILES = 256
 _CLOSE = (b"connection", b"close")
@@ -48,9 +48,9 @@ _NOTHING = memoryview(b"")
 
 @dataclass
 class ProtocolLimits:
-    """Limits of one server. direct: the app that gets the requests which `early` has checked; None: uvicorn's, as all
-    others. incomplete: connections that await a request or the rest of one; the longest without
-    progress is first, and closed first when there are too many connections."""
+    """Limits of one server. direct: the app for requests that `early` has checked; None: uvicorn's app, as for all
+    others. incomplete: connections that await a request or the rest of one, longest without progress first. If there
+    are too many connections, the first is closed."""
 
     options: GatewayOptions
     early: EarlyRefusal | None = None
@@ -59,7 +59,7 @@ class ProtocolLimits:
 
     def __post_init__(self) -> None:
         self.largest_body_bytes = max(self.options.body_limits.values())
-        _allow_files(2 * self.options.max_connections + _OTHER_FILES)  # each request has a connection to the runner
+        _allow_files(2 * self.options.max_connections + _OTHER_FILES)  # 2: each request has a connection to the runner
 
     @property
     def protocol(self) -> Callable[..., HttpProtocol]:
@@ -74,7 +74,7 @@ STATE = "gliner_bento.limits"
 def limit_connections(
     options: GatewayOptions, early: EarlyRefusal | None = None, direct: ASGIApp | None = None
 ) -> ProtocolLimits:
-    """Make a protocol with these limits uvicorn's default: BentoML starts uvicorn, and has no option for it."""
+    """Make a protocol with these limits uvicorn's default, because BentoML has no option for uvicorn's protocol."""
     limits = ProtocolLimits(options, early, direct)
     HTTP_PROTOCOLS["auto"] = limits.protocol  # type: ignore[assignment]  # uvicorn also takes a factory here
     return limits
@@ -88,7 +88,7 @@ def _allow_files(number: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-class Part(Enum):
+class RequestPart(Enum):
     """The part of a request that the parser awaits: its beginning, the rest of its headers, or of its body."""
 
     START, HEADERS, BODY = range(3)
@@ -99,16 +99,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     _limits: ProtocolLimits | None = None  # of this connection; None: no limits apply
     _early: EarlyRefusal | None = None
-    _awaits = Part.START
+    _awaits = RequestPart.START
     _timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _unparsed = _NOTHING
-    _framing_bytes = 0  # received of the part that is awaited, without the body
-    _body_bytes = 0  # received
-    _due_bytes = 0  # of the body, that must arrive before the timer ends
-    _arrival: EarlyRequest | None = None  # of the request whose small body decides whether it is refused
-    _refusal: Refusal | None = None  # written when the body has arrived
-    _written: RequestResponseCycle | None = None  # whose response has been written; it has not ended
+    _framing_bytes = 0  # received so far of the awaited part, without the body
+    _body_bytes = 0  # received so far of the body
+    _due_bytes = 0  # value of `_body_bytes` to reach before the timer ends
+    _arrival: EarlyRequest | None = None  # a request that may be refused once its small body has arrived
+    _refusal: Refusal | None = None  # to be written once the body has arrived
+    _written: RequestResponseCycle | None = None  # its response has been written, but `_end_cycle` has not ended it
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
         self._server_limits: ProtocolLimits | None = more.pop("limits", None) or app_state.get(STATE)
@@ -143,19 +143,19 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._await(Part.HEADERS)
+        self._await(RequestPart.HEADERS)
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header has arrived, or a trailer, which is ignored."""
         self._framing_bytes += _HEADER_OVERHEAD
-        if self._awaits is Part.HEADERS:
+        if self._awaits is RequestPart.HEADERS:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The headers have arrived. A request with an Upgrade header is parsed again without it (see `_parse`)."""
         if not self.parser.should_upgrade():
-            self._await(Part.BODY)
+            self._await(RequestPart.BODY)
             super().on_headers_complete()
         elif self.parser.get_method() == b"CONNECT":
             raise MalformedRequest("this is not a proxy")
@@ -173,9 +173,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request has been received."""
-        if self._awaits is Part.BODY:
+        if self._awaits is RequestPart.BODY:
             super().on_message_complete()
-        self._await(Part.START)
+        self._await(RequestPart.START)
         if self._early and self._arrival:
             self._decide(self._early, self.cycle, self._arrival)
         elif self._refusal:
@@ -188,9 +188,9 @@ class HttpProtocol(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
 
     def _decide(self, early: EarlyRefusal, cycle: RequestResponseCycle, arrival: EarlyRequest) -> None:
-        """Refuse an extraction, await its small body first, or let the app answer. A refusal needs no task."""
+        """Refuse an extraction, await its small body first, or let the app answer. Refusals start no asyncio task."""
         body = None if cycle.more_body else bytes(cycle.body)
-        refusal = early.refusal(arrival, body)
+        refusal = early.try_refuse(arrival, body)
         self._arrival = arrival if cycle.more_body and arrival.reads_body and not refusal else None
         if refusal:
             self._refuse_early(cycle, refusal)
@@ -216,7 +216,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._write(cycle, refusal.status, refusal.headers, refusal.body)
 
     def _in_one_piece(self, cycle: RequestResponseCycle, send: Send) -> Send:
-        """`send` that writes a response whose length is known with one system call; uvicorn needs two."""
+        """A `send` that writes a response of known length with one system call; uvicorn needs two."""
         start: Message | None = None
 
         async def send_whole(message: Message) -> None:
@@ -237,24 +237,23 @@ class HttpProtocol(HttpToolsProtocol):
     def _write(
         self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
     ) -> None:
-        """Write a response. Its cycle takes no other one, and ends in a callback."""
+        """Write a response. Its cycle ignores what else the app sends, and is ended by a callback."""
         cycle.response_started = cycle.disconnected = True
         if self.transport.is_closing():
             return
-        kept = cycle.keep_alive and not cycle.waiting_for_100_continue
-        headers = [*self.server_state.default_headers, *headers, *([] if kept else [_CLOSE])]
+        keep_alive = cycle.keep_alive and not cycle.waiting_for_100_continue
+        headers = [*self.server_state.default_headers, *headers, *([] if keep_alive else [_CLOSE])]
         self.transport.write(_serialized(status, headers, body))
-        if not kept:
+        if not keep_alive:
             self.transport.close()
         self._written = cycle
-        self.loop.call_soon(self._end_cycle)  # not within the parser; and other connections come first
+        self.loop.call_soon(self._end_cycle)  # outside the parser, and after the work of other connections
 
     def _end_cycle(self) -> None:
-        """Continue with the next request, if the client reads."""
-        cycle, self._written = self._written, None
-        if cycle and self.flow.write_paused:
-            self._written = cycle
-        elif cycle:
+        """End the cycle of the written response and continue with the next request, if the client reads fast enough."""
+        cycle = self._written
+        if cycle and not self.flow.write_paused:
+            self._written = None
             cycle.response_complete = True
             self.on_response_complete()
 
@@ -266,7 +265,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _continue(self) -> None:
         super().on_response_complete()
         if self._limits:
-            self._unset_keepalive_if_required()  # `_timer` is set instead
+            self._unset_keepalive_if_required()  # `_watch` sets `_timer` instead
         if not self.transport.is_closing():
             self.transport.resume_reading()
             self._parse()
@@ -290,17 +289,18 @@ class HttpProtocol(HttpToolsProtocol):
         if self.pipeline:
             return True
         cycle: RequestResponseCycle | None = self.cycle
-        return cycle is not None and not cycle.response_complete and self._awaits is not Part.BODY
+        return cycle is not None and not cycle.response_complete and self._awaits is not RequestPart.BODY
 
     def _parse(self) -> None:
-        """Parse what has arrived, up to the end of a request that awaits its response; then reading pauses."""
+        """Parse the received bytes, up to the end of a request that awaits its response; then pause reading."""
         size = _PARSED_BYTES if self._limits else None
         while self._unparsed and not self._is_answering() and not self.transport.is_closing():
-            data, self._unparsed = self._unparsed[:size], self._unparsed[size:] if size else _NOTHING
+            data = self._unparsed[:size]
+            self._unparsed = self._unparsed[len(data) :]
             self._framing_bytes += len(data)
             try:
                 self.parser.feed_data(data)
-            except httptools.HttpParserUpgrade as upgrade:
+            except httptools.HttpParserUpgrade as upgrade:  # parse the request again, without its Upgrade header
                 self._unparsed = memoryview(self._head() + bytes(data[upgrade.args[0] :]) + bytes(self._unparsed))
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
@@ -316,7 +316,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._watch(self._limits)
 
     def _head(self) -> bytes:
-        """The request line and the headers, without Upgrade."""
+        """The bytes of the request line and the headers, without Upgrade."""
         line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
         return line + b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade") + b"\r\n"
 
@@ -324,15 +324,15 @@ class HttpProtocol(HttpToolsProtocol):
         if self._framing_bytes > MAX_HEADER_BYTES:
             self._refuse(HeadersTooLarge(f"the request has more than {MAX_HEADER_BYTES} bytes without its body"))
         elif self._body_bytes > limits.largest_body_bytes and self.cycle.response_complete:
-            self.transport.close()
+            self.transport.close()  # this is the rest of a body that was too large
 
-    def _await(self, part: Part) -> None:
+    def _await(self, part: RequestPart) -> None:
         self._awaits = part
         self._framing_bytes = self._body_bytes = self._due_bytes = 0
         self._unset_timer()
 
     def _watch(self, limits: ProtocolLimits) -> None:
-        """Limit the time until the part that is awaited is complete."""
+        """Limit the time until the awaited part is complete; of a body, until the next PACE_BYTES have arrived."""
         if self._is_answering() or self.transport.is_closing():
             self._unwatch()
         elif self._timer is None or self._body_bytes >= self._due_bytes > 0:
@@ -352,17 +352,17 @@ class HttpProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _timeout_s(self, options: GatewayOptions) -> float:
-        if self._awaits is Part.BODY:
+        if self._awaits is RequestPart.BODY:
             return options.body_timeout_s
         return options.keep_alive_timeout_s if self._is_idle() else options.header_timeout_s
 
     def _is_idle(self) -> bool:
         """Whether at least one request has been answered, and the next has not begun."""
-        return self._awaits is Part.START and self.cycle is not None
+        return self._awaits is RequestPart.START and self.cycle is not None
 
     def _too_slow(self, limits: ProtocolLimits) -> None:
         self._timer = None
-        if self._awaits is Part.BODY and self.flow.read_paused:  # the server reads slower than the client writes
+        if self._awaits is RequestPart.BODY and self.flow.read_paused:  # the server reads slower than the client writes
             self._watch(limits)
         elif self._is_idle():
             self.transport.close()
@@ -370,7 +370,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(RequestTimeout("the request did not arrive in time"))
 
     def _make_room(self, limits: ProtocolLimits) -> None:
-        """Close the connection that has made no progress for longest; this one if all others await responses."""
+        """Close the connection that is longest without progress, which is this one if all others await responses."""
         longest = next(iter(limits.incomplete))
         longest._unwatch()
         if longest._is_idle():

@@ -1,8 +1,8 @@
-"""The JSON of an answer of any format, in parts of a bounded size: a large answer is never in memory as a whole, and
-does not delay other requests.
+"""Encodes an answer of any format as JSON in parts of a bounded size, so that a large answer is never in memory as a
+whole, and does not delay other requests.
 
 The joined parts are the bytes of `msgspec.json.encode`. An answer consists of dataclasses, dictionaries, lists and
-values; a large part of it may be a `LazySequence` or a `LazyText`, which is made while it is written.
+scalars; a large piece of it may be a `LazySequence` or a `LazyText`, whose content is computed while it is written.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import msgspec
 from pydantic import WithJsonSchema
 
 _PART_BYTES = 16 * 1024
-_MAX_ELEMENTS = 256
-_FEW_ELEMENTS = 128
+_MAX_ELEMENTS = 256  # flat elements of a list in one part
+_FEW_ELEMENTS = 128  # a list or dictionary with at most this number may be encoded together with its dataclass
 _SCALARS = {str, int, float, bool, type(None)}
 
 Made = TypeVar("Made")
 
 
 class LazySequence(Sequence[Made], Generic[Made]):
-    """The result of `make` for each of `values`. Results must be small, because several are encoded together."""
+    """`make(value)` for each of `values`. The results must be small, because several are encoded together."""
 
     def __init__(self, make: Callable[[Any], Made], values: Sequence[Any]) -> None:
         self._make = make
@@ -47,7 +47,7 @@ class LazySequence(Sequence[Made], Generic[Made]):
 
 @dataclass(frozen=True, slots=True)
 class LazyText:
-    """A text of pieces that are made while it is written."""
+    """A text whose pieces are made while it is written."""
 
     pieces: Callable[[], Iterable[str]]
 
@@ -56,7 +56,7 @@ Text = Annotated[LazyText, WithJsonSchema({"type": "string"})]
 
 
 def json_parts(value: Any) -> Iterator[bytes]:
-    """The JSON of a value. The size of a part is bounded if that of each list element is."""
+    """The JSON of a value, in parts. Their size is bounded if the size of each list element is."""
     if isinstance(value, LazyText):
         yield from _string(value.pieces())
     elif isinstance(value, str):
@@ -67,7 +67,8 @@ def json_parts(value: Any) -> Iterator[bytes]:
         yield from _joined(b"{", map(_member, value, value.values()), b"}")
     elif is_dataclass(value) and not _is_flat(value):
         members = {field.name: getattr(value, field.name) for field in fields(value)}
-        yield from [_encode(value)] if all(map(_is_short, members.values())) else json_parts(members)
+        is_short = all(map(_is_short, members.values()))
+        yield from ([_encode(value)] if is_short else json_parts(members))
     else:
         yield _encode(value)
 
@@ -82,41 +83,41 @@ def _member(name: str, value: Any) -> Iterable[bytes]:
 
 
 def _elements(values: Sequence[Any]) -> Iterator[Iterable[bytes]]:
-    """The parts of a list's elements: flat elements joined to parts of about `_PART_BYTES`, others one by one."""
+    """The parts of a list's elements: flat ones are joined to parts of about `_PART_BYTES`, others are separate."""
     if not _has_flat_elements(values):
         yield from map(json_parts, values)
         return
-    at, number = 0, 1
-    while at < len(values):
-        part = _encode(values[at : at + number])[1:-1]
-        at += number
-        number = max(1, min(_MAX_ELEMENTS, number * _PART_BYTES // (len(part) or 1)))
+    start, count = 0, 1
+    while start < len(values):
+        part = _encode(values[start : start + count])[1:-1]
+        start += count
+        count = max(1, min(_MAX_ELEMENTS, count * _PART_BYTES // (len(part) or 1)))
         yield (part,)
 
 
 def _string(pieces: Iterable[str]) -> Iterator[bytes]:
     yield b'"'
     for piece in pieces:
-        for at in range(0, len(piece), _PART_BYTES):
-            yield _encode(piece[at : at + _PART_BYTES])[1:-1]
+        for start in range(0, len(piece), _PART_BYTES):
+            yield _encode(piece[start : start + _PART_BYTES])[1:-1]
     yield b'"'
 
 
 def _joined(begin: bytes, members: Iterable[Iterable[bytes]], end: bytes) -> Iterator[bytes]:
     yield begin
-    for number, member in enumerate(members):
-        if number:
+    for index, member in enumerate(members):
+        if index:
             yield b","
         yield from member
     yield end
 
 
 def _encode(value: Any) -> bytes:
-    return msgspec.json.encode(value, enc_hook=list)
+    return msgspec.json.encode(value, enc_hook=list)  # list: for a LazySequence
 
 
 def _is_short(value: Any) -> bool:
-    """Whether a value is encoded in one go."""
+    """Whether a value is small enough to be encoded in one part."""
     if isinstance(value, str):
         return len(value) <= _PART_BYTES
     if isinstance(value, list | tuple | LazySequence):
@@ -127,12 +128,12 @@ def _is_short(value: Any) -> bool:
 
 
 def _has_flat_elements(values: Sequence[Any]) -> bool:
-    """Whether the elements are flat; all elements of a list have one type."""
+    """Whether the elements are flat. The first one decides, because all elements of a list have one type."""
     return isinstance(values, LazySequence) or not values or _is_flat(values[0])
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether a value is small: a scalar, or a dataclass of scalars."""
+    """Whether a value is a scalar, or a dataclass of flat values."""
     kind: Any = type(value)
     return _is_flat_type(kind)
 

@@ -1,21 +1,22 @@
-"""Counts the values of a JSON body while it arrives: in memory, a parsed `[[[],[]]]` takes hundreds of times its bytes.
+"""Counts the values of a JSON body as it arrives. A body with too many is refused before it is parsed: in memory, a
+parsed `[[],[],...]` takes hundreds of times its bytes.
 
-The count equals the parser's up to the first syntax error, where the parser ends.
+The count covers what a parser reads: all values up to the first syntax error.
 """
 
 from __future__ import annotations
 
 MAX_VALUES = 2**18
-"""Lists, objects and their items in a body: more than the default limits on texts and labels allow in a batch."""
+"""Maximum number of values in a body. A batch within the default limits on texts and labels has fewer."""
 
 
 class JsonValues:
-    """The count for one body."""
+    """The count for one body: its lists and objects, and all of their items but the first."""
 
     def __init__(self) -> None:
         self._count = 0
         self._in_string = False
-        self._held = b""  # a backslash, whose character is in the next chunk
+        self._held = b""  # the backslash of an escape that continues in the next chunk
 
     def add(self, chunk: bytes) -> int:
         """Count the values in the next chunk; returns the count so far."""
@@ -23,8 +24,9 @@ class JsonValues:
         backslashes = len(data) - len(data.rstrip(b"\\"))
         self._held = b"\\" if backslashes % 2 else b""
         data = data.removesuffix(self._held)
-        parts = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"".join(parts[self._in_string :: 2])
-        self._in_string ^= len(parts) % 2 == 0
+        parts = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')  # alternately inside and outside strings
+        outside = b"".join(parts[1 if self._in_string else 0 :: 2])
+        if len(parts) % 2 == 0:  # an odd number of quotation marks
+            self._in_string = not self._in_string
         self._count += outside.count(b"[") + outside.count(b"{") + outside.count(b",")
         return self._count

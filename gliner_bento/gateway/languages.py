@@ -1,9 +1,9 @@
-"""Warns of texts that are mostly in a language which the model's card does not list. Tables and counts, no model.
+"""Warns of texts that are mostly in a language which the model's card does not list. Uses tables, no model.
 
 Two tests run on a sample of the text. One counts letters of other scripts. The other tells languages in Latin script
 apart by function words ("que", "est", "dans"); it covers the languages in `_FUNCTION_WORDS`, and needs a few sentences.
-Names, quotations, formulas and code in an English text must not cause a warning, so both tests return none where they
-are not certain.
+Names, quotations, formulas and code in an English text must not cause a warning, so a test that is not certain returns
+none.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MIN_DISTINCT = 3
 _MIN_SHARE = 0.12
 _OWN_WEIGHT = 3
 """A text seems to be in another language if its function words of that language are at least `_MIN_DISTINCT` different
-ones (one fewer if it has none of the model's languages), at least `_MIN_SHARE` of its words, and at least `_OWN_WEIGHT`
-times as many as those of the model's languages."""
+ones (one fewer if it has no function words of the model's languages), at least the fraction `_MIN_SHARE` of its words,
+and at least `_OWN_WEIGHT` times as many as its function words of the model's languages."""
 
-_LANGUAGES_OF = {
+_LANGUAGES_OF_SCRIPT = {
     "Latin": "af bs ca cs cy da de en eo es et eu fi fr ga gl hr hu id is it la lb lt lv ms mt nb nl nn no pl pt ro "
     "sk sl sq sv sw tl tr vi",
     "Cyrillic": "be bg mk ru uk",
@@ -59,7 +59,7 @@ _LANGUAGES_OF = {
     "Hiragana": "ja",
     "Katakana": "ja",
 }
-_ALL_LANGUAGES = {language for languages in _LANGUAGES_OF.values() for language in languages.split()}
+_ALL_LANGUAGES = {language for languages in _LANGUAGES_OF_SCRIPT.values() for language in languages.split()}
 
 _FUNCTION_WORDS = {
     "en": "the of and to in is are was were be been have has had that this these those for with from by at as "
@@ -86,7 +86,7 @@ _FUNCTION_WORDS = {
     "ik hij zij wij deze dit uit wel kan tot geen tussen tegen waar tijdens sinds hun haar ze je jij "
     "onder na meer alleen dus",
 }
-"""Except words that are also English ("die", "son", "come"), or parts of names ("de la", "der", "von", "di", "dos")."""
+"""Without words that are also English ("die", "son", "come"), or parts of names ("de la", "der", "von", "di")."""
 
 _NAMES = {
     "en": "English",
@@ -102,30 +102,29 @@ _WORDS_OF = {language: frozenset(words.split()) for language, words in _FUNCTION
 _ALL_WORDS = frozenset().union(*_WORDS_OF.values())
 
 _WORD = re.compile(r"(?<![\w/.@-])[^\W\d_]+(?![\w/@-])")
-"""Not a part of an address, a path or a compound ("vis-à-vis")."""
+"""A word that is not part of an address, a path or a compound ("vis-à-vis")."""
 
 _LATIN = regex.compile(r"\p{Latin}+")
 _NOT_LATIN = regex.compile(r"[^\p{Latin}\p{Common}\p{Inherited}]")
-_RUNS = regex.compile(
-    "|".join(rf"(?P<{script}>(?:\p{{{script}}}\p{{Mn}}*+){{2,}})" for script in _LANGUAGES_OF if script != "Latin")
-)
+_OTHER_SCRIPTS = [script for script in _LANGUAGES_OF_SCRIPT if script != "Latin"]
+_RUNS = regex.compile("|".join(rf"(?P<{script}>(?:\p{{{script}}}\p{{Mn}}*+){{2,}})" for script in _OTHER_SCRIPTS))
 """At least two letters of a script in a row: a single one is a symbol (α, Δ, ツ)."""
 
 
 class LanguageCheck:
     """The two tests, for one model.
 
-    languages: of its card. Without any, with many, or with some that the tables lack, no text gets a warning.
+    languages: those of its card. If there are none, or many, or some that the tables lack, no text gets a warning.
     """
 
     def __init__(self, languages: Sequence[str]) -> None:
         codes = {re.split("[-_]", language.lower())[0] for language in languages}
         self._listed = ", ".join(languages)
-        self._scripts = {script for script, known in _LANGUAGES_OF.items() if codes & set(known.split())}
+        self._scripts = {script for script, used in _LANGUAGES_OF_SCRIPT.items() if codes & set(used.split())}
         self._own_words = frozenset().union(*(_WORDS_OF.get(code, ()) for code in codes))
         self._tests_scripts = 0 < len(codes) <= _MAX_LANGUAGES and codes <= _ALL_LANGUAGES
         self._tests_words = self._tests_scripts and codes <= _WORDS_OF.keys()
-        self._foreign_words = {language: known - self._own_words for language, known in _WORDS_OF.items()}
+        self._foreign_words = {language: words - self._own_words for language, words in _WORDS_OF.items()}
 
     def warnings(self, text: str) -> Sequence[ExtractionWarning]:
         """The warnings for a text: none or one."""
@@ -155,13 +154,14 @@ class LanguageCheck:
     def _foreign_language(self, sample: str) -> str | None:
         if not self._tests_words:
             return None
-        words = [word.lower() for word in _WORD.findall(sample) if not word.isupper()]  # IL, MA, UN
+        words = [word.lower() for word in _WORD.findall(sample) if not word.isupper()]  # not IL, MA, UN
         counts = Counter(word for word in words if word in _ALL_WORDS)
         own = _count(counts, self._own_words)
-        found, language = max((_count(counts, known), language) for language, known in self._foreign_words.items())
+        foreign, language = max((_count(counts, listed), language) for language, listed in self._foreign_words.items())
         distinct = len(counts.keys() & self._foreign_words[language])
-        certain = distinct >= _MIN_DISTINCT - (not own) and found >= max(_MIN_SHARE * len(words), _OWN_WEIGHT * own)
-        return f"the text seems to be {_NAMES[language]}" if certain else None
+        min_distinct = _MIN_DISTINCT if own else _MIN_DISTINCT - 1
+        is_certain = distinct >= min_distinct and foreign >= max(_MIN_SHARE * len(words), _OWN_WEIGHT * own)
+        return f"the text seems to be {_NAMES[language]}" if is_certain else None
 
 
 def _count(counts: Counter[str], words: Set[str]) -> int:
@@ -169,9 +169,9 @@ def _count(counts: Counter[str], words: Set[str]) -> int:
 
 
 def _sample(text: str) -> str:
-    """The text, or evenly spaced pieces of it, so that the cost has a bound."""
+    """The text; of a long one, evenly spaced pieces, which bound the cost of the tests."""
     if len(text) <= _SAMPLE_CHARS:
         return text
     pieces = _SAMPLE_CHARS // _PIECE_CHARS
-    starts = (number * (len(text) - _PIECE_CHARS) // (pieces - 1) for number in range(pieces))
+    starts = (index * (len(text) - _PIECE_CHARS) // (pieces - 1) for index in range(pieces))
     return " ".join(text[start : start + _PIECE_CHARS] for start in starts)

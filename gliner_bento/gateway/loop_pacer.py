@@ -1,7 +1,7 @@
 """Spreads work over the iterations of the event loop, so that a long iteration does not delay all connections.
 
 A batch ends with results for dozens of requests, and as many may then be admitted. Done in one iteration, this work
-stopped the loop for up to 150 ms, refusals and probes included.
+blocked the loop, and so also refusals and probes, for up to 150 ms.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class LoopPacer:
         return not self._taken
 
     async def wait(self) -> None:
-        """Wait for an iteration of the event loop; at most one `wait` returns in each iteration."""
-        reached = asyncio.get_running_loop().create_future()
-        self.run(lambda: None if reached.done() else reached.set_result(None))
-        await reached
+        """Wait for a free iteration of the event loop; at most one `wait` returns in each iteration."""
+        called = asyncio.get_running_loop().create_future()
+        self.run(lambda: None if called.done() else called.set_result(None))
+        await called
 
     def _next(self) -> None:
         self._taken = False

@@ -1,4 +1,4 @@
-"""Rules for every route, also BentoML's own: request ids, access, the limit on bodies, JSON, the error body."""
+"""Rules for every route, BentoML's own included: request ids, access, limits on bodies, JSON, the error body."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ logger = logging.getLogger("gliner_bento.gateway")
 
 _BODY_METHODS = {"POST", "PUT", "PATCH"}
 _OWN_HEADERS = {"content-length", "content-type"}
-_OF_BENTOML = "application/vnd.bentoml"
-"""Media types between BentoML's services. To a client that sends one, BentoML would answer with a traceback."""
+_BENTOML_TYPES = "application/vnd.bentoml"
+"""Prefix of the media types that BentoML's services send each other. If a client sends one, BentoML would answer with a
+traceback."""
 
 
 class GatewayMiddleware:
     """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    access: who may call what. limits: on bodies in bytes, by setting. admission: which requests are refused under load.
-    table: all endpoints.
+    access: who may call what. limits: maximum sizes of bodies in bytes, by setting. admission: refuses requests under
+    load. table: all endpoints.
     """
 
     def __init__(
@@ -60,36 +61,37 @@ class GatewayMiddleware:
         headers = Headers(scope=scope)
         request_id.begin(headers.get(request_id.HEADER))
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        endpoint = self._table.nearest(scope["method"], path)
-        uploads = endpoint.uploads if endpoint and endpoint.method == scope["method"] else ""
-        upload = bool(self._limits.get(uploads)) and not is_json(media_type(headers))
-        name = uploads if upload else "max_body_bytes"
-        body = _LimitedBody(receive, self._limits[name], name, raises=bool(uploads))
-        answer = _Answer(scope, send, body, endpoint)
+        nearest = self._table.nearest(scope["method"], path)
+        endpoint = nearest if nearest and nearest.method == scope["method"] else None
+        uploads = endpoint.uploads if endpoint else ""
+        is_upload = bool(self._limits.get(uploads)) and not is_json(media_type(headers))
+        setting = uploads if is_upload else "max_body_bytes"
+        body = _LimitedBody(receive, self._limits[setting], setting, raises=bool(uploads))
+        sender = _ResponseSender(scope, send, body, nearest)
         try:
             self._access.admit(scope, headers, path)
-            limited = endpoint if endpoint and endpoint.is_limited and endpoint.method == scope["method"] else None
+            limited = endpoint if endpoint and endpoint.is_limited else None
             tenant = tenants.current()
             if limited:
-                answer.quota = partial(self._admission.quota, tenant)
+                sender.quota = partial(self._admission.quota, tenant)
             with self._admission.request(tenant, extracts=limited.needs_model) if limited else nullcontext():
                 if scope["method"] in _BODY_METHODS:
-                    body.refuse_early(headers, upload=upload)
-                await self.app(scope, body.receive, answer.send)
+                    body.check_headers(headers, is_upload=is_upload)
+                await self.app(scope, body.receive, sender.send)
         except GLiNERBentoError as error:
-            await _error_response(error, endpoint)(scope, receive, answer.stamp)
+            await _error_response(error, nearest)(scope, receive, sender.send_with_headers)
         except Exception:
-            if answer.started:
+            if sender.started:
                 raise
             logger.exception("%s %s failed outside its handler", scope["method"], scope["path"])
-            await _error_response(InternalError(), endpoint)(scope, receive, answer.stamp)
+            await _error_response(InternalError(), nearest)(scope, receive, sender.send_with_headers)
 
 
 class _LimitedBody:
-    """The request's body, cut off at its limits: on bytes, also without a Content-Length, and on JSON values.
+    """The request's body, limited in bytes, also if it has no Content-Length, and in JSON values.
 
-    raises: whether reading beyond a limit raises `TooLarge`. Otherwise the body ends there, and `error` is set:
-    BentoML's parser would log an exception as a fault of the server."""
+    raises: whether reading beyond a limit raises `TooLarge`. Otherwise the body ends at the limit, and `error` is set,
+    because BentoML's parser would log an exception as a fault of the server."""
 
     def __init__(self, receive: Receive, limit_bytes: int, setting: str, *, raises: bool) -> None:
         self._receive = receive
@@ -100,16 +102,16 @@ class _LimitedBody:
         self._values: JsonValues | None = JsonValues()
         self.error: TooLarge | None = None
 
-    def refuse_early(self, headers: Headers, *, upload: bool) -> None:
-        """Check the headers. Raises TooLarge or UnsupportedMediaType."""
-        if upload:
+    def check_headers(self, headers: Headers, *, is_upload: bool) -> None:
+        """Raise `TooLarge` or `UnsupportedMediaType` if the headers announce such a body."""
+        if is_upload:
             self._values = None
         with contextlib.suppress(ValueError):
             if int(headers.get("content-length", "0")) > self._limit_bytes:
                 raise self._too_large()
         kind = media_type(headers)
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        if (has_body or kind.startswith(_OF_BENTOML)) and kind and not is_json(kind) and not upload:
+        if (has_body or kind.startswith(_BENTOML_TYPES)) and kind and not is_json(kind) and not is_upload:
             raise UnsupportedMediaType(f"send the body as {JSON}, not {kind}")
         coding = headers.get("content-encoding", "").strip().lower()
         if has_body and coding not in ("", "identity"):
@@ -137,10 +139,10 @@ class _LimitedBody:
         return TooLarge(f"the body has more than {self._limit_bytes} bytes ({self._setting})")
 
 
-class _Answer:
-    """Sends one response: adds the request's id to the headers, and rewrites error bodies of the framework as ours.
+class _ResponseSender:
+    """Sends one response: adds headers, and replaces error bodies of Starlette and BentoML by ours.
 
-    quota: makes the headers X-RateLimit-*; empty until the tenant is known.
+    quota: makes the headers X-RateLimit-*; makes none until the tenant is known.
     """
 
     def __init__(self, scope: Scope, send: Send, body: _LimitedBody, endpoint: Endpoint | None) -> None:
@@ -153,8 +155,8 @@ class _Answer:
         self.started = False
         self.quota: Callable[[], Mapping[str, str]] = dict
 
-    async def stamp(self, message: Message) -> None:
-        """Send `message`, with the request's id and its tenant's quota in the headers."""
+    async def send_with_headers(self, message: Message) -> None:
+        """Send `message`, with the request's id, the tenant's quota and the security headers in the headers."""
         if message["type"] == "http.response.start":
             self.started = True
             headers = MutableHeaders(scope=message)
@@ -168,7 +170,7 @@ class _Answer:
         if message["type"] == "http.response.start" and (message["status"] >= 400 or self._body.error):
             self._held = message
         elif self._held is None:
-            await self.stamp(message)
+            await self.send_with_headers(message)
         else:
             self._content += message.get("body", b"")
             if not message.get("more_body", False):
@@ -176,19 +178,18 @@ class _Answer:
 
     async def _rewrite(self, start: Message) -> None:
         error = self._body.error
-        response = (
-            _error_response(error, self._endpoint)
-            if error
-            else _from_framework(start["status"], self._content, self._endpoint)
-        )
+        if error:
+            response: Response | None = _error_response(error, self._endpoint)
+        else:
+            response = _from_framework(start["status"], self._content, self._endpoint)
         if response is None:
-            await self.stamp(start)
-            await self.stamp({"type": "http.response.body", "body": self._content})
+            await self.send_with_headers(start)
+            await self.send_with_headers({"type": "http.response.body", "body": self._content})
             return
         for name, value in Headers(raw=start["headers"]).items():
             if name not in _OWN_HEADERS:
                 response.headers[name] = value
-        await response(self._scope, _nothing, self.stamp)
+        await response(self._scope, _receive_nothing, self.send_with_headers)
 
 
 def _error_response(error: GLiNERBentoError, endpoint: Endpoint | None) -> Response:
@@ -199,5 +200,5 @@ def _from_framework(status: int, sent: bytes, endpoint: Endpoint | None) -> Resp
     return from_framework(status, sent, endpoint.request, endpoint.error) if endpoint else from_framework(status, sent)
 
 
-async def _nothing() -> Message:
+async def _receive_nothing() -> Message:
     return {"type": "http.disconnect"}

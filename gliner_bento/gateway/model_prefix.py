@@ -1,4 +1,4 @@
-"""The model that a request's URL names, by `?model=NAME` or as `/models/NAME/path`: clients of any format can."""
+"""The model that a request's URL names, as `?model=NAME` or `/models/NAME/path`, in any wire format."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def current() -> str | None:
 
 
 class ModelPrefix:
-    """ASGI middleware. Notes the model for `current`; rewrites `/models/NAME/path` to `/path?model=NAME` unless it is
-    the path of an endpoint itself.
+    """ASGI middleware. Sets the model that `current` returns, and rewrites `/models/NAME/path` to `/path?model=NAME`,
+    unless an endpoint has that very path.
 
-    table: all endpoints. Outside all middleware that looks at the path: access and limits are those of the route.
+    table: all endpoints. Must be outside all middleware that reads the path: access and limits are those of `/path`.
     """
 
     def __init__(self, app: ASGIApp, table: EndpointTable) -> None:

@@ -1,4 +1,4 @@
-"""The models that a gateway serves: a table, in which a request finds its own."""
+"""The table of the models that a gateway serves."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ SERVING = ("ready", "evicted")
 """States of models that admit requests."""
 
 Replicas = Replica | Mapping[str | None, Replica]
-"""By the names that their models were given, the default's first; a model without one, or a single replica's, is named
-as its checkpoint."""
+"""Replicas by model name, the default's first. The model of a single replica, or with the name None, is named after its
+checkpoint."""
 
 
 class ServedModel:
-    """A row of the table: a model's replica, its load, the limits of its requests, and its adapters.
+    """A served model: its replica and adapters, and the limits and the load of its requests.
 
-    row: its name and state. pacer: the gateway's, which all models share.
+    row: its name and state, as last reported. pacer: shared by all models of the gateway.
     """
 
     def __init__(self, row: ModelRow, replica: Replica, options: GatewayOptions, pacer: LoopPacer) -> None:
-        self.given = row.name
+        self.name = row.name
         self.replica = replica
         self.row = row
-        lists = {name: tuple(value) for name, value in row.limits.items() if isinstance(value, list)}
-        own = {name: value for name, value in {**row.limits, **lists}.items() if hasattr(options, name)}
-        self.limits = replace(options, **own)
+        own = {name: value for name, value in row.limits.items() if hasattr(options, name)}
+        lists = {name: tuple(value) for name, value in own.items() if isinstance(value, list)}
+        self.limits = replace(options, **{**own, **lists})
         self.policy = OverloadPolicy(self.limits)
         self.adapters = AdapterApi(replica, self.limits)
         self._pacer = pacer
@@ -60,16 +60,16 @@ class ServedModel:
         self._probing: asyncio.Future[None] | None = None
 
     async def info(self) -> ModelInfo:
-        """The replica's model, under the name that it is served by. Requested once, because a replica's model never
-        changes. Raises `NotReady` until the replica has answered."""
+        """The replica's model, under its name in requests. Kept after the first call, because a model does not change
+        while it serves. Raises `NotReady` until the replica has answered."""
         if self._info is None:
             model = (await self.replica.status()).model
-            self._info = replace(model, model=self.given or model.model)
+            self._info = replace(model, model=self.name or model.model)
             self._languages = LanguageCheck(self._info.languages)
         return self._info
 
-    def note(self, row: ModelRow) -> None:
-        """The row's state now. Another checkpoint may be loaded under its name, unless it serves."""
+    def update(self, row: ModelRow) -> None:
+        """Set the current row. Unless the model serves, `info` is forgotten: the next checkpoint may be another one."""
         self.row = row
         if row.state not in SERVING:
             self._info = None
@@ -78,11 +78,11 @@ class ServedModel:
         """Raise `ModelNotLoaded` for a model that no request can use."""
         if self.row.state not in (*SERVING, "loading"):
             why = f": {self.row.reason}" if self.row.reason else ""
-            raise ModelNotLoaded(f"the model {self.given} is {self.row.state}{why}")
+            raise ModelNotLoaded(f"the model {self.name} is {self.row.state}{why}")
 
     def check(self, item: Item) -> None:
-        """Raise InvalidField for options that the model does not support; while the model is unknown, its replica
-        raises it."""
+        """Raise `InvalidField` for options that the model does not support. Until `info` is known, only the replica
+        checks them."""
         if self._info is not None:
             item.check_supported(self._info.model, self._info.tasks)
 
@@ -99,14 +99,14 @@ class ServedModel:
     async def replicas(self) -> ReplicaList:
         """The state of each replica; raises `NotReady` until one has answered."""
         status = await self.replica.status()
-        alone = ReplicaHealth(
+        single = ReplicaHealth(
             name="replica",
             state="ready" if status.ready else "not_ready",
             waiting_items=status.waiting_items,
             running_items=status.running_items,
             resident_adapters=status.resident_adapters,
         )
-        return ReplicaList(status.replicas or [alone])
+        return ReplicaList(status.replicas or [single])
 
     async def ready(self) -> bool:
         """Whether the replica admits items."""
@@ -116,16 +116,17 @@ class ServedModel:
             return False
 
     async def state(self) -> ReplicaState:
-        """The replica's status, and its adapters if they are enabled; None for what it does not report."""
+        """The replica's status, and its adapters if they are enabled; both are None if one cannot be read."""
         try:
             status = await self.replica.status()
             adapters = await self.adapters.cache_status() if self.adapters.enabled else None
         except GLiNERBentoError:
-            return ReplicaState(self.given, None, None, self.row.state)
-        return ReplicaState(self.given or status.model.model, status, adapters, self.row.state)
+            return ReplicaState(self.name, None, None, self.row.state)
+        return ReplicaState(self.name or status.model.model, status, adapters, self.row.state)
 
     def warnings(self, item: Item, result: Result) -> Sequence[ExtractionWarning]:
-        """The replica's warnings, and one for the text's language. An adapter may be trained for other languages."""
+        """The replica's warnings, and one about the text's language, unless an adapter is used: that may be trained for
+        other languages."""
         return (*result.warnings, *(() if item.adapter_id else self._languages.warnings(item.text)))
 
     async def outcomes(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
@@ -144,8 +145,8 @@ class ServedModel:
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
         """The replica's parts. Raises `QueueFull` if it is overloaded."""
         passes = 1 + len(item.text) // PASS_CHARS
-        latest_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
-        with self._admitted([item], latest_s, call.priority):
+        estimated_deadline_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
+        with self._admitted([item], estimated_deadline_s, call.priority):
             async with aclosing(self.replica.stream(item, call)) as parts:
                 async for part in parts:
                     self._observe()
@@ -154,23 +155,23 @@ class ServedModel:
                     yield part
 
     @contextmanager
-    def _admitted(self, items: Sequence[Item], latest_s: float, priority: int) -> Iterator[None]:
-        with self.policy.admit(items, latest_s, tenants.current(), priority):
+    def _admitted(self, items: Sequence[Item], deadline_s: float, priority: int) -> Iterator[None]:
+        with self.policy.admit(items, deadline_s, tenants.current(), priority):
             request_record.current().admitted = True
             yield
 
     def _observe(self) -> None:
-        """Pass the replica's throughput, and from time to time its load from other gateways, to the policy."""
+        """Pass the replica's throughput, and from time to time its number of unfinished items, to the policy."""
         self.policy.observe(self.replica.tokens_run)
-        if note := self.policy.probe_other_gateways():
-            self._probing = asyncio.ensure_future(self._probe(note))
+        if set_unfinished_items := self.policy.probe_other_gateways():
+            self._probing = asyncio.ensure_future(self._probe(set_unfinished_items))
 
-    async def _probe(self, note: Callable[[int], None]) -> None:
+    async def _probe(self, set_unfinished_items: Callable[[int], None]) -> None:
         with suppress(GLiNERBentoError):
-            note((await self.replica.status()).unfinished_items)
+            set_unfinished_items((await self.replica.status()).unfinished_items)
 
     def _learn(self, item: Item, result: Result) -> None:
-        """Note the cost of a result, for admission and in the request's record."""
+        """Pass the cost of a result to the policy, and add it to the request's record."""
         self.policy.learn(item, result)
         record = request_record.current()
         record.items += 1
@@ -178,10 +179,10 @@ class ServedModel:
 
 
 class ModelTable:
-    """The served models, by name; the first is the default. Mirrors the rows of `models`, which may change while the
-    server runs; None: they cannot.
+    """The served models, by name; the first is the default.
 
-    policies: of each model by its name; changes with the rows.
+    models: its rows, which may change while the server runs, are mirrored; None: the served models cannot change.
+    policies: the overload policy of each served model, by name.
     """
 
     def __init__(self, replicas: Replicas, options: GatewayOptions, models: Models | None = None) -> None:
@@ -190,39 +191,40 @@ class ModelTable:
         self._pacer = LoopPacer()
         self._refreshed_s = -math.inf
         self._refreshing: asyncio.Future[None] | None = None
-        self._rows: dict[str | None, ServedModel] = {}
+        self._served: dict[str | None, ServedModel] = {}
         self.policies: dict[str | None, OverloadPolicy] = {}
         for name, replica in (replicas if isinstance(replicas, Mapping) else {None: replicas}).items():
-            self._add(ModelRow(name=name, state="ready"), replica)
+            self._put(ModelRow(name=name, state="ready"), replica)
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._rows.values())
+        return iter(self._served.values())
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._served)
 
     @property
     def default(self) -> ServedModel:
         """The model of a request that names none."""
         return self._chosen or next(iter(self))
 
-    async def starting_with(self, name: str) -> ModelTable:
-        """The same table with another default. Raises `ModelNotFound`."""
+    async def with_default(self, name: str) -> ModelTable:
+        """A copy of the table with another default. Raises `ModelNotFound`."""
         chosen = await self.find(name)
         table = copy(self)
         table._chosen = chosen
         return table
 
     async def find(self, name: str | None) -> ServedModel:
-        """A model by its name, or the last part of its hub id; None: the default. Raises `ModelNotFound`."""
+        """The model with this name, or with this last part of its hub id; None: the default. Raises `ModelNotFound`."""
         served = self.default if name is None else await self._named(name)
         if (self._models and self._refreshed_s < 0) or served is None or served.row.state not in SERVING:
             await self.refresh(ROWS_AGE_S)
-            served = (served and self._rows.get(served.given)) or (await self._named(name) if name else self.default)
+            served = self._served.get(served.name) if served else None  # it may have been deleted or replaced
+            served = served or (await self._named(name) if name else self.default)
         elif self._is_old and (not self._refreshing or self._refreshing.done()):
             self._refreshing = asyncio.ensure_future(self.refresh())  # another gateway may unload the model
         if served is None:
-            names = [row.given or (await row.info()).model for row in self]
+            names = [known.name or (await known.info()).model for known in self]
             raise ModelNotFound(f"model: no model {str(name)[:100]!r}; there are {', '.join(names)}", param="model")
         return served
 
@@ -231,18 +233,18 @@ class ModelTable:
         return self._models is not None and time.monotonic() >= self._refreshed_s + ROWS_AGE_S
 
     async def refresh(self, age_s: float = 0.0) -> None:
-        """Read the rows again, if they are older than `age_s`. They stay as they are if nothing answers."""
+        """Read the rows again if they are older than `age_s`. The old ones are kept if that fails."""
         if self._models and time.monotonic() >= self._refreshed_s + age_s:
             with suppress(GLiNERBentoError):
                 rows = {row.name: row for row in await self._models.rows()}
                 self._refreshed_s = time.monotonic()
-                for name in self._rows.keys() - rows.keys():
-                    del self._rows[name], self.policies[name]
+                for name in self._served.keys() - rows.keys():
+                    del self._served[name], self.policies[name]
                 for row in rows.values():
-                    self._note(row)
+                    self._apply(row)
 
     async def ready(self) -> bool:
-        """Whether at least one model serves, and every model that should."""
+        """Whether at least one model serves, all that serve admit items, and no required one has failed."""
         await self.refresh(ROWS_AGE_S)
         serving = [served for served in self if served.row.state in SERVING]
         failed = any(served.row.required and served.row.state == "failed" for served in self)
@@ -250,11 +252,11 @@ class ModelTable:
 
     async def add(self, request: AddModelRequest, archive: Archive | None = None) -> ServedModel:
         """See `Models`."""
-        return self._note(await self._changeable.add(request, self._options.request_timeout_s, archive))
+        return self._apply(await self._changeable.add(request, self._options.request_timeout_s, archive))
 
     async def change(self, name: str, action: ModelAction) -> ServedModel:
         """See `Models`."""
-        return self._note(await self._changeable.change(name, action, self._options.request_timeout_s))
+        return self._apply(await self._changeable.change(name, action, self._options.request_timeout_s))
 
     async def remove(self, name: str) -> None:
         """See `Models`."""
@@ -268,25 +270,25 @@ class ModelTable:
         return self._models
 
     async def _named(self, name: str) -> ServedModel | None:
-        if name in self._rows:
-            return self._rows[name]
-        unnamed = [row for row in self if not row.given]
-        infos = [(row, (await row.info()).model) for row in unnamed]
-        return next((row for row, known in infos if name in (known, short_name(known))), None)
+        if name in self._served:
+            return self._served[name]
+        unnamed = [served for served in self if not served.name]
+        checkpoints = [(served, (await served.info()).model) for served in unnamed]
+        return next((served for served, hub_id in checkpoints if name in (hub_id, short_name(hub_id))), None)
 
-    def _note(self, row: ModelRow) -> ServedModel:
-        """The row's model, which is added if it is new."""
-        if row.name not in self._rows:
+    def _apply(self, row: ModelRow) -> ServedModel:
+        """Update, replace or add the model of a row, and return it."""
+        if row.name not in self._served:
             assert self._models
-            self._add(row, self._models.replica(str(row.name)))
-        elif row.limits != self._rows[row.name].row.limits:
-            self._add(row, self._rows[row.name].replica)
-        self._rows[row.name].note(row)
-        return self._rows[row.name]
+            self._put(row, self._models.replica(str(row.name)))
+        elif row.limits != self._served[row.name].row.limits:
+            self._put(row, self._served[row.name].replica)
+        self._served[row.name].update(row)
+        return self._served[row.name]
 
-    def _add(self, row: ModelRow, replica: Replica) -> None:
-        self._rows[row.name] = ServedModel(row, replica, self._options, self._pacer)
-        self.policies[row.name] = self._rows[row.name].policy
+    def _put(self, row: ModelRow, replica: Replica) -> None:
+        self._served[row.name] = ServedModel(row, replica, self._options, self._pacer)
+        self.policies[row.name] = self._served[row.name].policy
 
 
 def short_name(name: str) -> str:

@@ -62,18 +62,18 @@ def openapi_document(endpoints: Iterable[Endpoint], *, needs_key: bool = False) 
 
 
 def _documented(endpoint: Endpoint, operation: Operation, *, needs_key: bool) -> dict[str, Any]:
-    """The operation, with the scope that a key needs for it."""
-    document = _operation(operation, endpoint)
+    """The operation object. needs_key: with the scope that an API key needs for it."""
+    document = _operation_object(endpoint, operation)
     if needs_key and endpoint.scope:
         document["security"] = [{scheme: [endpoint.scope]} for scheme in _SECURITY_SCHEMES]
         document["responses"] |= {str(status): _error(status, endpoint) for status in (401, 403)}
     return document
 
 
-def _operation(operation: Operation, endpoint: Endpoint) -> dict[str, Any]:
-    content = {"schema": _reference(operation.answer) if operation.answer else {"type": "object"}}
-    if operation.answer and operation.answer in operation.examples:
-        content["example"] = operation.examples[operation.answer]
+def _operation_object(endpoint: Endpoint, operation: Operation) -> dict[str, Any]:
+    content = {"schema": _reference(operation.response) if operation.response else {"type": "object"}}
+    if operation.response and operation.response in operation.examples:
+        content["example"] = operation.examples[operation.response]
     document: dict[str, Any] = {
         "operationId": operation.name,
         "tags": [operation.tag],
@@ -93,14 +93,14 @@ def _operation(operation: Operation, endpoint: Endpoint) -> dict[str, Any]:
 def _schemas(documented: Iterable[tuple[Endpoint, Operation]]) -> dict[str, Any]:
     types: dict[type[Any], None] = {ErrorBody: None}
     for endpoint, operation in documented:
-        kinds = (operation.request, operation.answer, endpoint.error, *operation.more_types)
+        kinds = (operation.request, operation.response, endpoint.error, *operation.more_types)
         types |= dict.fromkeys(kind for kind in kinds if kind)
     return _definitions(tuple(types))
 
 
 @cache
 def _definitions(types: tuple[type[Any], ...]) -> dict[str, Any]:
-    """JSON schemas by name. Most of the CPU time of an app's start, and the same for every app in a process."""
+    """JSON schemas by name. Cached: they take most of the CPU time of an app's start, and are the same for all apps."""
     _, definitions = TypeAdapter.json_schemas(
         [(kind.__name__, "validation", TypeAdapter(kind)) for kind in types],
         ref_template="#/components/schemas/{model}",
@@ -126,5 +126,5 @@ def _reference(kind: type[Any]) -> dict[str, Any]:
 
 
 def _error(status: int, endpoint: Endpoint) -> dict[str, Any]:
-    codes = sorted(code for code, of_code in endpoint.statuses.items() if of_code == status)
+    codes = sorted(code for code, its_status in endpoint.statuses.items() if its_status == status)
     return {"description": " or ".join(codes), "content": {JSON: {"schema": _reference(endpoint.error)}}}

@@ -1,4 +1,4 @@
-"""The settings that the gateway uses, under their own names."""
+"""The settings that the gateway uses, under the same names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gliner_bento.tasks.extraction import LongText
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions(Limits):
-    """See docs/settings.md for each."""
+    """docs/settings.md describes each setting."""
 
     max_body_bytes: int
     max_adapter_bytes: int
@@ -52,7 +52,7 @@ class GatewayOptions(Limits):
 
     @property
     def body_limits(self) -> dict[str, int]:
-        """The limits on bodies in bytes, by setting."""
+        """Maximum sizes of bodies in bytes, by setting."""
         return {
             "max_body_bytes": self.max_body_bytes,
             "max_adapter_bytes": self.max_adapter_bytes,

@@ -1,4 +1,4 @@
-"""Files of a page: a folder that is served as it is, with a policy for the browser."""
+"""Serves the files of a page from a folder, with a Content-Security-Policy for the browser."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gliner_bento.errors import RouteNotFound
 
 
 class PageFiles:
-    """The files of a folder. policy: the Content-Security-Policy of a file."""
+    """The files of a folder. policy: returns the Content-Security-Policy of a file."""
 
     def __init__(self, folder: Path, policy: Callable[[Path], str]) -> None:
         self._files = StaticFiles(directory=folder, check_dir=False)
         self._policy = policy
 
     async def get(self, path: str, request: Request) -> Response:
-        """A file, or NAME.gz with its compressed content. Raises RouteNotFound. Browsers check for changes at each use,
-        because file names have no version."""
+        """The file at `path`; if only `path`.gz exists, that file, sent as gzip. Raises `RouteNotFound`. Browsers check
+        for changes at each use, because file names have no version."""
         try:
             response = await self._files.get_response(path, request.scope)
         except HTTPException:

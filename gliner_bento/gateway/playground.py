@@ -1,4 +1,4 @@
-"""The playground, a page that shows what the model extracts: its files, and the policy for the browser.
+"""The playground, a page that shows what the model extracts: its files, and their Content-Security-Policy.
 
 The page is in pages/playground: plain modules and styles, without a build step; it calls the public API only.
 """
@@ -18,7 +18,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""Scripts and styles from files only; a string cannot become markup (Trusted Types)."""
+"""Scripts and styles come from files only, and a string cannot become markup (Trusted Types)."""
 
 _FILES = PageFiles(Path(__file__).parent / "pages" / "playground", lambda _: POLICY)
 
@@ -28,12 +28,12 @@ async def _page(_: Gateway, request: Request) -> Response:
 
 
 async def _asset(_: Gateway, request: Request) -> Response:
-    """A file; the folder itself redirects to the page, whose links are relative to `/playground`."""
+    """A file; `/playground/` redirects to `/playground`, because the page's links are relative to that."""
     path = request.path_params["file"]
     return await _FILES.get(path, request) if path else RedirectResponse("../playground", status_code=308)
 
 
 ENDPOINTS = [
-    Endpoint(method="GET", path="/playground", scope=None, answer=_page),
-    Endpoint(method="GET", path="/playground/{file:path}", scope=None, answer=_asset),
+    Endpoint(method="GET", path="/playground", scope=None, handler=_page),
+    Endpoint(method="GET", path="/playground/{file:path}", scope=None, handler=_asset),
 ]

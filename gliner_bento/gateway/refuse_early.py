@@ -1,8 +1,8 @@
-"""Refusals that cost little: decided from a request's headers, or a small body, before BentoML's app gets the request.
+"""Cheap refusals, decided from a request's headers, or from a small body, before BentoML's app gets the request.
 
-A server at many times its capacity refuses most of its requests. Through BentoML and the middleware, a few hundred
-refusals per second took a core. Under another HTTP server, which does not call this module, `GatewayMiddleware` refuses
-the same requests with the same responses.
+A server at many times its capacity refuses most of its requests. If they pass through BentoML and the middleware, a few
+hundred refusals per second occupy a core. Another HTTP server than ours does not call this module; there,
+`GatewayMiddleware` refuses the same requests with the same responses.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from gliner_bento.gateway.security_headers import SECURITY_HEADERS
 
 logger = logging.getLogger("gliner_bento.gateway")
 
-_ALWAYS = [(b"content-type", JSON.encode()), *SECURITY_HEADERS]
+_COMMON_HEADERS = [(b"content-type", JSON.encode()), *SECURITY_HEADERS]
 
 
 @dataclass(frozen=True, slots=True)
 class EarlyRequest:
     """An extraction whose headers have arrived.
 
-    tenant: None if the app answers, because the request is not allowed, or comes from a page of another origin and
-    needs CORS headers. cost: the estimated tokens. reads_body: whether the body may contain a deadline, or a model, and
+    tenant: None if the app must answer, because the request is not allowed, or comes from a page of another origin and
+    needs CORS headers. cost: estimated, in tokens. reads_body: whether the body may contain a deadline or a model, and
     is small enough to be read before the decision.
     """
 
@@ -61,8 +61,8 @@ class Refusal:
 
 
 class EarlyRefusal:
-    """Refuses extractions once their headers, or their small bodies, have been read, and records the refusals. Others
-    are passed to the app, at most one per iteration of the event loop.
+    """Refuses extractions once their headers, or their small bodies, have been read, and records the refusals. Admitted
+    extractions are passed to the app, at most one per iteration of the event loop.
 
     cors: whether responses to pages of other origins need CORS headers; their requests are not refused here.
     """
@@ -88,15 +88,15 @@ class EarlyRefusal:
         if not (self._cors and "origin" in headers):
             with suppress(GLiNERBentoError):  # 401 comes before 429
                 tenant = self._access.tenant_of(scope, headers, path)
-        sent = headers.get("content-length", "")
-        length = int(sent) if sent.isdecimal() else None
+        content_length = headers.get("content-length", "")
+        length = int(content_length) if content_length.isdecimal() else None
         cost = PASS_TOKENS if length is None else min(max(SHORT_TOKENS, length / BYTES_PER_TOKEN), PASS_TOKENS)
         is_small = length is not None and length <= MAX_READ_BYTES
         reads_body = is_small and endpoint.has_deadline and "expect" not in headers
         return EarlyRequest(scope, endpoint, tenant, cost, reads_body)
 
-    def refusal(self, arrival: EarlyRequest, body: bytes | None, share: float = ARRIVALS_SHARE) -> Refusal | None:
-        """`refuse`; None, so that the app answers, if the check itself fails."""
+    def try_refuse(self, arrival: EarlyRequest, body: bytes | None, share: float = ARRIVALS_SHARE) -> Refusal | None:
+        """As `refuse`, but None if the check itself fails: the app then answers."""
         try:
             return self.refuse(arrival, body, share)
         except Exception:
@@ -104,38 +104,38 @@ class EarlyRefusal:
             return None
 
     def refuse(self, arrival: EarlyRequest, body: bytes | None = None, share: float = ARRIVALS_SHARE) -> Refusal | None:
-        """The response, if the extraction is refused. body: None if it has not been read. share: see
+        """The response if the extraction is refused, else None. body: None if it has not been read. share: see
         `OverloadPolicy.check`."""
         if arrival.tenant is None:
             return None
         started_s = time.perf_counter()
-        asked = _parsed(body)
+        fields = _parsed(body)
         try:
-            self._admission.refuse(arrival.tenant, asked.timeout_s, arrival.cost, asked.model, share)
+            self._admission.refuse(arrival.tenant, fields.timeout_s, arrival.cost, fields.model, share)
         except (QueueFull, RateLimited) as error:
             sent_id = Headers(scope=arrival.scope).get(request_id.HEADER)
             record = RequestRecord(request_id.choose(sent_id), error=error.code)
             refusal = self._response(arrival.endpoint, error, record, arrival.tenant)
-            seconds = time.perf_counter() - started_s
-            self._recorder.refused(arrival.scope, record, arrival.tenant, refusal.status, seconds)
+            duration_s = time.perf_counter() - started_s
+            self._recorder.refused(arrival.scope, record, arrival.tenant, refusal.status, duration_s)
             return refusal
         return None
 
     async def await_turn(self, arrival: EarlyRequest, body: bytes | None) -> Refusal | None:
-        """Return when the app may get the extraction, with the response if it is refused after all: requests admitted
-        meanwhile may cost more than the average."""
+        """Wait until the app may get the extraction. Returns a response if it is refused after all, because requests
+        that were admitted meanwhile cost more than the average."""
         if self._pacer.free:
             await self._pacer.wait()
             return None
-        expected = self.count_unread(arrival, body)
+        stop_counting = self.count_unread(arrival, body)
         try:
             await self._pacer.wait()
         finally:
-            expected()
-        return self.refusal(arrival, body, 1.0)
+            stop_counting()
+        return self.try_refuse(arrival, body, share=1.0)
 
     def count_unread(self, arrival: EarlyRequest, body: bytes | None = None) -> Callable[[], None]:
-        """Count a request that waits to be read as load. Returns a function that ends this."""
+        """Count a request that waits to be read as load. Returns a function that stops counting it."""
         if arrival.tenant is None:
             return lambda: None
         return self._admission.count_unread(arrival.tenant, _parsed(body).model)
@@ -145,18 +145,18 @@ class EarlyRefusal:
     ) -> Refusal:
         status = endpoint.statuses[error.code]
         body = msgspec.json.encode(endpoint.error.of(error.detail(record.request_id), status))
-        own = {
+        more = {
             "content-length": len(body),
             "retry-after": error.retry_after_s,
             "x-request-id": record.request_id,
             **self._admission.quota(tenant),
         }
-        headers = [*_ALWAYS, *((name.lower().encode(), str(value).encode()) for name, value in own.items())]
+        headers = [*_COMMON_HEADERS, *((name.lower().encode(), str(value).encode()) for name, value in more.items())]
         return Refusal(status, headers, body)
 
 
 class _EarlyBody(msgspec.Struct):
-    """The fields on which a refusal depends; invalid values are ignored."""
+    """The fields on which a refusal depends. A body in which one is invalid counts as one without them."""
 
     timeout_ms: float | None = None
     model: str | None = None
@@ -167,11 +167,11 @@ class _EarlyBody(msgspec.Struct):
         return self.timeout_ms / 1000 if self.timeout_ms and self.timeout_ms > 0 else math.inf
 
 
-_bodies = msgspec.json.Decoder(_EarlyBody)
+_decoder = msgspec.json.Decoder(_EarlyBody)
 
 
 def _parsed(body: bytes | None) -> _EarlyBody:
     try:
-        return _EarlyBody() if body is None else _bodies.decode(body)
+        return _EarlyBody() if body is None else _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _EarlyBody()

@@ -1,4 +1,4 @@
-"""The id of the current HTTP request: the one in its body, else the caller's `X-Request-ID`, else one of ours."""
+"""The id of the current HTTP request: the one in its body, else the caller's `X-Request-ID`, else a generated one."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def valid(sent: str | None) -> str | None:
 
 
 def begin(sent: str | None) -> str:
-    """Start a request with the id that `choose` returns."""
+    """Make the id that `choose` returns the current one, and return it."""
     request_id = choose(sent)
     _current.set(request_id)
     return request_id
 
 
 def adopt(sent: str | None) -> str:
-    """Switch to the id that was `sent` in the body, if there is one; returns the request's id."""
+    """Make the id that was `sent` in the body the current one, if there is one. Returns the current id."""
     if sent:
         _current.set(sent)
     return current()
 
 
 def current() -> str:
-    """The id of the current request; a new one outside HTTP."""
+    """The id of the current request; outside HTTP, a new id."""
     return _current.get(None) or uuid.uuid4().hex

@@ -25,27 +25,27 @@ from gliner_bento.telemetry.metrics import process_metrics
 logger = logging.getLogger("gliner_bento.access")
 
 UNKNOWN = "unknown"
-"""Recorded for a path that is no route, and for a method that HTTP does not have."""
+"""Recorded in place of a path that is no route, and of a method that HTTP does not have."""
 
 PROBES = frozenset({"/health", "/ping", "/livez", "/healthz", "/readyz", "/metrics"})
-"""Routes that are polled: logged at level debug unless they fail. A 503 because the server is not ready is no failure:
-the fleet logs changes of readiness."""
+"""Routes that are polled. They are logged at level debug unless they fail. A 503, because the server is not ready, does
+not count as a failure: the fleet logs changes of readiness."""
 
 _STATIC_FILES = "/static_content"
 FILES = frozenset({_STATIC_FILES, "/playground/{file:path}", "/docs/{file:path}"})
-"""Files of the pages, of which a browser asks for many: logged as probes are."""
+"""Routes of the pages' files, of which a browser requests many. They are logged like probes."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
-_FAULT = 500
+_SERVER_ERROR = 500
 _NOT_READY = 503
 _MAX_ID_CHARS = 128
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """What the handlers of a request note for its log line, metrics and span.
+    """What the handlers of a request record for its log line, metrics and span.
 
-    request_id: the one in the body, if there is one. model: the name that its model was given, if it was given one.
+    request_id: the one in the body, if there is one. model: the configured name of its model; None if it has none.
     admitted: whether its items were sent to the replica. items: number of items with a result. tokens: of all passes,
     prompts included. error: code of its error. trace: the `traceparent` of its span, if it is traced.
     """
@@ -63,12 +63,12 @@ _current: ContextVar[RequestRecord] = ContextVar("request_record")
 
 
 def current() -> RequestRecord:
-    """The record of the current request; outside HTTP, one that is not used."""
+    """The record of the current request; outside HTTP, a new record that is discarded."""
     return _current.get(None) or RequestRecord()
 
 
 class Routes:
-    """Finds the template of a path, so that labels are bounded, and the id in it."""
+    """Finds the route template of a path, which bounds the number of metric labels, and the id in the path."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         templates = {path: compile_path(path)[0] for path in paths}
@@ -76,14 +76,14 @@ class Routes:
         self._patterns = {path: pattern for path, pattern in templates.items() if "{" in path}
 
     def find(self, path: str) -> tuple[str, str | None]:
-        """The template of `path`, and the id in the path, percent-encoded; of several ids, the request's."""
+        """The template of `path`, and the percent-encoded id in it; of several ids, the request's."""
         path = path.rstrip("/") or "/"
         if path in self._exact:
             return path, None
         for template, pattern in self._patterns.items():
             if match := pattern.match(path):
-                sent = match.groupdict().get("request_id", match[1])
-                return template, quote(sent[:_MAX_ID_CHARS], safe="")
+                id_in_path = match.groupdict().get("request_id", match[1])
+                return template, quote(id_in_path[:_MAX_ID_CHARS], safe="")
         return (_STATIC_FILES if path.startswith(f"{_STATIC_FILES}/") else UNKNOWN), None
 
 
@@ -112,7 +112,7 @@ class Recorder:
         self._routes = Routes(paths)
 
     def begin(self, scope: Scope) -> tuple[RequestRecord, RequestSpan | None]:
-        """A request has arrived; its record is the current one from now on."""
+        """A request has arrived. Makes its record the current one."""
         span = self.tracer.begin(Headers(scope=scope)) if self.tracer else None
         record = RequestRecord(trace=span.traceparent if span else None)
         _current.set(record)
@@ -155,17 +155,17 @@ class Recorder:
         }
         fields = {name: value for name, value in fields.items() if value is not None}
         process_metrics().on_answer(route, method, status, seconds, record.admitted, record.error)
-        if status >= _FAULT:
+        if status >= _SERVER_ERROR:
             self.errors.add(status, record.error or "internal", answered_id)
         if span:
             span.end(f"{method} {route}", fields)
-        quiet = route in PROBES | FILES and (status < _FAULT or status == _NOT_READY)
+        quiet = route in PROBES | FILES and (status < _SERVER_ERROR or status == _NOT_READY)
         level = logging.DEBUG if quiet else logging.INFO
         logger.log(level, "request", extra={"fields": fields})
 
 
 class RecordRequests:
-    """ASGI middleware, around the one that sets the request's id and tenant."""
+    """ASGI middleware. Must be outside `GatewayMiddleware`, which sets the request's id and tenant."""
 
     def __init__(self, app: ASGIApp, recorder: Recorder) -> None:
         self.app = app
@@ -178,9 +178,9 @@ class RecordRequests:
             return
         metrics = process_metrics()
         started_s = time.perf_counter()
-        status = _FAULT
+        status = _SERVER_ERROR
 
-        async def note(message: Message) -> None:
+        async def send_and_note_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -189,7 +189,7 @@ class RecordRequests:
         record, span = self._recorder.begin(scope)
         metrics.http_in_flight.inc()
         try:
-            await self.app(scope, receive, note)
+            await self.app(scope, receive, send_and_note_status)
         except asyncio.CancelledError:
             status = CLIENT_CLOSED_REQUEST
             raise

@@ -11,7 +11,7 @@ from starlette.datastructures import MutableHeaders
 
 INDEX_PAGE = Path(__file__).parent / "pages" / "index.html"
 PLAYGROUND_LINK = '<a href="./playground">Open the playground</a>'
-"""A link in the index page."""
+"""A link in the index page, which is removed if the playground is disabled."""
 
 SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -22,7 +22,7 @@ SECURITY_HEADERS = [
 
 
 def secure(headers: MutableHeaders) -> None:
-    """Add the headers to those of a response. A page may have a policy of its own."""
+    """Add the headers to those of a response. An HTML page without a policy gets `PAGE_POLICY`."""
     headers.raw.extend(SECURITY_HEADERS)
     if headers.get("content-type", "").startswith("text/html"):
         headers.setdefault("Content-Security-Policy", PAGE_POLICY)

@@ -1,6 +1,6 @@
-"""Routes and error bodies that several other servers have in common: one response serves the clients of all.
+"""Routes and error bodies that several other servers have in common. One response serves the clients of all.
 
-A format's `endpoints` returns those that its clients call; they are served if at least one such format is enabled.
+A format's `endpoints` includes those that its clients call. A shared route is served if one such format is enabled.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Health:
 
 
 def now_s() -> int:
-    """The time of day, for `created` in answers."""
+    """Unix time in seconds, for `created` in answers."""
     return int(time.time())
 
 
@@ -67,6 +67,6 @@ HEALTH = WireFormat(error=MessageError).get(
     "Whether the server answers requests, for clients of other servers",
     description="200 if requests are admitted, else 503, as /readyz; with a body that other servers' clients read.",
     scope=None,
-    answer=Health,
+    response=Health,
     errors=(503,),
 )

@@ -11,27 +11,27 @@ from gliner_bento.replicas.base import ReplicaStatus
 from gliner_bento.status_types import AdapterTiers, LaneStatus, QueueStatus, RecentError, ServerStatus
 from gliner_bento.telemetry.metrics import ReplicaState
 
-_KEPT = 20
+_MAX_ERRORS = 20
 
 
 class RecentErrors:
     """The latest answers with a status of 500 or higher."""
 
     def __init__(self) -> None:
-        self._errors: deque[RecentError] = deque(maxlen=_KEPT)
+        self._errors: deque[RecentError] = deque(maxlen=_MAX_ERRORS)
 
     def add(self, status: int, code: str, answered_id: str) -> None:
-        """Add an answer. answered_id: the request's id."""
+        """Add an answer. answered_id: id of its request."""
         moment = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         self._errors.appendleft(RecentError(code, status, answered_id, moment))
 
     def latest_first(self) -> list[RecentError]:
-        """The latest errors, at most `_KEPT`."""
+        """The latest `_MAX_ERRORS` errors."""
         return list(self._errors)
 
 
 def server_status(state: ReplicaState, *, uptime_s: float, errors: RecentErrors) -> ServerStatus:
-    """The status of the server, with one of its models."""
+    """The status of the server and of one of its models."""
     status = state.status
     return ServerStatus(
         version=__version__,

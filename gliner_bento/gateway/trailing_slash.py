@@ -1,11 +1,11 @@
-"""Serves a path that ends in a slash like the one without: a redirect loses the body of a POST with many clients."""
+"""Serves a path that ends in a slash as the path without it: in a redirect, many clients lose the body of a POST."""
 
 from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _FOLDERS = frozenset({"", "/static_content", "/playground", "/docs"})
-"""Folders of the pages' files, which redirect between the path with a slash and the one without."""
+"""Folders of the pages' files. Their routes redirect between the path with a slash and the path without it."""
 
 
 class TrailingSlash:

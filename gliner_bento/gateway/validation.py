@@ -17,57 +17,58 @@ _MAX_NAMED = 5
 _MAX_NAME_CHARS = 100
 
 _BRANCH_TYPES = {"list_type", "dict_type"}
-_MADE_UP = re.compile(r"(list|dict|constrained-str|function-[a-z]+)\[.*\]|\[key\]|constrained-str|str|bool|int|float")
-"""Parts of an error's path that pydantic adds: branches of unions, and keys of dictionaries."""
+_NO_FIELD = re.compile(r"(list|dict|constrained-str|function-[a-z]+)\[.*\]|\[key\]|constrained-str|str|bool|int|float")
+"""Parts of an error's path that name no field: pydantic adds them for branches of unions and keys of dictionaries."""
 
 
 def from_model(invalid: ValidationError, model: type[Any] | None = None) -> GLiNERBentoError:
-    """`from_validation` of a pydantic error."""
+    """`from_validation` for a pydantic error."""
     return from_validation(invalid.errors(include_context=False, include_input=False, include_url=False), model)
 
 
 def from_validation(errors: Sequence[Mapping[str, Any]], model: type[Any] | None = None) -> GLiNERBentoError:
     """One error for pydantic's list. It names all unknown and missing fields, because an unknown field is often a
-    missing one misspelt; without any, it is the first error that is not about another branch of a union.
+    missing one misspelt. If there are none, it is the first error that is not about another branch of a union.
 
-    model: the type that was validated; its fields are suggested for an unknown one.
+    model: the type that was validated, whose field names are suggested for unknown fields.
     """
     first = next((error for error in errors if error["type"] not in _BRANCH_TYPES), errors[0])
     if first["type"] == "json_invalid":
         return MalformedRequest(f"the body is not valid JSON ({first['msg'].removeprefix('Invalid JSON: ')})")
-    named = [error for kind in (_UNKNOWN, _MISSING) for error in errors if error["type"] == kind]
-    if named:
-        return _wrong_names(named, model)
+    wrong_names = [error for kind in (_UNKNOWN, _MISSING) for error in errors if error["type"] == kind]
+    if wrong_names:
+        return _wrong_names(wrong_names, model)
     path = _path(first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] in _BRANCH_TYPES and len(errors) > 1:
         message = "Input should be a list, or a {name: description} object"
-        if len(deepest := max((error["loc"] for error in errors), key=len)) > len(first["loc"]):  # in a value
+        deepest = max((error["loc"] for error in errors), key=len)
+        if len(deepest) > len(first["loc"]):  # the error is in a value of the list or object
             path, message = _path(deepest), "Input should be a description, or an object with options"
     return InvalidField(f"{path or 'body'}: {message}", param=path or None)
 
 
 def _wrong_names(errors: Sequence[Mapping[str, Any]], model: type[Any] | None) -> InvalidField:
-    """errors: about unknown and missing fields. The first gives the error its `param`."""
-    messages = [f"{_path(error['loc'], named=True)}: {_problem(error, model)}" for error in errors[:_MAX_NAMED]]
+    """One error for `errors`, which are about unknown and missing fields. Its `param` is the field of the first."""
+    messages = [f"{_path(error['loc'], keep_last=True)}: {_problem(error, model)}" for error in errors[:_MAX_NAMED]]
     if more := len(errors) - len(messages):
         messages.append(f"and {more} more")
-    return InvalidField("; ".join(messages), param=_path(errors[0]["loc"], named=True))
+    return InvalidField("; ".join(messages), param=_path(errors[0]["loc"], keep_last=True))
 
 
 def _problem(error: Mapping[str, Any], model: type[Any] | None) -> str:
     return f"unknown field{_suggestion(error['loc'], model)}" if error["type"] == _UNKNOWN else str(error["msg"])
 
 
-def _path(loc: Sequence[str | int], *, named: bool = False) -> str:
-    """The path without the parts that pydantic adds. named: keep the last part, which is the name of a field."""
-    last = len(loc) - 1
-    parts = [part for index, part in enumerate(loc) if (named and index == last) or not _MADE_UP.fullmatch(str(part))]
+def _path(loc: Sequence[str | int], *, keep_last: bool = False) -> str:
+    """The path without the parts that pydantic adds. keep_last: keep the last part, because it names a field."""
+    kept = len(loc) - 1 if keep_last else None
+    parts = [part for index, part in enumerate(loc) if index == kept or not _NO_FIELD.fullmatch(str(part))]
     return ".".join(str(part)[:_MAX_NAME_CHARS] for part in parts)
 
 
 def _suggestion(loc: Sequence[str | int], model: type[Any] | None) -> str:
-    """loc: of the unknown field."""
+    """The end of the message about the unknown field at `loc`: a similar name, or nothing."""
     *parents, name = loc
     if len(str(name)) > _MAX_NAME_CHARS:
         return ""
@@ -76,7 +77,7 @@ def _suggestion(loc: Sequence[str | int], model: type[Any] | None) -> str:
 
 
 def _fields(parents: Iterable[str | int], model: type[Any] | None) -> Sequence[str]:
-    """The fields of the model at a path in `model`. Skips parts that name no field (numbers, branches, keys)."""
+    """The field names of the model at the path `parents` in `model`. Skips numbers, branches and keys in the path."""
     for part in parents:
         if model is not None and part in (fields := _annotations(model)):
             model = _model_in(fields[str(part)])

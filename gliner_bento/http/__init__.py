@@ -1,1 +1,1 @@
-"""HTTP of a gateway and of a replica: large answers in pieces, closed connections."""
+"""HTTP of gateways and replicas: connections of a client, large answers in pieces, disconnected clients."""

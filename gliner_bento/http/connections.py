@@ -1,4 +1,4 @@
-"""Keep-alive connections to one server, cheap per request: for calls of the runner, and for the load generator, which
+"""Keep-alive connections to one server, cheap per request: for calls to the runner, and for the load generator, which
 may run on the server's machine.
 
 A request takes a third of the CPU time that it takes with aiohttp's client. Supports only HTTP/1.1, without redirects,
@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import httptools
 
-_INTERIM = 200
-"""A response with a status below this one is followed by another response."""
+_FIRST_FINAL_STATUS = 200
+"""An interim response, with a lower status, is followed by another response."""
 
 
 @dataclass(slots=True)
@@ -57,16 +57,16 @@ class Connections:
         self.opened = 0
 
     def send(self, content: bytes, path: str = "") -> asyncio.Future[Response]:
-        """Send a request to a path below the URL, one of few; returns a future for the response."""
-        answer = asyncio.get_running_loop().create_future()
+        """Send a request; returns a future for the response. path: below the URL; each path's headers are cached."""
+        future = asyncio.get_running_loop().create_future()
         request = b"%s%d\r\n\r\n%s" % (self._heads.get(path) or self._head(path), len(content), content)
         if self._idle:  # the longest idle, so that none is idle for long
-            self._idle.popleft().send(request, answer)
+            self._idle.popleft().send(request, future)
         elif self._limit and len(self._open) + len(self._opening) >= self._limit:
-            self._waiting.append((request, answer))
+            self._waiting.append((request, future))
         else:
-            self._start_connecting(request, answer)
-        return answer
+            self._start_connecting(request, future)
+        return future
 
     def _head(self, path: str) -> bytes:
         head = self._heads[path] = f"POST {self._path + path or '/'}{self._query}{self._headers}".encode()
@@ -80,12 +80,12 @@ class Connections:
         for connection in list(self._open):
             connection.abort()
 
-    def _start_connecting(self, request: bytes, answer: asyncio.Future[Response]) -> None:
-        task = asyncio.ensure_future(self._connect(request, answer))
+    def _start_connecting(self, request: bytes, future: asyncio.Future[Response]) -> None:
+        task = asyncio.ensure_future(self._connect(request, future))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _connect(self, request: bytes, answer: asyncio.Future[Response]) -> None:
+    async def _connect(self, request: bytes, future: asyncio.Future[Response]) -> None:
         loop = asyncio.get_running_loop()
         self.opened += 1
         try:
@@ -96,13 +96,13 @@ class Connections:
                     lambda: _Connection(self), self._host, self._port, ssl=self._tls or None
                 )
         except OSError as error:
-            _answer(answer, Response(type(error).__name__))
+            _resolve(future, Response(type(error).__name__))
             if self._waiting:
                 self._start_connecting(*self._waiting.popleft())
             return
         connection.transport = transport
         self._open.add(connection)
-        connection.send(request, answer)
+        connection.send(request, future)
 
     def released(self, connection: _Connection, *, kept: bool) -> None:
         """The request of a connection has ended. kept: whether the connection may be used again."""
@@ -120,6 +120,7 @@ class Connections:
         self._replace(connection)
 
     def _replace(self, connection: _Connection) -> None:
+        """Forget a connection; open another if requests wait."""
         if connection in self._open:
             self._open.remove(connection)
             if self._waiting and not self._closed:
@@ -127,29 +128,28 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, with at most one request under way. Its other methods are called by asyncio and the parser.
-
-    transport: set when it is connected; uvloop calls `connection_made` later than asyncio."""
+    """One connection, with at most one request under way. asyncio and the parser call all methods but `send` and
+    `abort`. transport: set by `Connections`, because uvloop calls `connection_made` later than asyncio."""
 
     transport: asyncio.Transport
 
     def __init__(self, pool: Connections) -> None:
         self._pool = pool
-        self._answer: asyncio.Future[Response] | None = None
+        self._future: asyncio.Future[Response] | None = None
         self._response = Response("")
         self._content = bytearray()
         self._parser = httptools.HttpResponseParser(self)
 
-    def send(self, request: bytes, answer: asyncio.Future[Response]) -> None:
-        self._answer = answer
-        answer.add_done_callback(self._given_up)
+    def send(self, request: bytes, future: asyncio.Future[Response]) -> None:
+        self._future = future
+        future.add_done_callback(self._abort_if_cancelled)
         self.transport.write(request)
 
     def abort(self) -> None:
         self.transport.abort()
 
-    def _given_up(self, answer: asyncio.Future[Response]) -> None:
-        if answer.cancelled() and answer is self._answer:  # else the response came first
+    def _abort_if_cancelled(self, future: asyncio.Future[Response]) -> None:
+        if future.cancelled() and future is self._future:  # else the response came first
             self.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -176,7 +176,7 @@ class _Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < _INTERIM:
+        if status < _FIRST_FINAL_STATUS:
             return
         self._response.status = str(status)
         self._response.content = bytes(self._content)
@@ -186,13 +186,13 @@ class _Connection(asyncio.Protocol):
             self.transport.close()
 
     def _end(self, response: Response, *, kept: bool) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None:
-            _answer(answer, response)
+        future, self._future = self._future, None
+        if future is not None:
+            _resolve(future, response)
             self._pool.released(self, kept=kept)
 
 
-def _answer(answer: asyncio.Future[Response], response: Response) -> None:
+def _resolve(future: asyncio.Future[Response], response: Response) -> None:
     response.at_s = time.perf_counter()
-    if not answer.done():  # else its sender has given up
-        answer.set_result(response)
+    if not future.done():  # else the caller has cancelled it
+        future.set_result(response)

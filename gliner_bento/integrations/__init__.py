@@ -1,1 +1,1 @@
-"""The client in other libraries: pandas, polars, spaCy and Haystack. Each module needs the package of its name."""
+"""The client in other libraries. `dataframes` needs pandas or polars; `spacy` and `haystack` need those packages."""

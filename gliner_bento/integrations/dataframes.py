@@ -11,39 +11,41 @@ from gliner_bento.client.calls import Labels
 from gliner_bento.files.records.columns import RESULT_COLUMNS, SCHEMA_COLUMNS, check_columns, result_columns
 from gliner_bento.tasks.extraction import BatchResult, Extraction
 
-Asked = Mapping[str, Any]
-"""The classifications and structures of a request, by the name of their column."""
+Schemas = Mapping[str, Any]
+"""The request's options `classifications` and `structures`, if given; they are also names of columns."""
 Columns = Mapping[str, list[Any]]
-"""The values of the columns that are added."""
+"""The values of each added column, by its name."""
 
 
 def add_extractions(
     client: Client, frame: Any, labels: Labels | None = None, *, column: str = "text", **options: Any
 ) -> Any:
-    """A copy of the frame with three more columns: `entities`, `relations` (lists, as in the API) and `error`; and
-    `classifications` and `structures` where they are asked for.
+    """A copy of the frame with the added columns `entities`, `relations` (lists, as in the API) and `error`, and with
+    `classifications` and `structures` if `options` has them.
 
-    A null is an empty text. `error` is null, or the server's error message for the text; such a row has no entities.
-    labels, options: as in `Client.extract_many`. Raises TypeError for what is no DataFrame, ValueError for its columns.
+    A null counts as an empty text. `error` is null, or the server's error for the text; such a row has no entities.
+    labels, options: as in `Client.extract_many`. Raises TypeError if `frame` is no DataFrame, ValueError if `column` is
+    missing or not of strings, or if the frame already has an added column.
     """
     library = _library(frame)
-    asked = {name: options[name] for name in SCHEMA_COLUMNS if options.get(name)}
-    added = [*RESULT_COLUMNS, *asked, "error"]
+    schemas = {name: options[name] for name in SCHEMA_COLUMNS if options.get(name)}
+    added = [*RESULT_COLUMNS, *schemas, "error"]
     check_columns(frame.columns, [column], added)
     texts = frame[column].to_list()
-    if wrong := next((one for one in texts if not isinstance(one, str) and not _is_null(one)), None):
-        raise ValueError(f"column {column!r} must be strings, not {type(wrong).__name__}")
-    results = client.extract_many(("" if _is_null(one) else one for one in texts), labels, **options)
-    values = [_values(one, asked) for one in results]
-    return _POLARS_OR_PANDAS[library](frame, {name: [one[name] for one in values] for name in added}, asked)
+    if wrong := [text for text in texts if not isinstance(text, str) and not _is_null(text)]:
+        raise ValueError(f"column {column!r} must be strings, not {type(wrong[0]).__name__}")
+    results = client.extract_many(("" if _is_null(text) else text for text in texts), labels, **options)
+    rows = [_row(result, schemas) for result in results]
+    return _ADD_COLUMNS[library](frame, {name: [row[name] for row in rows] for name in added}, schemas)
 
 
 def entity_table(frame: Any) -> Any:
-    """One row for each entity of a frame with `entities`: its `row` (of pandas, the index), and the entity's fields."""
+    """A row per entity in the column `entities`: its fields, and the `row` of `frame` (pandas: the index label)."""
     library = _library(frame)
     check_columns(frame.columns, ["entities"], ())
-    numbers = frame.index if library == "pandas" else range(len(frame))
-    rows = [{"row": row, **one} for row, found in zip(numbers, frame["entities"], strict=True) for one in found]
+    row_ids = frame.index if library == "pandas" else range(len(frame))
+    by_row = zip(row_ids, frame["entities"], strict=True)
+    rows = [{"row": row_id, **entity} for row_id, entities in by_row for entity in entities]
     columns = ["row", "start", "end", "text", "label", "score"]
     if library == "pandas":
         import pandas as pd  # noqa: PLC0415
@@ -57,28 +59,28 @@ def entity_table(frame: Any) -> Any:
 
 def _library(frame: Any) -> str:
     library = type(frame).__module__.partition(".")[0]
-    if library not in _POLARS_OR_PANDAS or type(frame).__name__ != "DataFrame":
+    if library not in _ADD_COLUMNS or type(frame).__name__ != "DataFrame":
         raise TypeError(f"frame: must be a DataFrame of pandas or polars, not {type(frame).__name__}")
     return library
 
 
 def _is_null(value: Any) -> bool:
-    """None, or what pandas has in its place."""
+    """Whether a value is None, or one of pandas' missing values."""
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
 
 
-def _values(one: BatchResult, asked: Asked) -> dict[str, Any]:
-    error = f"{one.error.code}: {one.error.message}" if one.error else None
-    return {**result_columns(one.result or Extraction(()), asked), "error": error}
+def _row(outcome: BatchResult, schemas: Schemas) -> dict[str, Any]:
+    error = f"{outcome.error.code}: {outcome.error.message}" if outcome.error else None
+    return {**result_columns(outcome.result or Extraction(()), schemas), "error": error}
 
 
-def _pandas(frame: Any, columns: Columns, _: Asked) -> Any:
+def _add_to_pandas(frame: Any, columns: Columns, _: Schemas) -> Any:
     import pandas as pd  # noqa: PLC0415
 
     return frame.assign(**{name: pd.Series(column, frame.index, dtype=object) for name, column in columns.items()})
 
 
-def _polars(frame: Any, columns: Columns, asked: Asked) -> Any:
+def _add_to_polars(frame: Any, columns: Columns, schemas: Schemas) -> Any:
     import polars as pl  # noqa: PLC0415
 
     span = {"start": pl.Int64, "end": pl.Int64, "text": pl.String, "label": pl.String}
@@ -89,11 +91,11 @@ def _polars(frame: Any, columns: Columns, asked: Asked) -> Any:
     types = {
         "entities": pl.List(pl.Struct({**span, "score": pl.Float64})),
         "relations": pl.List(pl.Struct(relation)),
-        "classifications": pl.Struct(dict.fromkeys(asked.get("classifications", ()), classes)),
+        "classifications": pl.Struct(dict.fromkeys(schemas.get("classifications", ()), classes)),
         "structures": pl.Struct(
             {
                 name: pl.List(pl.Struct(dict.fromkeys(fields, pl.List(value))))
-                for name, fields in asked.get("structures", {}).items()
+                for name, fields in schemas.get("structures", {}).items()
             }
         ),
         "error": pl.String,
@@ -103,4 +105,4 @@ def _polars(frame: Any, columns: Columns, asked: Asked) -> Any:
     )
 
 
-_POLARS_OR_PANDAS = {"pandas": _pandas, "polars": _polars}
+_ADD_COLUMNS = {"pandas": _add_to_pandas, "polars": _add_to_polars}

@@ -1,4 +1,4 @@
-"""A Haystack component: documents in, the same documents with entities and relations in their `meta` out."""
+"""A Haystack component that adds entities and relations to the `meta` of documents."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gliner_bento.tasks.extraction import Extraction
 
 @component
 class GLiNERExtractor:
-    """Adds `entities` and `relations`, lists as in the API, to the `meta` of documents, by a server.
+    """Calls a server, and adds `entities` and `relations` (lists, as in the API) to the `meta` of documents.
 
-    options: the other fields of a request (`relations`, `threshold`, ...). The API key is the environment's
+    options: the other fields of a request (`relations`, `threshold`, ...). The API key is the environment variable
     `GLINER_CLIENT_API_KEY`.
     """
 
@@ -29,21 +29,22 @@ class GLiNERExtractor:
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
-        """Documents without content have no entities. Raises the server's error for a text."""
+        """Copies of the documents with the results; a document without content has none. Raises a document's error."""
         with Client(self.url) as client:
-            results = list(client.extract_many((one.content or "" for one in documents), self.labels, **self.options))
-        if error := next((one.error for one in results if one.error), None):
+            results = list(client.extract_many((doc.content or "" for doc in documents), self.labels, **self.options))
+        if error := next((result.error for result in results if result.error), None):
             raise from_detail(error)
-        found = zip(documents, (result_columns(one.result or Extraction(())) for one in results), strict=True)
-        return {"documents": [replace(one, meta={**one.meta, **columns}) for one, columns in found]}
+        columns = (result_columns(result.result or Extraction(())) for result in results)
+        pairs = zip(documents, columns, strict=True)
+        return {"documents": [replace(doc, meta={**doc.meta, **added}) for doc, added in pairs]}
 
     def to_dict(self) -> dict[str, Any]:
-        """For a pipeline's YAML."""
-        made: dict[str, Any] = default_to_dict(self, labels=self.labels, url=self.url, options=self.options)
-        return made
+        """The component's entry in a pipeline's YAML."""
+        data: dict[str, Any] = default_to_dict(self, labels=self.labels, url=self.url, options=self.options)
+        return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> GLiNERExtractor:
-        """From a pipeline's YAML."""
-        made: GLiNERExtractor = default_from_dict(cls, data)
-        return made
+        """The component of an entry in a pipeline's YAML."""
+        extractor: GLiNERExtractor = default_from_dict(cls, data)
+        return extractor

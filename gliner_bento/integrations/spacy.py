@@ -2,8 +2,8 @@
 
     nlp.add_pipe("gliner_bento", config={"labels": ["person", "city"]})
 
-`doc.spans["gliner_bento"]` has all entities, with their scores in its `attrs["scores"]` as of spaCy's spancat,
-`doc.ents` those that do not overlap, and `doc._.relations` the relations (`tasks.extraction.Relation`).
+`doc.spans["gliner_bento"]` has all entities, and their scores in `attrs["scores"]`, as with spaCy's spancat;
+`doc.ents` has entities that do not overlap; `doc._.relations` has the relations (`tasks.extraction.Relation`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPANS_KEY = "gliner_bento"
 
 
 class GLiNERBento:
-    """The component. Ends of entities inside a token are moved to its ends. The API key is the environment's."""
+    """The component. Entities are extended to whole tokens. The API key is the variable `GLINER_CLIENT_API_KEY`."""
 
     def __init__(self, url: str, labels: Any, options: dict[str, Any]) -> None:
         self._url, self._labels, self._options = url, labels, options
@@ -32,12 +32,12 @@ class GLiNERBento:
             Doc.set_extension("relations", default=())
 
     def __call__(self, doc: Doc) -> Doc:
-        """Raises the error of the server."""
+        """Annotate one doc. Raises the server's error."""
         with Client(self._url) as client:
             return self._annotated(doc, client.extract(doc.text, self._labels, **self._options))
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 512) -> Iterator[Doc]:
-        """As `nlp.pipe` calls it. Raises the error of a text. batch_size: docs that wait for their results, at most."""
+        """Annotate docs in order, for `nlp.pipe`. Raises a text's error. batch_size: most docs waiting for results."""
         waiting: deque[Doc] = deque()
 
         def texts() -> Iterator[str]:
@@ -46,10 +46,10 @@ class GLiNERBento:
                 yield doc.text
 
         with Client(self._url) as client:
-            for one in client.extract_many(texts(), self._labels, window=batch_size, **self._options):
-                if one.error:
-                    raise from_detail(one.error)
-                yield self._annotated(waiting.popleft(), one.result or Extraction(()))
+            for outcome in client.extract_many(texts(), self._labels, window=batch_size, **self._options):
+                if outcome.error:
+                    raise from_detail(outcome.error)
+                yield self._annotated(waiting.popleft(), outcome.result or Extraction(()))
 
     @staticmethod
     def _annotated(doc: Doc, result: Extraction) -> Doc:
@@ -63,5 +63,5 @@ class GLiNERBento:
 
 @Language.factory("gliner_bento", default_config={"url": "http://localhost:3000", "relations": None, "options": {}})
 def make_component(nlp: Language, name: str, url: str, labels: Any, relations: Any, options: Any) -> GLiNERBento:
-    """labels, relations, options (`threshold`, `adapter_id`, ...): the fields of a request."""
+    """Make the component. labels, relations, options (`threshold`, `adapter_id`, ...): the fields of a request."""
     return GLiNERBento(url, labels, {**({"relations": relations} if relations else {}), **options})

@@ -1,1 +1,1 @@
-"""Measures one running server over HTTP: workloads and a load generator. Loads no torch."""
+"""Measures one running server over HTTP: workloads and a load generator. Does not import torch."""

@@ -26,12 +26,11 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True)
 class TimedResponse:
-    """The response to body number `body`. status: HTTP status, or the name of the error if there was no response.
-
-    retry_after: whether the response has the header Retry-After.
+    """A response. body_index: of its request's body in `bodies`. status: HTTP status, or the name of the error if there
+    was no response. retry_after: whether it has the header Retry-After.
     """
 
-    body: int
+    body_index: int
     status: str
     content: bytes
     latency_s: float
@@ -40,8 +39,9 @@ class TimedResponse:
 
 @dataclass(slots=True)
 class Run:
-    """The result of a run. seconds: its duration, up to the last response. lag_s: the longest time by which the
-    generator sent too late. generator_s: CPU time of the generator. connections: how many an open loop opened."""
+    """The result of a run. seconds: its duration. lag_s: the longest delay from when a request was due until it was
+    sent. generator_s: CPU time of the generator. Of an open loop: connections: how many it opened; unanswered: number
+    of requests without a response."""
 
     replies: list[TimedResponse] = field(default_factory=list)
     seconds: float = 0.0
@@ -51,7 +51,7 @@ class Run:
     unanswered: int = 0
 
     def summary(self) -> dict[str, Any]:
-        """Plain values; latencies are those of responses with status 200."""
+        """The run's numbers, for JSON. Rate and latencies count only responses with status 200."""
         latencies_s = sorted(reply.latency_s for reply in self.replies if reply.status == str(_OK))
         return {
             "requests": len(self.replies) + self.unanswered,
@@ -74,8 +74,8 @@ def closed_loop(
     max_requests: int | None = None,
     api_key: str | None = None,
 ) -> Run:
-    """Cycle through `bodies` for `seconds`, or for `max_requests`: each of `concurrency` clients sends its next request
-    when its last one is answered."""
+    """Cycle through `bodies` for `seconds`, or until `max_requests` are sent. Each of `concurrency` clients sends its
+    next request when its last one is answered."""
     return _timed(_closed_loop(url, bodies, concurrency, seconds, max_requests, api_key))
 
 
@@ -89,7 +89,7 @@ def open_loop(
     max_connections: int = 0,
     api_key: str | None = None,
 ) -> Run:
-    """Send `rate` requests/s on average, at times drawn beforehand (Poisson), whether or not responses arrive.
+    """Send `rate` requests/s on average, at the times of `schedule`, whether or not responses arrive.
 
     A latency counts from the time at which a request was due, so a server that stalls is charged for every request
     that became due meanwhile. A request without a response `grace_s` after the last one was due counts as unanswered.
@@ -99,7 +99,7 @@ def open_loop(
 
 
 def schedule(rate: float, seconds: float, seed: int = 0) -> list[float]:
-    """When requests are due, in seconds from the start: a Poisson process."""
+    """When requests are due, in seconds from the start, for `seconds`: a Poisson process drawn from `seed`."""
     rng = random.Random(seed)
     due = itertools.accumulate(rng.expovariate(rate) for _ in itertools.count())
     return list(itertools.takewhile(lambda at: at < seconds, due))
@@ -109,18 +109,18 @@ def percentile_ms(sorted_s: Sequence[float], percent: float) -> float | None:
     """The value that `percent` % of the values do not exceed (nearest rank), in ms; None if there are no values."""
     if not sorted_s:
         return None
-    rank = -(-len(sorted_s) * percent // 100)
+    rank = -(-len(sorted_s) * percent // 100)  # rounded up
     return sorted_s[max(0, int(rank) - 1)] * 1000
 
 
 def _timed(loop: Coroutine[Any, Any, Run]) -> Run:
     start_s = time.process_time()
-    collects = gc.isenabled()
-    gc.disable()  # collections would stop the generator for longer than a request takes, and delay what is due
+    gc_was_enabled = gc.isenabled()
+    gc.disable()  # a collection takes longer than a request, and would delay requests that are due
     try:
         run = asyncio.run(loop)
     finally:
-        if collects:
+        if gc_was_enabled:
             gc.enable()
     run.generator_s = time.process_time() - start_s
     return run
@@ -130,24 +130,24 @@ async def _closed_loop(
     url: str, bodies: Sequence[bytes], concurrency: int, seconds: float, max_requests: int | None, api_key: str | None
 ) -> Run:
     run = Run()
-    numbers = itertools.islice(itertools.cycle(range(len(bodies))), max_requests)
+    indexes = itertools.islice(itertools.cycle(range(len(bodies))), max_requests)
     with _connections(url, api_key) as connections:
-        start = time.perf_counter()
-        clients = (_client(connections, bodies, numbers, start + seconds, run) for _ in range(concurrency))
+        start_s = time.perf_counter()
+        clients = (_client(connections, bodies, indexes, start_s + seconds, run) for _ in range(concurrency))
         await asyncio.gather(*clients)
-        run.seconds = time.perf_counter() - start
+        run.seconds = time.perf_counter() - start_s
     return run
 
 
 async def _client(
-    connections: Connections, bodies: Sequence[bytes], numbers: Iterator[int], until: float, run: Run
+    connections: Connections, bodies: Sequence[bytes], indexes: Iterator[int], end_s: float, run: Run
 ) -> None:
-    while (start := time.perf_counter()) < until and (body := next(numbers, None)) is not None:
+    while (start_s := time.perf_counter()) < end_s and (index := next(indexes, None)) is not None:
         try:
-            response = await asyncio.wait_for(connections.send(bodies[body]), TIMEOUT_S)
+            response = await asyncio.wait_for(connections.send(bodies[index]), TIMEOUT_S)
         except asyncio.TimeoutError:
             response = Response("TimeoutError", at_s=time.perf_counter())
-        run.replies.append(_reply(body, response, start))
+        run.replies.append(_timed_response(index, response, start_s))
 
 
 async def _open_loop(
@@ -155,29 +155,29 @@ async def _open_loop(
 ) -> Run:
     run = Run()
     with _connections(url, api_key, max_connections) as connections:
-        start = time.perf_counter()
+        start_s = time.perf_counter()
         sent = []
         for number, at_s in enumerate(due_s):
-            if (wait_s := start + at_s - time.perf_counter()) > 0:
+            if (wait_s := start_s + at_s - time.perf_counter()) > 0:
                 await asyncio.sleep(wait_s)
-            run.lag_s = max(run.lag_s, time.perf_counter() - start - at_s)
+            run.lag_s = max(run.lag_s, time.perf_counter() - start_s - at_s)
             sent.append(connections.send(bodies[number % len(bodies)]))
         answered, pending = await asyncio.wait(sent, timeout=grace_s) if sent else (set(), set())
-        run.seconds = time.perf_counter() - start
+        run.seconds = time.perf_counter() - start_s
         run.connections = connections.opened
-        for answer in pending:
-            answer.cancel()
+        for future in pending:
+            future.cancel()
     run.replies = [
-        _reply(number % len(bodies), answer.result(), start + at_s)
-        for number, (answer, at_s) in enumerate(zip(sent, due_s, strict=True))
-        if answer in answered
+        _timed_response(number % len(bodies), future.result(), start_s + at_s)
+        for number, (future, at_s) in enumerate(zip(sent, due_s, strict=True))
+        if future in answered
     ]
     run.unanswered = len(pending)
     return run
 
 
-def _reply(body: int, response: Response, since_s: float) -> TimedResponse:
-    return TimedResponse(body, response.status, response.content, response.at_s - since_s, response.retry_after)
+def _timed_response(index: int, response: Response, since_s: float) -> TimedResponse:
+    return TimedResponse(index, response.status, response.content, response.at_s - since_s, response.retry_after)
 
 
 @contextmanager
@@ -190,5 +190,5 @@ def _connections(url: str, api_key: str | None, limit: int = 0) -> Iterator[Conn
 
 
 def authorization(api_key: str | None) -> dict[str, str]:
-    """The headers that send a key."""
+    """The request headers with an API key."""
     return {"Authorization": f"Bearer {api_key}"} if api_key else {}

@@ -1,4 +1,4 @@
-"""Provenance of a result: commit, hardware, versions, settings. Numbers without it cannot be compared later."""
+"""Provenance of a measurement: commit, hardware, versions, settings. Without it, results cannot be compared later."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def versions(packages: Iterable[str]) -> dict[str, str | None]:
 
 
 def _git(*arguments: str) -> str | None:
-    """The output of a git command on the project's own checkout; None without one, or if the command fails."""
+    """The output of a git command in the project's checkout; None if there is no checkout, or if the command fails."""
     if not (PROJECT_ROOT / ".git").exists():
         return None
     try:
-        ended = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=PROJECT_ROOT)
+        process = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=PROJECT_ROOT)
     except FileNotFoundError:
         return None
-    return ended.stdout.strip() if ended.returncode == 0 else None
+    return process.stdout.strip() if process.returncode == 0 else None
 
 
 def _cpu() -> str:
@@ -71,7 +71,7 @@ def _flags(candidates: Iterable[str]) -> list[str]:
 
 
 def _cpuinfo(name: str) -> str:
-    """A value of the first processor in /proc/cpuinfo; empty on systems without it."""
+    """The value of `name` for the first processor in /proc/cpuinfo; empty if that file does not exist."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")

@@ -30,46 +30,46 @@ def measure_server(
     seconds: float,
     api_key: str | None = None,
 ) -> tuple[Path, list[dict[str, Any]]]:
-    """Measure the gliner-bento server at `url` under the workload `name`: at each concurrency, or with `rate` at that
-    rate, for `seconds` each. Writes `server.json` into `out`; returns its path, and the measured points.
+    """Measure the gliner-bento server at `url` under the workload `name`, for `seconds` at each of `concurrencies`, or
+    at `rate` (requests/s) if given. Writes `server.json` into `out`; returns its path, and the measured points.
 
     Raises ValueError for an unknown workload, and if there is no such server at `url`.
     """
     if name not in workload.WORKLOADS:
         raise ValueError(f"no workload {name}; there are {', '.join(workload.WORKLOADS)}")
-    model = _model(url, api_key)
+    card = _model_card(url, api_key)
     bodies = workload.WORKLOADS[name](_BODIES, 0)
     texts, payloads, route = [body["text"] for body in bodies], workload.encoded(bodies), f"{url}/v1/extract"
     closed_loop(route, payloads, concurrency=max(concurrencies), seconds=min(_WARM_UP_S, seconds), api_key=api_key)
     points: list[dict[str, Any]] = []
 
-    def add(run: Run, **load: Any) -> None:
-        wrong = {"wrong": offset_errors(run.replies, texts)}
-        points.append({"server": model["model"], "section": name, **load, **run.summary(), "agreement": wrong})
+    def add_point(run: Run, **load: Any) -> None:
+        agreement = {"wrong": offset_errors(run.replies, texts)}
+        points.append({"server": card["model"], "section": name, **load, **run.summary(), "agreement": agreement})
 
     if rate:
-        add(open_loop(route, payloads, rate=rate, seconds=seconds, api_key=api_key), concurrency=0, rate=rate)
+        add_point(open_loop(route, payloads, rate=rate, seconds=seconds, api_key=api_key), concurrency=0, rate=rate)
     else:
-        for number in concurrencies:
-            run = closed_loop(route, payloads, concurrency=number, seconds=seconds, api_key=api_key)
-            add(run, concurrency=number, rate=0.0)
-    file = _written(new_folder(out), provenance() | {"server": model, "workload": name, "points": points})
+        for concurrency in concurrencies:
+            run = closed_loop(route, payloads, concurrency=concurrency, seconds=seconds, api_key=api_key)
+            add_point(run, concurrency=concurrency, rate=0.0)
+    file = _written(new_folder(out), provenance() | {"server": card, "workload": name, "points": points})
     return file, points
 
 
 def offset_errors(replies: Iterable[TimedResponse], texts: Sequence[str]) -> int:
-    """Number of 200 responses in which the offsets of an entity do not match its text. texts: of each body."""
+    """Number of responses with status 200 in which an entity's offsets do not match its text. texts: by body index."""
     count = 0
     for reply in replies:
         if reply.status == "200":
             entities = json.loads(reply.content)["entities"]
-            text = texts[reply.body]
+            text = texts[reply.body_index]
             count += any(text[entity["start"] : entity["end"]] != entity["text"] for entity in entities)
     return count
 
 
 def new_folder(out: Path | None) -> Path:
-    """`out`, or `build/bench/<time>` by default, created."""
+    """Create and return `out`; default: `build/bench/<time>`."""
     folder = out or BUILD / time.strftime("%Y%m%d-%H%M%S")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -81,11 +81,11 @@ def _written(folder: Path, data: dict[str, Any]) -> Path:
     return file
 
 
-def _model(url: str, api_key: str | None) -> dict[str, Any]:
-    """The response of `/v1/model`."""
+def _model_card(url: str, api_key: str | None) -> dict[str, Any]:
+    """The response of `/v1/model`. Raises ValueError if there is none."""
     try:
-        answer = httpx.get(f"{url}/v1/model", headers=authorization(api_key), timeout=_STATUS_TIMEOUT_S)
-        content: dict[str, Any] = answer.raise_for_status().json()
+        response = httpx.get(f"{url}/v1/model", headers=authorization(api_key), timeout=_STATUS_TIMEOUT_S)
+        content: dict[str, Any] = response.raise_for_status().json()
     except (httpx.HTTPError, httpx.InvalidURL, json.JSONDecodeError) as error:
         raise ValueError(f"no gliner-bento server at {url}: {str(error) or type(error).__name__}") from error
     return content

@@ -1,4 +1,4 @@
-"""Workloads: request bodies that both `/v1/extract` and gliner.serve's route accept; a seed fixes them."""
+"""Workloads: request bodies that both `/v1/extract` and gliner.serve's route accept, made from a seed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def uniform(count: int, seed: int = 0) -> list[Body]:
 
 
 def many_labels(count: int, seed: int = 0, labels: int = 128, words: tuple[int, int] = (20, 60)) -> list[Body]:
-    """Texts with the same `labels` labels each. words: the shortest and the longest text."""
+    """All texts have the same `labels` labels. words: minimum and maximum length of a text in words."""
     names = [" ".join(pair) for pair in itertools.islice(itertools.permutations(_WORDS, 2), labels)]
     return [body | {"labels": names} for body in _bodies(count, seed, lambda rng: rng.randint(*words))]
 
@@ -78,5 +78,5 @@ def _bodies(count: int, seed: int, words: Callable[[random.Random], int]) -> lis
 
 
 def random_text(rng: random.Random, words: int) -> str:
-    """Random words: the meaning of a text does not change its cost."""
+    """Random words, because the meaning of a text does not change its cost."""
     return " ".join(rng.choice(_NAMES if rng.random() < _NAME_SHARE else _WORDS) for _ in range(words))

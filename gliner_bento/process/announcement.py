@@ -25,19 +25,22 @@ _REQUEST = '{"text": "Ada Lovelace lived in London.", "labels": ["person", "city
 
 
 def url_of(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
-    """The URL of `bentoml serve` with these arguments and options of the service; None for a socket without a known
-    port."""
+    """The URL of `bentoml serve` with these arguments of the command line and options of the service; None for a socket
+    without a known port."""
     http = options["http"]
     host, port = (http.get(name) if arguments.get(name) is None else arguments[name] for name in ("host", "port"))
     if not port or arguments.get("fd") or arguments.get("uds"):
         return None
-    host = "localhost" if host in _EVERYWHERE else f"[{host}]" if ":" in host else host
+    if host in _EVERYWHERE:
+        host = "localhost"
+    elif ":" in host:
+        host = f"[{host}]"
     tls = arguments.get("ssl_certfile") or options.get("ssl", {}).get("enabled")
     return f"{'https' if tls else 'http'}://{host}:{port}"
 
 
 def announcement(url: str, pages: Mapping[str, str], *, needs_key: bool) -> str:
-    """The lines, for people. pages: name and path of each page."""
+    """The lines as a text for people. pages: the path of each page, by its name."""
     key = "-H 'Authorization: Bearer YOUR_KEY' " if needs_key else ""
     request = f"curl -s {url}/v1/extract {key}-H 'Content-Type: application/json' -d {shlex.quote(_REQUEST)}"
     rows = {**{name: url + path for name, path in pages.items()}, "try": request}
@@ -58,7 +61,7 @@ def announce(url: str, pages: Mapping[str, str], settings: Settings) -> None:
 async def announce_when(
     ready: Callable[[], Awaitable[bool]], pages: Mapping[str, str], settings: Settings, folder: Path | None
 ) -> None:
-    """Wait until the server is ready, and announce it once, whichever of its processes does so first.
+    """Wait until the server is ready, and announce it, unless another process of the server has done so.
 
     folder: the supervisor's, which all processes share.
     """
@@ -70,5 +73,5 @@ async def announce_when(
     try:
         (folder / "announced").touch(exist_ok=False)
     except OSError:
-        return  # it was announced, or the supervisor has ended
+        return  # another process has announced it, or the supervisor has ended
     announce(url, pages, settings)

@@ -16,12 +16,12 @@ from gliner_bento.settings import Settings
 
 
 def gateway_app(settings: Settings) -> GatewayApp:
-    """The gateway. Its entry point limits connections, with `Limits(app.options, app.early)`."""
+    """The gateway's app. The entry point has to limit connections, with `ProtocolLimits` or `limit_connections`."""
     return GatewayApp(settings.view(GatewayOptions))
 
 
 def mounted(app: GatewayApp, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
-    """The gateway's app where BentoML does not serve it: with the index page's static files, which BentoML ships."""
+    """The gateway's app for another server than BentoML: with the index page's static files, which BentoML ships."""
     spec = find_spec("bentoml")  # located, not imported
     folder = Path(spec.origin if spec and spec.origin else "").parent / "_internal" / "server" / "static_content"
     assets = [Mount("/static_content", StaticFiles(directory=folder))] if folder.is_dir() else []

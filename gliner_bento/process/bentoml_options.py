@@ -10,30 +10,29 @@ from gliner_bento.settings import Settings
 
 _TIMEOUT_MARGIN_S = 10.0
 """BentoML's timeout is longer than ours by this margin, so that our deadline ends a request."""
-# BentoML creates spans of every message even if no exporter collects them.
 _EVERY_URL = ".*"
 
 
 def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
     """Arguments for `@bentoml.service` of `service`: our own values, overridden by the file's section `services`."""
-    relied_on: dict[str, Any] = {"traffic": {"timeout": settings.request_timeout_s + _TIMEOUT_MARGIN_S}}
-    relied_on["logging"] = {"access": {"enabled": False}}  # the gateway has an access log of its own
-    relied_on["metrics"] = {"enabled": False}  # their labels are the paths that clients send
+    ours: dict[str, Any] = {"traffic": {"timeout": settings.request_timeout_s + _TIMEOUT_MARGIN_S}}
+    ours["logging"] = {"access": {"enabled": False}}  # the gateway has an access log of its own
+    ours["metrics"] = {"enabled": False}  # BentoML's metrics have the paths that clients send as labels
     if service == "GLiNERService":
-        relied_on["http"] = {"host": _default_host(), "port": 3000}
-        relied_on["runner_probe"] = {"enabled": False}  # the gateway is ready if one replica is; it probes them itself
+        ours["http"] = {"host": _default_host(), "port": 3000}
+        ours["runner_probe"] = {"enabled": False}  # the gateway is ready if one replica is; it probes them itself
     given = settings.configuration().services.get(service, {})
     if "tracing" not in given and not _may_trace():
-        relied_on["tracing"] = {"excluded_urls": _EVERY_URL}
+        ours["tracing"] = {"excluded_urls": _EVERY_URL}  # else BentoML makes spans that no exporter collects
     return {
-        key: {**relied_on.get(key, {}), **value} if isinstance(value, Mapping) else value
-        for key, value in (relied_on | given).items()
+        key: {**ours.get(key, {}), **value} if isinstance(value, Mapping) else value
+        for key, value in (ours | given).items()
     }
 
 
 def handles_requests(settings: Settings) -> bool:
-    """Whether an option of the operator makes BentoML do something with the gateway's requests. Without one, its app
-    only costs time."""
+    """Whether BentoML's app has to handle the gateway's requests because of an option that the operator has set.
+    Otherwise it only costs time."""
     given = settings.configuration().services.get("GLiNERService", {})
     return (
         _may_trace()
@@ -43,7 +42,7 @@ def handles_requests(settings: Settings) -> bool:
 
 
 def default_host(settings: Settings) -> str:
-    """The address on which `bentoml serve` listens without its flag and without BENTOML_HOST."""
+    """The address on which `bentoml serve` listens without `--host` and BENTOML_HOST."""
     return str(bentoml_options(settings, "GLiNERService")["http"]["host"])
 
 

@@ -42,7 +42,7 @@ async def _restart_dead() -> None:
 
 
 def _quit(handler: Any) -> None:
-    """In place of `SysHandler.quit`, which a signal calls: end the server as soon as circus can."""
+    """Replaces `SysHandler.quit`, which circus calls on a signal: ends the server as soon as circus can."""
     from circus.client import make_json  # noqa: PLC0415
 
     controller = handler.controller
@@ -51,7 +51,7 @@ def _quit(handler: Any) -> None:
         arbiter = controller.arbiter
         while arbiter._restarting or arbiter._exclusive_running_command is not None:
             if arbiter._exclusive_running_command == "arbiter_stop":
-                return  # an earlier signal ends it
+                return  # an earlier signal is ending the server
             await asyncio.sleep(_RETRY_S)
         controller.dispatch((None, make_json("quit")))
 

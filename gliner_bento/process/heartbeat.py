@@ -53,7 +53,7 @@ class Heartbeat:
 
 
 def are_stopping(folder: Path, service: str = "") -> list[bool]:
-    """For each process that is alive, whether it has been asked to end. service: of this one only; default: of all."""
+    """Whether each process has been asked to end, for those that are alive. service: only its processes; "": all."""
     return [_is_stopping(path) for path in _alive(folder) if path.name.startswith(service)]
 
 
@@ -62,7 +62,7 @@ class HeartbeatMonitor:
 
     on_stopping: called once, an interval after all processes have been asked to end.
 
-    Its clock stands still while the supervisor does not run: the whole container may be suspended.
+    Time in which the supervisor itself does not run, as in a suspended container, does not count.
     """
 
     def __init__(self, folder: Path, timeout_s: float, on_stopping: Callable[[], object] = lambda: None) -> None:
@@ -70,7 +70,7 @@ class HeartbeatMonitor:
         self._timeout_s = timeout_s
         self._on_stopping: Callable[[], object] | None = on_stopping
         self._stopping = False
-        self._beats: dict[Path, tuple[bytes, float]] = {}  # the last count, and how long ago it changed
+        self._beats: dict[Path, tuple[bytes, float]] = {}  # last content, seconds since it changed
         self._interval_s = min(_INTERVAL_S, timeout_s / 4)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
@@ -93,21 +93,21 @@ class HeartbeatMonitor:
 
     def check(self, elapsed_s: float) -> None:
         """Kill processes whose counter has not changed for too long. elapsed_s: since the last check."""
-        before, states = self._stopping, are_stopping(self._folder)
+        was_stopping, states = self._stopping, are_stopping(self._folder)
         self._stopping = bool(states) and all(states)
-        if self._on_stopping and before and self._stopping:
+        if self._on_stopping and was_stopping and self._stopping:
             self._on_stopping()
             self._on_stopping = None
-        elapsed_s = min(elapsed_s, 2 * self._interval_s)
+        elapsed_s = min(elapsed_s, 2 * self._interval_s)  # after more, the supervisor itself did not run
         beats = {}
         for path in _alive(self._folder):
-            count = path.read_bytes()
+            content = path.read_bytes()
             last, silent_s = self._beats.get(path, (b"", 0.0))
-            silent_s = silent_s + elapsed_s if count == last else 0.0
-            if count and silent_s > self._timeout_s:
+            silent_s = silent_s + elapsed_s if content == last else 0.0
+            if content and silent_s > self._timeout_s:
                 _kill(path, self._timeout_s)
             else:
-                beats[path] = count, silent_s
+                beats[path] = content, silent_s
         self._beats = beats
 
 
@@ -119,7 +119,7 @@ def _kill(path: Path, timeout_s: float) -> None:
         timeout_s,
     )
     with suppress(ProcessLookupError):
-        os.kill(_process(path), signal.SIGKILL)
+        os.kill(_pid(path), signal.SIGKILL)
 
 
 def _is_stopping(path: Path) -> bool:
@@ -128,7 +128,7 @@ def _is_stopping(path: Path) -> bool:
     return False
 
 
-def _process(path: Path) -> int:
+def _pid(path: Path) -> int:
     return int(path.name.removesuffix(_SUFFIX).rpartition(".")[2])
 
 

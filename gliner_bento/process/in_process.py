@@ -32,28 +32,28 @@ _ONE_CALLER: dict[str, Any] = {
     "warmup_iterations": 0,
     "enable_playground": False,
 }
-"""Settings that protect a server from its clients are off: here, the only client is the caller."""
+"""Settings without the limits that protect a server from its clients: the only client is the caller."""
 
 
 @asynccontextmanager
 async def in_process(settings: Settings) -> AsyncIterator[AsyncClient]:
-    """A client of the model that `settings` name; of several, the first. Raises `StartupError`, as `ModelError`."""
-    async with transport(settings) as calls, AsyncClient(URL, timeout_s=_DAY_S, transport=calls) as client:
+    """A client of the (first) model that `settings` name. Raises `StartupError`, `ModelError` included."""
+    async with transport(settings) as asgi, AsyncClient(URL, timeout_s=_DAY_S, transport=asgi) as client:
         yield client
 
 
 @asynccontextmanager
 async def transport(settings: Settings, compat: str = "none") -> AsyncIterator[httpx.ASGITransport]:
-    """A transport that connects any httpx client to the model, under `URL`. compat: another server's format that it
-    also serves. Raises what `in_process` raises.
+    """A transport that connects any httpx client to the model, under `URL`. compat: another server's format, which is
+    served as well. Raises what `in_process` raises.
 
     Leaving the context waits for running requests.
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    own = next(iter(by_model(settings).values())).model_copy(update=_ONE_CALLER | {"compat": (compat,)})
-    replica = LocalReplica.load(own)
+    first = next(iter(by_model(settings).values())).model_copy(update=_ONE_CALLER | {"compat": (compat,)})
+    replica = LocalReplica.load(first)
     try:
-        app = GatewayApp(own.view(GatewayOptions))
+        app = GatewayApp(first.view(GatewayOptions))
         app.bind(replica)
         yield httpx.ASGITransport(app)
         await asyncio.to_thread(replica.drain, settings.shutdown_timeout_s)

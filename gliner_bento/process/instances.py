@@ -1,4 +1,4 @@
-"""The instances of a server: processes that each hold the models. Plans names and devices; starts nothing."""
+"""The instances of a server: processes that each hold all models. Plans names and devices; starts nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUNNER = "GLiNERRunner"
 class Instance:
     """A process that holds the models. name: the name of its BentoML service.
 
-    cuda_device: the only device that it may use; None: all. after: the instance that must be ready before it loads.
+    cuda_device: the only device that it may use; None: all. after: the instance that must be ready before this one.
     """
 
     name: str
@@ -44,7 +44,7 @@ def by_model(settings: Settings) -> dict[str | None, Settings]:
 def plan_instances(settings: Settings) -> list[Instance]:
     """The instances that `settings` ask for; a single one is named `GLiNERRunner`, several are numbered.
 
-    Raises `SettingsError` if `cuda_devices` does not go with `device` or `num_instances`, and for `max_instances`:
+    Raises `SettingsError` if `cuda_devices` does not fit `device` or `num_instances`, and for `max_instances`, because
     BentoML cannot start instances later.
     """
     if settings.max_instances:
@@ -59,7 +59,11 @@ def plan_instances(settings: Settings) -> list[Instance]:
         )
     names = [RUNNER] if count == 1 else [f"{RUNNER}{number}" for number in range(1, count + 1)]
     return [
-        Instance(name, devices[number % len(devices)] if devices else None, names[number - 1] if number else None)
+        Instance(
+            name,
+            cuda_device=devices[number % len(devices)] if devices else None,
+            after=names[number - 1] if number else None,
+        )
         for number, name in enumerate(names)
     ]
 

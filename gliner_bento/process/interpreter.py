@@ -14,10 +14,10 @@ _COLLECT_AFTER = (20_000, 20, 20)
 
 
 def prefer_throughput() -> None:
-    """Call it at the end of the start.
+    """Set the options. To be called at the end of the start.
 
-    Garbage collections stopped the event loop of a busy gateway for up to a quarter of a second. Objects made at the
-    start are never garbage, and most objects of requests are freed without a collection.
+    With Python's thresholds, garbage collections stop the event loop of a busy gateway for up to 0.25 s. Objects made
+    at the start are never garbage, and most objects of requests are freed without a collection.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.collect()

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The input of `connect`, which makes a replica. tracing: None if it is off."""
+class ProcessParts:
+    """What the `connect` of `run` needs to make replicas. tracing: None if it is off."""
 
     settings: Settings
     process: ServiceProcess
@@ -44,7 +44,7 @@ class ReplicaSource:
 
     on_signal: called in the signal handler when the process is asked to end. fail: fails the requests that still run
     when the time for them is over; called from another thread. close: called after the last request. read_metrics:
-    reads the metrics of processes on other machines, by replica. models: changes them; None: that is not possible.
+    reads the metrics of processes on other machines, by replica. models: loads and unloads models; None: not possible.
     """
 
     replicas: Replica | Mapping[str | None, Replica]
@@ -75,14 +75,14 @@ class Running:
     source: ReplicaSource
 
     async def aclose(self) -> None:
-        """The process ends normally: all requests have been answered."""
+        """To be called when the process ends normally, after all requests have been answered."""
         self.process.stopped()
         await self.source.close()
 
 
 def run(
     settings: Settings,
-    connect: Callable[[Parts], ReplicaSource],
+    connect: Callable[[ProcessParts], ReplicaSource],
     app: App | None = None,
     *,
     service: str = "gliner-bento",
@@ -90,16 +90,16 @@ def run(
     needed_by: str | None = None,
     raises: bool = False,
 ) -> Running:
-    """Start to serve in this process. Blocks until `connect` has made the replica.
+    """Start to serve in this process. Blocks until `connect` has made the replicas.
 
-    app: the gateway that serves the replica. service: the process's name in messages and for the supervisor. after: a
+    app: the gateway that serves the replicas. service: the process's name in messages and for the supervisor. after: a
     service that must be ready before this one starts. needed_by: a service that sends requests to this one, and ends
-    before it. raises: raise an error of the start; otherwise it ends the process, or the server, with one line.
+    before it. raises: raise errors of the start; otherwise they end the process, or the server, with one line.
     """
     log.configure(settings)
     process = ServiceProcess(service, settings)
     with nullcontext() if raises else process.starting(after=after):
-        parts = Parts(settings, process, process_metrics(), start_tracing(settings))
+        parts = ProcessParts(settings, process, process_metrics(), start_tracing(settings))
         source = connect(parts)
         if app:
             app.bind(source.replicas, parts.tracing, source.read_metrics, source.models)
@@ -110,9 +110,9 @@ def run(
     return Running(process, source)
 
 
-def load_models(parts: Parts, cores: int | None = None) -> ReplicaSource:
-    """Load the models in this process, which may change while it serves. cores: how many each may use; by default all
-    that the process may."""
+def load_models(parts: ProcessParts, cores: int | None = None) -> ReplicaSource:
+    """Load the models in this process. They can be changed while it serves. cores: how many each model may use;
+    default: all that the process may use."""
     from gliner_bento.replicas.local.models import LocalModels  # noqa: PLC0415
     from gliner_bento.replicas.local.replica import LocalReplica  # noqa: PLC0415  # a gateway without a model needs no scheduler
 

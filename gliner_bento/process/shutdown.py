@@ -1,7 +1,7 @@
-"""Ends a process that serves on SIGTERM or Ctrl+C, within `shutdown_timeout_s`.
+"""Ends a serving process within `shutdown_timeout_s` of SIGTERM or Ctrl+C.
 
     signal ──▶ running requests finish ──▶ unfinished requests fail ──▶ the process ends
-               until the last has, or      _ANSWERED_S before the end,
+               until none is left, or      _ANSWER_S before the end,
                the time is over            so that clients get an answer
 
 The HTTP server's own handler (uvicorn's) stops accepting connections, closes idle ones, and waits for the others
@@ -21,7 +21,7 @@ from typing import Any
 
 from gliner_bento.process.exits import write_line
 
-_ANSWERED_S = 2.0
+_ANSWER_S = 2.0
 _POLL_S = 0.1
 
 
@@ -43,7 +43,7 @@ class Shutdown:
         ending: Callable[[], object] = lambda: None,
     ) -> None:
         self._timeout_s = timeout_s
-        self._answered_s = min(_ANSWERED_S, timeout_s / 4)
+        self._answer_s = min(_ANSWER_S, timeout_s / 4)
         self._begin, self._needed, self._fail, self._ending = begin, needed, fail, ending
         self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self._begun = False
@@ -60,16 +60,16 @@ class Shutdown:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._begun:
-            if number == signal.SIGINT:  # Ctrl+C twice
+            if number == signal.SIGINT:  # Ctrl+C twice: without waiting
                 self._handlers[number](number, frame)
             return
         self._begun = True
         self._begin()
-        fail_s = self._timeout_s - self._answered_s
-        _later(fail_s, self._fail)
-        _later(fail_s + 0.75 * self._answered_s, self._end_with_force)
+        fail_s = self._timeout_s - self._answer_s
+        _call_later(fail_s, self._fail)
+        _call_later(fail_s + 0.75 * self._answer_s, self._end_with_force)
         if self._needed():
-            _later(0.0, partial(self._wait_until_unneeded, number))
+            _call_later(0.0, partial(self._wait_until_unneeded, number))
         else:
             self._handlers[number](number, frame)
 
@@ -84,7 +84,7 @@ class Shutdown:
         os._exit(0)
 
 
-def _later(after_s: float, action: Callable[[], object]) -> None:
+def _call_later(after_s: float, action: Callable[[], object]) -> None:
     timer = threading.Timer(after_s, action)
     timer.daemon = True
     timer.start()

@@ -59,7 +59,7 @@ METRICS = "metrics"
 _MAX_STARTS = 3
 _POLL_S = 0.1
 _ANSWERED_S = 1.0
-_SAME_SIGNAL_S = 2.0
+_SIGNAL_SPREAD_S = 2.0  # all processes get a signal within this time
 _MAX_DOUBLINGS = 5  # of the backoff: 32 s
 _EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
 """Errors whose message suffices. For all others, which are bugs, the traceback is logged."""
@@ -81,13 +81,13 @@ def supervise(settings: Settings) -> None:
     # The variable has set the address above. With it, BentoML would restart no process, and end with a traceback when
     # one dies.
     os.environ.pop("BENTOML_CONTAINERIZED", None)
-    logging.getLogger("bentoml.serve").addFilter(_not_listening_yet)
+    logging.getLogger("bentoml.serve").addFilter(_reword_first_line)
     context.with_resource(_supervisor(settings, context.params.get("port") or 0))
 
 
 @contextmanager
 def _supervisor(settings: Settings, port: int) -> Iterator[None]:
-    """Make the folder, and start the monitor, until the server has ended; then exit with 1 if it has failed."""
+    """Make the folder and run the monitor until the server has ended; then exit with 1 if it has failed."""
     try:
         with TemporaryDirectory(prefix="gliner-bento-") as folder:
             os.environ[FOLDER] = folder
@@ -104,7 +104,7 @@ def _supervisor(settings: Settings, port: int) -> Iterator[None]:
                 if Path(folder, "failed").exists():
                     raise SystemExit(1)
     except Exception as error:
-        number = getattr(error, "errno", None)  # of an OSError, and of a ZMQError, which is none
+        number = getattr(error, "errno", None)  # an OSError has one, and a ZMQError, which is no OSError
         if number is None:
             raise
         if number == errno.EADDRINUSE:
@@ -113,9 +113,9 @@ def _supervisor(settings: Settings, port: int) -> Iterator[None]:
 
 
 def _start_again() -> None:
-    """Replace this process by a new start, at most `_MAX_STARTS` times; returns after that.
+    """Start this program again in place of this process. Returns if it has been started `_MAX_STARTS` times.
 
-    For a port that is in use: BentoML chooses ports for its internal sockets before it binds them, and another server
+    Called if a port is in use: BentoML chooses ports for its internal sockets before it binds them, and another server
     may take one in between.
     """
     starts = int(os.environ.get(STARTS, "1"))
@@ -125,7 +125,7 @@ def _start_again() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def _not_listening_yet(record: logging.LogRecord) -> bool:
+def _reword_first_line(record: logging.LogRecord) -> bool:
     """Reword BentoML's first line, which says "listening" while nothing is loaded."""
     if str(record.msg).startswith("Starting production") and isinstance(record.args, tuple):
         record.msg = "starting; the server will answer on %s://%s:%d (Ctrl+C ends it)"
@@ -179,13 +179,13 @@ class ServiceProcess:
         if heartbeat:
             heartbeat.begin()
 
-        def begin_to_end() -> None:
+        def on_signal() -> None:
             if heartbeat:
                 heartbeat.stop()
             begin()
 
         needed = self._needed_by(needed_by) if needed_by else lambda: False
-        Shutdown(self._shutdown_timeout_s, begin=begin_to_end, needed=needed, fail=fail, ending=self.stopped).install()
+        Shutdown(self._shutdown_timeout_s, begin=on_signal, needed=needed, fail=fail, ending=self.stopped).install()
 
     def announce_when(self, ready: Callable[[], Awaitable[bool]], pages: Mapping[str, str]) -> None:
         """Print the server's address as soon as it is ready. Uses the running event loop."""
@@ -202,13 +202,14 @@ class ServiceProcess:
         self._report("stopped")
 
     def _needed_by(self, service: str) -> Callable[[], bool]:
-        """Whether processes of `service` still finish requests, as a function. All get the signal at about one time."""
-        asked_s: list[float] = []
+        """A function that returns whether processes of `service` still finish requests. It is first called at the
+        signal, which those processes may get a little later."""
+        called_s: list[float] = []
 
         def needed() -> bool:
-            asked_s.append(time.monotonic())
+            called_s.append(time.monotonic())
             stopping = are_stopping(self._folder, service) if self._folder else []
-            return any(stopping) or (bool(stopping) and asked_s[-1] - asked_s[0] < _SAME_SIGNAL_S)
+            return any(stopping) or (bool(stopping) and called_s[-1] - called_s[0] < _SIGNAL_SPREAD_S)
 
         return needed
 
@@ -216,18 +217,19 @@ class ServiceProcess:
         """Wait, or end the server, if processes of this service have died."""
         if self._folder and (self._folder / "failed").exists():
             os._exit(1)  # the server ends; its supervisor has not noticed yet
-        failures = self._failures()
-        if not failures:
+        deaths = self._recent_deaths()
+        if not deaths:
             return
+        # after a failed load, the next start tries the model in another process first
         if not self._was_ready() and not (self.models_journal and self.models_journal.failures()):
             self.end_server(
                 f"{self._service} was killed while it started; the system does that when memory has run out: use a "
                 "smaller model or dtype, or a machine with more memory"
             )
-        count = f"(deaths within {self._window_s:g} s: {failures}, max_restarts: {self._max_restarts})"
-        if failures > self._max_restarts:
+        count = f"(deaths within {self._window_s:g} s: {deaths}, max_restarts: {self._max_restarts})"
+        if deaths > self._max_restarts:
             self.end_server(f"{self._service} has died too often {count}; the log may say why")
-        backoff_s = 2.0 ** min(failures - 1, _MAX_DOUBLINGS) if failures > 1 else 0.0
+        backoff_s = 2.0 ** min(deaths - 1, _MAX_DOUBLINGS) if deaths > 1 else 0.0
         logger.error("%s has died %s; restarting it in %g s", self._service, count, backoff_s)
         time.sleep(backoff_s)
 
@@ -248,7 +250,7 @@ class ServiceProcess:
                 os.kill(os.getppid(), signal.SIGTERM)
         os._exit(1)  # BentoML and uvicorn log a SystemExit with its traceback
 
-    def _failures(self) -> int:
+    def _recent_deaths(self) -> int:
         """How many processes of this service have died within the window."""
         ended = {pid for event, pid, _ in self._journal() if event in ("stopped", "died")}
         for pid in {pid for event, pid, _ in self._journal() if event == "started"} - ended:
@@ -261,7 +263,7 @@ class ServiceProcess:
         return any(event == "ready" for event, _, _ in self._journal(service))
 
     def _journal(self, service: str | None = None) -> list[tuple[str, int, float]]:
-        """Event, process id and time of each line in a service's journal, on the monotonic clock of the machine."""
+        """The lines of a service's journal: event, process id, and time on the machine's monotonic clock."""
         with suppress(OSError):  # no supervisor, or the first process of the service
             file = self._file_of(service or self._service)
             lines = file.read_text().splitlines() if file else []

@@ -60,13 +60,13 @@ def build(arguments: dict[str, Any]) -> serve.Application:
     Ray decides the address, so API keys or `allow_anonymous` are required. Raises `SettingsError`.
     """
     values = split_models(arguments)
-    settings = Settings.load({name: one if isinstance(one, dict) else str(one) for name, one in values.items()})
+    settings = Settings.load({name: value if isinstance(value, dict) else str(value) for name, value in values.items()})
     check_access("0.0.0.0", settings)
     return application(settings)
 
 
 def application(settings: Settings) -> serve.Application:
-    """Gateways and replicas. Raises `SettingsError` for settings that have no effect here. Ray must be connected."""
+    """The gateways and replicas. Raises `SettingsError` for settings that have no effect. Ray must be connected."""
     check(settings, proxied=True)
     gateway = serve.deployment(RayGateway, name="GLiNERGateway", **gateway_options(settings))
     return gateway.bind(settings, replica_applications(settings))

@@ -24,8 +24,7 @@ from gliner_bento.ray.cluster import connect, reason
 from gliner_bento.ray.tables import RowBlock, blocks_of, read_block, write_block
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
-from gliner_bento.tasks.extraction import Extraction
-from gliner_bento.tasks.extraction import ExtractionItem as Item
+from gliner_bento.tasks.extraction import Extraction, ExtractionItem
 
 JOB_FILE = "job.json"
 """Name of a file in the output folder: the job that made the files there."""
@@ -35,9 +34,9 @@ JOB_FILE = "job.json"
 class RayBulkJob:
     """A job. inputs: files, or folders of them. output: a folder, which all nodes see under this path.
 
-    labels, relations: names with their descriptions. text_column: of the input; its other columns are kept.
-    block_rows: rows per output file. actors: maximum number of actors, which each hold the model. cpus, gpus: per
-    actor."""
+    labels, relations: names with their descriptions. text_column: the input's column with the texts; the output has all
+    columns of the input. block_rows: rows per output file. actors: maximum number of actors, which each hold the model.
+    cpus, gpus: per actor."""
 
     inputs: Sequence[str]
     output: str
@@ -53,8 +52,8 @@ class RayBulkJob:
 
     def identity(self) -> dict[str, Any]:
         """The fields that determine the content of the output files, together with the model."""
-        placed = {"output", "actors", "cpus", "gpus"}
-        return {name: value for name, value in asdict(self).items() if name not in placed}
+        irrelevant = {"output", "actors", "cpus", "gpus"}
+        return {name: value for name, value in asdict(self).items() if name not in irrelevant}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +69,9 @@ class RayBulkReport:
 def run(
     job: RayBulkJob, settings: Settings, on_block: Callable[[int, int], None] = lambda done, all_blocks: None
 ) -> RayBulkReport:
-    """Run the job, or continue it after an earlier run. Connects to a cluster unless the caller has.
+    """Run the job, or continue it after an earlier run. Connects to a cluster unless the caller has done so.
 
-    on_block: called with the number of written blocks, and of all blocks. Raises `StartupError` for files that cannot
+    on_block: called with the numbers of written blocks and of all blocks. Raises `StartupError` for files that cannot
     be read, for an output folder of another job, and if actors do not start or die too often."""
     output = Path(job.output).resolve()
     blocks = blocks_of(job.inputs, job.block_rows, job.text_column)
@@ -123,11 +122,11 @@ class Extractor:
         self._job = job
         self._output = Path(output)
         capacity = max(settings.queue_capacity, job.block_rows)
-        own = settings.model_copy(update={"num_instances": 1, "queue_capacity": capacity})
-        self._replica = LocalReplica.load(own, cores=max(1, int(job.cpus)))
+        for_actor = settings.model_copy(update={"num_instances": 1, "queue_capacity": capacity})
+        self._replica = LocalReplica.load(for_actor, cores=max(1, int(job.cpus)))
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
-        """Write the output file of each block in the batch; returns the number of errors by code, as JSON, of each."""
+        """Write the output file of each block in the batch; returns each block's number of errors by code, as JSON."""
         rows = ({name: _plain(values[row]) for name, values in batch.items()} for row in range(len(batch["file"])))
         return {"errors": [json.dumps(self._run(RowBlock(**row))) for row in rows]}
 
@@ -141,8 +140,9 @@ class Extractor:
     def _extract(self, texts: Sequence[Any]) -> Iterator[Extraction | GLiNERBentoError]:
         """The outcomes, in order. A null is an empty text. Raises `NotReady`; Ray then starts another actor."""
         job = self._job
-        shared = job.labels, job.relations, job.threshold, job.threshold
-        items = [Item("" if text is None else str(text), *shared, adapter_id=job.adapter_id) for text in texts]
+        options: dict[str, Any] = {"labels": job.labels, "relations": job.relations, "adapter_id": job.adapter_id}
+        options |= {"threshold": job.threshold, "relation_threshold": job.threshold}
+        items = [ExtractionItem("" if text is None else str(text), **options) for text in texts]
         for future in self._replica.scheduler.submit_many(items, request_id="bulk"):
             try:
                 yield future.result()
@@ -154,9 +154,9 @@ class Extractor:
 
 def _columns(outcome: Extraction | GLiNERBentoError) -> dict[str, Any]:
     """The columns that are added to a row."""
-    found = outcome if isinstance(outcome, Extraction) else Extraction(())
+    extraction = outcome if isinstance(outcome, Extraction) else Extraction(())
     return {
-        **result_columns(found),
+        **result_columns(extraction),
         "error": None if isinstance(outcome, Extraction) else f"{outcome.code}: {outcome.message}",
     }
 

@@ -15,7 +15,7 @@ from ray.serve.handle import DeploymentHandle
 
 from gliner_bento.errors import NotReady, NotSupported, StartupError
 from gliner_bento.model_types import ModelRow
-from gliner_bento.process.run import Parts, ReplicaSource
+from gliner_bento.process.run import ProcessParts, ReplicaSource
 from gliner_bento.ray.cluster import reason
 from gliner_bento.ray.host import ActorReplica
 from gliner_bento.ray.options import replica_options, replica_settings
@@ -27,7 +27,7 @@ from gliner_bento.settings import Settings
 logger = logging.getLogger(__name__)
 
 Handles = Mapping[str | None, DeploymentHandle]
-"""The deployment of each model, by the model's name, the default model first. None: a single model without a name."""
+"""The deployment of each model, by the model's name, the default model first. A single model may have the name None."""
 
 _POLL_S = 0.1
 
@@ -49,7 +49,7 @@ def replica_applications(settings: Settings) -> dict[str | None, serve.Applicati
 def deploy(settings: Settings, application: str) -> Handles:
     """Start an application for each model, and wait until each runs or has failed.
 
-    Raises `StartupError` if a model that is required has failed, or all have.
+    Raises `StartupError` if a required model has failed, or all have.
     """
     applications = replica_applications(settings)
     targets = [
@@ -66,11 +66,11 @@ def deploy(settings: Settings, application: str) -> Handles:
     return handles
 
 
-def connect_fleets(handles: Handles, parts: Parts) -> ReplicaSource:
-    """A fleet per model over its replicas, for the gateway of the running event loop."""
-    own = replica_settings(parts.settings)
+def connect_fleets(handles: Handles, parts: ProcessParts) -> ReplicaSource:
+    """A fleet of each model's replicas, for the gateway of the running event loop."""
+    settings = replica_settings(parts.settings)
     fleets = {
-        name: RayFleet(handle, own[name].view(FleetOptions), parts.metrics.on_repeat)
+        name: RayFleet(handle, settings[name].view(FleetOptions), parts.metrics.on_repeat)
         for name, handle in handles.items()
     }
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""One replica in an actor of Ray Serve: the deployment of the model. Its callers are `RayReplica`s."""
+"""A replica in an actor of Ray Serve, called by `RayReplica`s. A model's deployment consists of such actors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gliner_bento.telemetry.metrics import own_exposition
 
 
 class ReplicaHost:
-    """Answers the calls of a `RayReplica` with `server`. replica: its name, which only the router uses."""
+    """Answers the calls of `RayReplica`s with `server`. replica: name of the called replica, which the router uses."""
 
     def __init__(self, server: ReplicaServer) -> None:
         self._server = server
@@ -45,10 +45,10 @@ class ActorReplica(ReplicaHost):
     def __init__(self, settings: Settings) -> None:
         self._name: str = serve.get_replica_context().replica_id.unique_id
         assigned = ray.get_runtime_context().get_assigned_resources()
-        share = min(1.0, assigned.get("GPU", 1.0))
-        own = {"num_instances": 1, "target_memory_fraction": settings.target_memory_fraction * share}
+        gpu_share = min(1.0, assigned.get("GPU", 1.0))
+        changes = {"num_instances": 1, "target_memory_fraction": settings.target_memory_fraction * gpu_share}
         load = partial(load_models, cores=max(1, int(assigned.get("CPU", 1))))
-        running = run(settings.model_copy(update=own), load, service=f"replica {self._name}", raises=True)
+        running = run(settings.model_copy(update=changes), load, service=f"replica {self._name}", raises=True)
         self._replica = cast(LocalModels, running.source.models).loaded()[0]
         super().__init__(ReplicaServer(self._replica, {"metrics": _metrics}))
 
@@ -61,7 +61,7 @@ class ActorReplica(ReplicaHost):
     def check_health(self) -> None:
         """Raises if a thread has died; Ray then replaces the actor. Called by Ray."""
         if not self._replica.ready:
-            raise RuntimeError("the replica admits no requests: a thread of it has died")
+            raise RuntimeError("the replica admits no requests: one of its threads has died")
 
     def __del__(self) -> None:
         """Called by Ray when all requests have been answered."""

@@ -16,10 +16,10 @@ ROUTER = "gliner_bento.replicas.ray.router:NamedReplicaRouter"
 POLICY = f"{WaitingTokensPolicy.__module__}:{WaitingTokensPolicy.__name__}"
 
 MARGIN_S = 5.0
-"""Added to `request_timeout_s`, by which all requests of an actor end: Ray's time limit for an actor's shutdown."""
+"""Ray waits this much longer than `request_timeout_s`, after which no request runs, for an actor to shut down."""
 
 MIN_CONCURRENT_CALLS = 256
-"""Least number of concurrent calls that Ray lets into a replica, so that its scheduler can form full batches."""
+"""Ray lets at least this number of concurrent calls into a replica, so that its scheduler can form full batches."""
 
 HEAD_NODE = {"node:__internal_head__": 0.001}
 """Gateways run on the head node, like Ray's control processes: losing another node closes no connection."""
@@ -53,7 +53,7 @@ MEANINGLESS_BEHIND_THE_PROXY = {
     "body_timeout_s": "Ray's proxy accepts the connections",
     "shutdown_timeout_s": "actors end when their requests have ended (request_timeout_s)",
 }
-"""Further ones for a gateway behind Ray's proxy."""
+"""Further settings without effect for a gateway behind Ray's proxy, and the reason."""
 
 
 def check(settings: Settings, *, proxied: bool) -> None:
@@ -68,20 +68,20 @@ def check(settings: Settings, *, proxied: bool) -> None:
 
 
 def replica_settings(settings: Settings) -> dict[str | None, Settings]:
-    """The settings of each model's replicas, by its name, the default's first. The models do not divide
-    `target_memory_fraction`: Ray assigns a part of a GPU to each replica, and `ActorReplica` applies it."""
-    whole = {"target_memory_fraction": settings.target_memory_fraction}
-    return {name: own.model_copy(update=whole) for name, own in by_model(settings).items()}
+    """The settings of each model's replicas, by the model's name, the default model first. Unlike in `by_model`, the
+    models do not divide `target_memory_fraction`: `ActorReplica` reduces it to the part of a GPU that Ray assigns."""
+    undivided = {"target_memory_fraction": settings.target_memory_fraction}
+    return {name: own.model_copy(update=undivided) for name, own in by_model(settings).items()}
 
 
 def replica_options(settings: Settings, *, has_gpus: bool, models: int = 1, cores: int | None = None) -> dict[str, Any]:
-    """Options of a model's deployment. has_gpus: the cluster has GPUs. models: number of models, which divide GPUs and
-    cores. cores: of this node; all replicas divide them."""
+    """Options of a model's deployment. has_gpus: whether the cluster has GPUs. models: number of models, which divide
+    GPUs and cores. cores: those of this node, which all replicas divide; default: all that this process may use."""
     cores = cores or usable_cores()
-    most = models * max(settings.num_instances, settings.max_instances)
+    max_replicas = models * max(settings.num_instances, settings.max_instances)
     on_gpu = settings.device == "cuda" or (settings.device == "auto" and has_gpus)
     gpus = _share(1, models) if on_gpu else 0
-    cpus = 1 if gpus else max(min(1, _share(cores, models)), cores // most)
+    cpus = 1 if gpus else max(cores // max_replicas, min(1, _share(cores, models)))  # below 1 only if cores < models
     scaling: dict[str, Any] = {"num_replicas": settings.num_instances}
     if settings.max_instances:
         policy = {
@@ -115,5 +115,5 @@ def gateway_options(settings: Settings) -> dict[str, Any]:
 
 
 def _share(whole: int, models: int) -> float:
-    """A model's part, rounded down to hundredths, so that those of all models fit."""
+    """A model's part of `whole`, rounded down to hundredths, so that the parts of all models fit into it."""
     return math.floor(100 * whole / models) / 100

@@ -1,8 +1,8 @@
-"""`gliner-bento serve --backend ray`: the gateway in this process, and replicas on a Ray cluster: an existing one, or a
-new one on this machine, which ends with this process.
+"""`gliner-bento serve --backend ray`: the gateway in this process, and replicas on a Ray cluster. The cluster already
+exists, or is started on this machine and ends with this process.
 
 Requests do not pass Ray's proxy, which takes more CPU time than the gateway; the gateway limits connections. Ray's
-processes import this package from the same path as this process, or it is installed on their node.
+processes must find this package, under the same path as this process or installed on their node.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def main(host: str, port: int) -> None:
         check(settings, proxied=False)
     except SettingsError as error:
         exit_with(str(error))
-    os.environ |= FOR_THROUGHPUT | os.environ  # read by the import of Ray Serve, here and in a new cluster's processes
+    for name, value in FOR_THROUGHPUT.items():  # read when Ray Serve is imported, here and in a new cluster's processes
+        os.environ.setdefault(name, value)
     try:
         import ray  # noqa: PLC0415
         from ray import serve  # noqa: PLC0415

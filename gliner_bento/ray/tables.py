@@ -1,4 +1,4 @@
-"""Blocks of rows of Parquet and JSONL files: divides, reads, writes. Knows nothing of models and of Ray."""
+"""Divides Parquet and JSONL files into blocks of rows; reads and writes the blocks. Knows nothing of models and Ray."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ _ADDED = {**arrow_types(), "error": pa.string()}
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows of a file. first: number of the first row; offset: its first byte, in JSONL. output: name of its file.
-
-    The output has the format of its input.
+    """Rows of a file. kind: jsonl or parquet. first: index of the first row. offset: where that row begins in a JSONL
+    file, in bytes. output: name of the output file, which has the same format.
     """
 
     file: str
@@ -55,7 +54,7 @@ def _sources(name: str) -> list[Source]:
 
 
 def _divided(source: Source, block_rows: int, text_column: str) -> Iterator[RowBlock]:
-    divide = _divided_parquet if source.kind == "parquet" else _divided_jsonl
+    divide = _divided_parquet if source.kind == "parquet" else _divided_jsonl  # both yield (first, rows, offset)
     try:
         for first, rows, offset in divide(source, block_rows, text_column):
             output = f"{source.path.stem}-{first:012}{source.path.suffix}"
@@ -71,7 +70,8 @@ def _divided_jsonl(source: Source, block_rows: int, text_column: str) -> Iterato
     with source.path.open("rb") as lines:
         for line in lines:
             end += len(line)
-            rows += bool(line.strip())
+            if line.strip():
+                rows += 1
             if rows == block_rows:
                 yield first, rows, offset
                 first, rows, offset = first + rows, 0, end
@@ -98,7 +98,7 @@ def read_block(block: RowBlock, text_column: str) -> tuple[Any, list[Any]]:
 
 
 def write_block(block: RowBlock, rows: Any, added: Sequence[Row], unfinished: Path, output: Path) -> None:
-    """Write the rows with more columns; the file gets its name when it is complete."""
+    """Write the rows with the `added` columns to `unfinished`, which is renamed to `output` when it is complete."""
     if block.kind == "parquet":
         for name, kind in _ADDED.items():
             rows = rows.append_column(name, pa.array([row[name] for row in added], kind))
@@ -111,7 +111,7 @@ def write_block(block: RowBlock, rows: Any, added: Sequence[Row], unfinished: Pa
 
 
 def _table(block: RowBlock) -> pa.Table:
-    """The rows of a Parquet file, with their types."""
+    """The rows of a block of a Parquet file, with their types."""
     with pq.ParquetFile(block.file) as opened:
         sizes = [opened.metadata.row_group(number).num_rows for number in range(opened.num_row_groups)]
     parts, begin, end = [], 0, block.first + block.rows

@@ -9,12 +9,12 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-CONTEXT_SCORE = 0.35
-"""Added to the score of a match with a word near it, as in Presidio."""
+CONTEXT_SCORE, MIN_CONTEXT_SCORE = 0.35, 0.4
+"""Added to the score of a match with a word near it, and the minimum of the sum, as in Presidio."""
 
-MAX_MATCH_CHARS = 2048
+MAX_MATCH_CHARS = 2048  # of a rule that is not `numeric`
 PIECE_CHARS = 8192
-"""Characters that one call of `re` searches: other threads cannot run meanwhile."""
+"""Characters that one call of `re` searches; few, because other threads cannot run meanwhile."""
 
 BEFORE, AFTER = r"(?<![^\W_])(?<!\d[.\-])", r"(?![^\W_])(?![.\-]\d)"
 """Where a number may begin and end: not within a word, nor within a longer number."""
@@ -28,7 +28,8 @@ Check = Callable[[str], bool]
 class Match:
     """`text[start:end]` is an entity of the type `entity`, by Presidio's name.
 
-    base: the score without `word`, the word near it. valid: whether its check digits are right; None: it has none.
+    word: the word near the match; empty: there is none. base: the score without it. valid: True if a check or the form
+    alone proves the match; None: unknown.
     """
 
     start: int
@@ -45,12 +46,13 @@ class Match:
 class Rule:
     """One form of an entity.
 
-    pattern: of the whole, between `BEFORE` and `AFTER` unless it says itself where it ends. score: of a match without a
-    word near it; 0: there must be one, right before it. words: separated by commas; with one of them near, a checked
-    match has the score 1, another one `CONTEXT_SCORE` more. check: of what the pattern matches: False is no match.
-    span: where the match begins and ends within what the pattern matches; None is no match.
-    numeric: whether it begins as a number does (`starts_of`), and is tried only there. title: of a caller's own
-    recognizer.
+    pattern: includes the conditions on the characters before and after a match, such as `BEFORE` and `AFTER`.
+    score: of a match without a word near it; 0: matches need a word right before them. words: separated by commas. With
+    one of them near, a match that is `valid` has the score 1, any other match at least `CONTEXT_SCORE` more.
+    check: called with the matched text; if False, this is no match. name: of the pattern, if the entity has several
+    that a request can choose from, such as IPv4. span: returns where in the pattern's match the entity begins and ends;
+    None: no match. numeric: whether all matches begin at a start of a number (`starts_of`), and only these are tried.
+    title: name of a recognizer that a request brings with it.
     """
 
     entity: str
@@ -66,7 +68,7 @@ class Rule:
 
     @property
     def recognizer(self) -> str:
-        """Its title, or the name of Presidio's class."""
+        """The title, or the name of Presidio's class."""
         if self.title:
             return self.title
         name = re.sub("_(ADDRESS|CODE|NUMBER)$", "", self.entity)
@@ -78,17 +80,19 @@ class Rule:
         return re.compile(self.pattern, self.flags)
 
     def matches(self, text: str, starts: Sequence[int]) -> Iterator[Match]:
-        """The matches in a folded text, in order, with the rule's score. starts: where its numbers begin."""
+        """The matches in a folded text, in order, with the rule's score. starts: where numbers begin in the text."""
+        if not self.numeric:
+            for start in range(0, len(text), PIECE_CHARS):
+                yield from self._in_piece(text, start, start + PIECE_CHARS)
+            return
         end = 0
-        for start in starts if self.numeric else ():
+        for start in starts:
             if start >= end and (found := self.regex.match(text, start)) and (match := self.of(found)):
                 yield match
                 end = match.end
-        for piece in range(0, 0 if self.numeric else len(text), PIECE_CHARS):
-            yield from self._piece(text, max(piece, end), piece + PIECE_CHARS)
 
-    def _piece(self, text: str, start: int, end: int) -> Iterator[Match]:
-        """The matches that begin in a piece."""
+    def _in_piece(self, text: str, start: int, end: int) -> Iterator[Match]:
+        """The matches that begin in a piece of the text."""
         while (found := self.regex.search(text, start, end + MAX_MATCH_CHARS)) and found.start() < end:
             match = self.of(found)
             if match:
@@ -96,31 +100,31 @@ class Rule:
             start = max(match.end if match else 0, found.start() + 1)
 
     def of(self, found: re.Match[str]) -> Match | None:
-        """The match of what the pattern has found, unless its check fails."""
+        """The match at a match of the pattern; None if `span` or `check` refuses it."""
         span = self.span(found)
         if not span or (self.check and not self.check(found.string[slice(*span)])):
             return None
-        return Match(
-            *span, self.entity, self.score, self, self.score, valid=True if self.check or self.score == 1 else None
-        )
+        valid = True if self.check or self.score == 1 else None
+        return Match(*span, self.entity, self.score, rule=self, base=self.score, valid=valid)
 
 
 def starts_of(text: str) -> list[int]:
-    """Where a number may begin, or letters that are a part of it."""
+    """Indexes where a number may begin, or the letters in front of its digits."""
     return [found.start() for found in _START.finditer(text)]
 
 
 def library(name: str, **options: bool) -> Check:
-    """The check of a module of python-stdnum, imported when it is first used."""
+    """The check of a module of python-stdnum, which is imported when it is first used."""
 
     def check(text: str) -> bool:
         module: Any = import_module(f"stdnum.{name}")
-        return any(module.is_valid(re.sub(f"[ ./{dash}]", "", text), **options) for dash in ("", "-"))
+        dashed = re.sub("[ ./]", "", text)
+        return any(module.is_valid(cleaned, **options) for cleaned in (dashed, dashed.replace("-", "")))
 
     return check
 
 
 def number(entity: str, pattern: str, check: str | Check = "", score: float = 0.0, words: str = "") -> Rule:
-    """A rule with `BEFORE` and `AFTER` around its pattern. check: also a module of python-stdnum."""
+    """A rule with `BEFORE` and `AFTER` around its pattern. check: a function, or a module of python-stdnum."""
     checked = library(check) if isinstance(check, str) else check
     return Rule(entity, f"{BEFORE}(?:{pattern}){AFTER}", score, words, checked if check else None)

@@ -14,11 +14,11 @@ from typing import Any
 
 import regex
 
-from gliner_bento.recognizers.base import CONTEXT_SCORE, Match, Rule
+from gliner_bento.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule
 
 TIMEOUT_S = 0.5
 MAX_CHARS = 10_000
-"""Limit for all expressions of a field together, because compiling them takes time, too."""
+"""Limit for all expressions of a field together, because compiling takes time, too."""
 
 FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL
 _KNOWN_FLAGS = FLAGS | re.VERBOSE | re.ASCII | re.UNICODE
@@ -38,7 +38,7 @@ class Expressions:
         self._ends_s = 0.0
 
     def compiled(self, expression: str, flags: int | None = None) -> Any:
-        """Raises `ExpressionError`."""
+        """Compile an expression; flags: `FLAGS` by default. Raises `ExpressionError`."""
         self._chars += len(expression)
         if self._chars > MAX_CHARS:
             raise ExpressionError(f"the patterns have more than {MAX_CHARS} characters in total")
@@ -48,7 +48,7 @@ class Expressions:
             raise ExpressionError("not a regular expression") from None
 
     def matches(self, compiled: Any, text: str) -> Iterator[tuple[int, int]]:
-        """Where it matches, without empty matches. Raises `ExpressionError`."""
+        """[start, end) of each match that is not empty. Raises `ExpressionError`."""
         with self._timed() as left_s:
             for number, found in enumerate(compiled.finditer(text, timeout=left_s, concurrent=True)):
                 if number > _MAX_MATCHES or time.monotonic() > self._ends_s:
@@ -57,13 +57,13 @@ class Expressions:
                     yield found.span()
 
     def is_in(self, compiled: Any, text: str) -> bool:
-        """Whether it matches anything. Raises `ExpressionError`."""
+        """Whether the expression matches anywhere. Raises `ExpressionError`."""
         with self._timed() as left_s:
             return compiled.search(text, timeout=left_s, concurrent=True) is not None
 
     @contextmanager
     def _timed(self) -> Iterator[float]:
-        """The seconds that are left."""
+        """Yields the seconds that are left. Turns TimeoutError into `ExpressionError`."""
         self._ends_s = self._ends_s or time.monotonic() + TIMEOUT_S
         try:
             yield max(0.001, self._ends_s - time.monotonic())
@@ -73,7 +73,7 @@ class Expressions:
 
 @dataclass(frozen=True, slots=True)
 class AdHocRecognizer:
-    """A recognizer of a request. words: in lower case; one of them near a match raises its score."""
+    """A recognizer of a request. rules: with compiled expressions. words: in lower case; raise the score if near."""
 
     rules: Sequence[tuple[Rule, Any]]
     words: Sequence[str] = ()
@@ -84,7 +84,7 @@ class AdHocRecognizer:
             for start, end in expressions.matches(compiled, text):
                 near = f"{text[max(0, start - _NEAR_CHARS) : start].lower()} {context}"
                 word = next((word for word in self.words if word in near), "")
-                score = min(1.0, max(0.4, rule.score + CONTEXT_SCORE)) if word else rule.score
+                score = min(1.0, max(MIN_CONTEXT_SCORE, rule.score + CONTEXT_SCORE)) if word else rule.score
                 yield Match(start, end, rule.entity, score, rule, rule.score, word)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gliner_bento.recognizers import network, numbers, phones, words
-from gliner_bento.recognizers.base import CONTEXT_SCORE, Match, Rule, starts_of
+from gliner_bento.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule, starts_of
 from gliner_bento.recognizers.folding import folded
 
 RULES = (*numbers.RULES, *network.RULES, *phones.RULES, *words.RULES)
@@ -14,13 +14,13 @@ RECOGNIZERS = tuple(dict.fromkeys(rule.entity for rule in RULES))
 """The entity types that recognizers find, by Presidio's names."""
 
 FORMS = {rule.name: rule.entity for rule in RULES if rule.name}
-"""The entity type of each rule that has a name of its own."""
+"""By name of a pattern, such as IPv4: its entity type."""
 
 ALWAYS_FORMED = frozenset(("CREDIT_CARD", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS", "US_SSN"))
-"""Entity types that always have a form that a recognizer knows: if a model finds one without it, the model is wrong."""
+"""Entity types that always have a form that a recognizer knows. If a model finds one without this form, it is wrong."""
 
 DEFAULT_REGIONS = ("US", "GB", "DE", "FR", "IL", "IN", "CA", "BR")
-"""Presidio's, for phone numbers."""
+"""Presidio's default regions of phone numbers."""
 
 
 def find(
@@ -38,24 +38,24 @@ def find(
 def candidates(
     text: str, entities: Iterable[str], *, regions: Sequence[str] = DEFAULT_REGIONS, context: Iterable[str] = ()
 ) -> list[Match]:
-    """All matches in a text, of any score. Takes linear time. regions: of phone numbers. context: see `Words`."""
+    """All matches in a text, of any score, in linear time. regions: of phone numbers. context: see `FoldedWords`."""
     wanted = set(entities)
-    read, index_of = folded(text)
+    folded_text, index_of = folded(text)
     rules = [rule for rule in RULES if rule.entity in wanted or rule.name in wanted]
     return [
         replace(match, start=index_of[match.start], end=index_of[match.end - 1] + 1)
-        for match in _matches(read, rules, regions, context)
+        for match in _matches(folded_text, rules, regions, context)
     ]
 
 
 def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: Iterable[str]) -> Iterator[Match]:
     """All matches in a folded text. A word near a match raises its score."""
     starts = starts_of(text)
-    around = words.FoldedWords(rules, text, starts, context)
+    near_words = words.FoldedWords(rules, text, starts, context)
     for rule in rules:
-        if rule.score == 0:
-            yield from around.behind(rule, text)
-            if word := around.outside(rule):
+        if rule.score == 0:  # needs a word
+            yield from near_words.behind(rule, text)
+            if word := near_words.outside(rule):
                 base = words.SCORE - CONTEXT_SCORE
                 yield from (
                     replace(match, score=words.SCORE, base=base, word=word) for match in rule.matches(text, starts)
@@ -63,12 +63,12 @@ def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: 
             continue
         source = phones.Phones(regions) if rule.entity == phones.ENTITY else rule
         for match in source.matches(text, starts):
-            word = around.near(rule, match.start) if match.score < 1 else ""
-            yield _supported(match, word) if word else match
+            word = near_words.near(rule, match.start) if match.score < 1 else ""
+            yield _with_word(match, word) if word else match
 
 
-def _supported(match: Match, word: str) -> Match:
-    score = max(match.score + CONTEXT_SCORE, 0.4)
+def _with_word(match: Match, word: str) -> Match:
+    score = max(match.score + CONTEXT_SCORE, MIN_CONTEXT_SCORE)
     return replace(match, score=min(1.0, score) if match.valid is None else 1.0, word=word)
 
 
@@ -78,8 +78,8 @@ def resolved(matches: Iterable[Match], chars: int) -> list[Match]:
     The match with the highest score is kept, then one with a word near it, then the longest. chars: of the text.
     """
     taken, kept = bytearray(chars), []
-    for match in sorted(matches, key=lambda one: (-one.score, not one.word, one.start - one.end)):
+    for match in sorted(matches, key=lambda match: (-match.score, not match.word, match.start - match.end)):
         if taken.find(1, match.start, match.end) < 0:
             taken[match.start : match.end] = b"\1" * (match.end - match.start)
             kept.append(match)
-    return sorted(kept, key=lambda one: one.start)
+    return sorted(kept, key=lambda match: match.start)

@@ -1,4 +1,4 @@
-"""Presidio's names of entity types, the label that the model reads for each, and other labels for them."""
+"""Presidio's names of entity types, the label that the model reads for each, and other labels with the same meaning."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _BY_NAME = {
     "UUID": "uuid",
 }
 
-_BY_COUNTRY = {
+_BY_COUNTRY = {  # DE_PLZ: "German postal code"
     "passport number": "US/UK/ES/IT/DE/IN/KR/PH/ZA _PASSPORT",
     "driver's license number": "US/IT/KR/ZA _DRIVER_LICENSE, UK_DRIVING_LICENCE, DE_FUEHRERSCHEIN",
     "license plate": "UK/IN/NG _VEHICLE_REGISTRATION, TR/ZA _LICENSE_PLATE, DE_KFZ",
@@ -70,7 +70,7 @@ _BY_COUNTRY = {
     "postal code": "UK_POSTCODE, DE_PLZ",
 }
 
-_BY_COUNTRY_AND_ACRONYM = {
+_BY_COUNTRY_AND_ACRONYM = {  # DE_TAX_ID: "German tax number TAX ID"
     "national id number": "ES_NIF, ES_NIE, PL_PESEL, SG_NRIC_FIN, IN_AADHAAR, FI_PERSONAL_IDENTITY_CODE, KR_RRN, "
     "KR_FRN, SE_PERSONNUMMER, TH_TNIN, TR_NATIONAL_ID, NG_NIN, ZA_ID_NUMBER, PH_UMID",
     "tax number": "AU_TFN, IN_PAN, IN_GSTIN, IT_FISCAL_CODE, DE_TAX_ID, DE_TAX_NUMBER, PH_TIN, IT_VAT_CODE, DE_VAT_ID",
@@ -88,7 +88,7 @@ def _labels() -> dict[str, str]:
 
 
 def _names(spelled: str) -> Iterable[str]:
-    """`A/B _X, C_Y`: A_X, B_X, C_Y."""
+    """The names in a list such as `A/B _X, C_Y`, which has A_X, B_X and C_Y."""
     for part in spelled.split(", "):
         countries, _, rest = part.partition(" ")
         yield from (country + rest for country in countries.split("/"))
@@ -139,7 +139,7 @@ _OF_PERSONS = ("CN_RESIDENT_ID", "MX_CURP", "NL_BSN", "UK_NINO", "US_SSN")
 
 @cache
 def _entities_by_label() -> Mapping[str, Sequence[str]]:
-    """Entity types by each label for them, in plain words."""
+    """By `plain` label, the entity types that it means."""
     by_label: dict[str, list[str]] = {}
     for name, label in PRESIDIO_LABELS.items():
         known = {plain(name), plain(label), *_SYNONYMS.get(name, "").split(",")}
@@ -147,23 +147,23 @@ def _entities_by_label() -> Mapping[str, Sequence[str]]:
             known.update(_NATIONAL.split(","))
         if "tax" in label:
             known.update(_TAX.split(","))
-        for one in known:
-            by_label.setdefault(one, []).append(name)
+        for synonym in known:
+            by_label.setdefault(synonym, []).append(name)
     for form in ("IPv4", "IPv6"):
-        by_label |= {one: [form] for one in _SYNONYMS[form].split(",")}
+        by_label |= {synonym: [form] for synonym in _SYNONYMS[form].split(",")}
     return by_label
 
 
 def plain(label: str) -> str:
-    """A label in lower case, with a space for whatever is no letter or digit."""
+    """A label in lower case, with spaces in place of all other characters than letters and digits."""
     return re.sub(r"[\W_]+", " ", label).strip().lower()
 
 
 def entities_of(label: str) -> Sequence[str]:
-    """The entity types, or patterns of them, that a label of a request means."""
+    """The entity types, or names of patterns such as IPv4, that a label of a request means."""
     return _entities_by_label().get(plain(label), ())
 
 
 def label_of(name: str, configured: Mapping[str, str]) -> str:
-    """The label of an entity type. For a name that is in no table: the name itself, in lower case and words."""
+    """The label of an entity type. For an unknown name, it is this name in lower case, with spaces."""
     return configured.get(name) or PRESIDIO_LABELS.get(name) or _words(name).lower()

@@ -1,4 +1,4 @@
-"""Addresses: e-mail, IP, MAC, URL, and of wallets of cryptocurrencies."""
+"""Addresses: e-mail, IP, MAC, URL, and cryptocurrency wallets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DOMAINS = (
 
 
 def _ip(match: re.Match[str]) -> tuple[int, int] | None:
-    """An address, with the length of its network if that is one. No number of a version."""
+    """[start, end) of an IP address, including a prefix length (/24); None if it is invalid, or a version number."""
     text = match["ip"]
     end = match.end("ip")
     if not text.strip(":") or (text.endswith(":") and not text.endswith("::")):
@@ -34,7 +34,7 @@ def _ip(match: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _url(match: re.Match[str]) -> tuple[int, int]:
-    """Without the punctuation after it, and a bracket that it does not open."""
+    """[start, end) of a URL, without the punctuation after it and a closing bracket that it does not open."""
     text = match[0]
     while text and (text[-1] in ".,;:!?'\"*_" or (text[-1] == ")" and text.count(")") > text.count("("))):
         text = text[:-1]

@@ -20,12 +20,14 @@ UATP."""
 def _card(match: re.Match[str]) -> tuple[int, int] | None:
     """The longest card number at the beginning of a match, which may run into other numbers."""
     text = match[0]
-    digits = end = checksum = other = 0  # other: of the Luhn sum where the next digit is the last
+    digits = end = 0
+    checksum = doubled = 0  # Luhn sums of the digits so far: with the last digit as it is, and with it doubled
     compact = re.sub(r"\D", "", text)
     for position, char in enumerate(text):
         if char.isdigit():
             digits += 1
-            checksum, other = other + int(char), checksum + int(char) * 2 - 9 * (char > "4")
+            digit = int(char)
+            checksum, doubled = doubled + digit, checksum + (2 * digit if digit < 5 else 2 * digit - 9)
             if digits >= 13 and checksum % 10 == 0 and not text[position + 1 : position + 2].isdigit():
                 end = position + 1 if _CARD.fullmatch(compact, 0, digits) else end
     return (match.start(), match.start() + end) if end else None
@@ -34,7 +36,7 @@ def _card(match: re.Match[str]) -> tuple[int, int] | None:
 @cache
 def _iban_chars(country: str) -> int:
     """Length of a country's IBANs; 0: it has none."""
-    numdb: Any = import_module("stdnum.numdb")
+    numdb: Any = import_module("stdnum.numdb")  # bban: the format after country and check digits, such as 8!n10!n
     [(found, facts), *_] = numdb.get("iban").info(country)
     return 4 + sum(map(int, re.findall(r"(\d+)!", facts["bban"]))) if found == country and facts else 0
 
@@ -42,11 +44,11 @@ def _iban_chars(country: str) -> int:
 def _iban(match: re.Match[str]) -> tuple[int, int] | None:
     """The IBAN at the beginning of a match, which may run into the next words."""
     text = match[0]
-    wanted = _iban_chars(text[:2].upper())
+    length = _iban_chars(text[:2].upper())
     indexes = [index for index, char in enumerate(text) if char not in " -"]
-    if not wanted or len(indexes) < wanted:
+    if not length or len(indexes) < length:
         return None
-    end = indexes[wanted - 1] + 1
+    end = indexes[length - 1] + 1
     if text[end : end + 1].isalnum() or not _is_iban(text[:end]):
         return None
     return match.start(), match.start() + end
@@ -76,7 +78,7 @@ def _dashed(text: str) -> str:
 
 
 def _is_ssn(text: str) -> bool:
-    """By its ranges. stdnum refuses numbers from advertisements by their dashes."""
+    """Whether the ranges of SSNs include the number, and stdnum's list of numbers from advertisements does not."""
     return library("us.ssn")(_dashed(text))
 
 

@@ -1,4 +1,4 @@
-"""Phone numbers, by the package phonenumbers: which are valid or possible in the regions of a request."""
+"""Phone numbers. The package phonenumbers decides which are valid or possible in the regions of a request."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from gliner_bento.recognizers.base import Match, Rule
 
 ENTITY = "PHONE_NUMBER"
 _MAX_CHECKED = 2_000
-"""Maximum numbers of a text that phonenumbers checks (30 us each, per region); further ones are judged by their
-form."""
+"""How many numbers of a text phonenumbers checks at most (30 us each, per region); for the others, the form decides."""
 
 _VALID, _POSSIBLE, _BARE = 0.75, 0.5, 0.3
-"""Scores of a valid number, of one in the form of a number, and of digits alone."""
+"""Scores of a valid number, of one that has the form of a phone number, and of digits without separators."""
 
 _WORDS = (
     "phone,phones,phone number,telephone,tel,mobile,cell,cellphone,fax,call,calls,called,dial,ring,text,sms,whatsapp,"
@@ -43,7 +42,7 @@ _NO_PHONE = re.compile(
 _DIALED = re.compile(r"[+(]*[\d ./()\-]*(?: ?(?i:x|ext\.?|extension|#) ?\d{1,6})?")
 
 
-def may_be_one(text: str) -> bool:
+def may_be_phone(text: str) -> bool:
     """Whether a text could be a phone number of any region: 7 to 15 digits with separators."""
     number = text.strip(" ()")
     digits = sum(map(str.isdigit, re.split("(?i)[xe#]", number, maxsplit=1)[0]))
@@ -56,23 +55,23 @@ def regions() -> Sequence[str]:
 
 
 def _library() -> Any:
-    """Takes 50 ms the first time."""
+    """The package phonenumbers; importing it takes 50 ms."""
     return import_module("phonenumbers")
 
 
 class Phones:
-    """Finds the numbers of some regions."""
+    """Finds phone numbers. of_regions: regions whose numbers need no country code."""
 
     def __init__(self, of_regions: Sequence[str]) -> None:
         self._regions = of_regions
-        self._left = _MAX_CHECKED
+        self._checks_left = _MAX_CHECKED
 
     def matches(self, text: str, starts: Sequence[int]) -> Iterator[Match]:
-        """The phone numbers in a folded text, in order. starts: where its numbers begin."""
+        """The phone numbers in a folded text, in order. starts: where numbers begin in the text."""
         scores: dict[int, float] = {}
 
         def span(found: re.Match[str]) -> tuple[int, int] | None:
-            """[start, end) of what was found; of two numbers with a slash between them, of the first."""
+            """[start, end) of the number; if it is two numbers with a slash between them, of the first."""
             first = found[0].partition(" / ")[0]
             for number in dict.fromkeys((found[0], first)):
                 scores[found.start()] = score = self._score(number)
@@ -80,38 +79,39 @@ class Phones:
                     return found.start(), found.start() + len(number)
             return None
 
-        for found in replace(_RULE, span=span).matches(text, starts):
-            score = scores[found.start]
-            yield replace(found, score=score, base=score, rule=_RULE, valid=True if score == _VALID else None)
+        for match in replace(_RULE, span=span).matches(text, starts):
+            score = scores[match.start]
+            yield replace(match, score=score, base=score, rule=_RULE, valid=True if score == _VALID else None)
 
     def _score(self, number: str) -> float:
         """The score of a number; 0 if it is no phone number."""
-        digits = re.sub(r"\D", "", re.split("(?i)[xe#]", number, maxsplit=1)[0])
+        digits = re.sub(r"\D", "", re.split("(?i)[xe#]", number, maxsplit=1)[0])  # without the extension
         if not 7 <= len(digits) <= 15 or _NO_PHONE.fullmatch(number.strip("()")):
             return 0.0
         if number[0] == "+" or re.match("00[1-9]", digits):
             international = f"+{digits if number[0] == '+' else digits[2:]}"
             return self._best(international, (None,)) or (_POSSIBLE if number[0] == "+" else 0.0)
-        if not re.search(r"\d[ ./()\-]+\d", number) or digits.startswith("00"):
+        has_separators = re.search(r"\d[ ./()\-]+\d", number)
+        if not has_separators or digits.startswith("00"):
             return _BARE if len(digits) >= 9 and not digits.startswith("00") else 0.0
-        shaped = bool(_NORTH_AMERICAN.fullmatch(re.split("(?i) ?[xe#]", number, maxsplit=1)[0]))
-        if shaped or number[0] in "(0":
+        north_american = _NORTH_AMERICAN.fullmatch(re.split("(?i) ?[xe#]", number, maxsplit=1)[0])
+        if north_american or number[0] in "(0":
             return self._best(digits, self._regions)
         return _BARE if len(digits) >= 10 or re.fullmatch(r"\d{3}[ .\-]\d{4}", number) else 0.0
 
     def _best(self, number: str, of_regions: Sequence[str | None]) -> float:
-        """The score of a number that is valid, or possible, in a region."""
-        if self._left <= 0:
+        """The score of a number that is valid, or possible, in one of the regions; 0 if it is neither."""
+        if self._checks_left <= 0:
             return _POSSIBLE
-        self._left -= 1
+        self._checks_left -= 1
         library, possible = _library(), 0.0
         for region in of_regions:
             try:
-                read = library.parse(number, region)
+                parsed = library.parse(number, region)
             except library.NumberParseException:
                 continue
-            if library.is_valid_number(read):
+            if library.is_valid_number(parsed):
                 return _VALID
-            if library.is_possible_number(read):
+            if library.is_possible_number(parsed):
                 possible = _POSSIBLE
         return possible

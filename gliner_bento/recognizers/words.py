@@ -1,4 +1,4 @@
-"""Finds the words near a number, and codes that are recognized by the word before them alone."""
+"""Finds the words near a number, and codes that are recognized only by the word before them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 from gliner_bento.recognizers.base import AFTER, CONTEXT_SCORE, PIECE_CHARS, Match, Rule
 
 _NEAR_CHARS = 60
-"""The maximum distance of a number from a word that is near it: characters between the word's end and the number."""
+"""Maximum number of characters between the end of a word and a number that it is near."""
 
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
 _DATE = (
@@ -23,6 +23,7 @@ _GAP = (
     r"(?:[\s:=#.,(\[\"'/*-]|\b(?:numbers?|no|nr|num|n[o°º]|ids?|code|cards?|is|was|are|the|of|on|file|for|under|my|his|her|"
     r"their|your|our|us|as|with|holder|account|patient|policy|issued|reads|am|le|el|den|date|has)\b)"
 )
+"""What may be between a word and its code."""
 _GAP_CHARS = 40
 
 RULES = tuple(
@@ -71,53 +72,53 @@ RULES = tuple(
 """Rules of codes without a check digit: their `score` is 0."""
 
 SCORE = 0.6
-"""The score of a code right behind its word."""
+"""The score of a code right after its word."""
 
 
 class FoldedWords:
-    """Where the words of some rules are in a folded text.
+    """Where the words of `rules` are in a folded text.
 
-    context: words that count as near every match, from outside the text.
+    starts: where numbers begin in the text. context: words from outside the text, which count as near every match.
     """
 
     def __init__(self, rules: Iterable[Rule], text: str, starts: Sequence[int], context: Iterable[str] = ()) -> None:
-        self._rules: dict[str, set[int]] = {}  # ids of the rules that have a word
-        self._of_rule: dict[int, list[tuple[int, int, str]]] = {}  # by id of a rule: end, start and word, in order
+        self._rule_ids: dict[str, set[int]] = {}  # by word: ids of the rules that have it
+        self._words_of_rule: dict[int, list[tuple[int, int, str]]] = {}  # by id of a rule: end, start, word, in order
         for rule in rules:
             for word in filter(None, rule.words.split(",")):
-                self._rules.setdefault(word, set()).add(id(rule))
+                self._rule_ids.setdefault(word, set()).add(id(rule))
         outside = " ".join(context).lower()
-        self._outside = {word: rule_ids for word, rule_ids in self._rules.items() if word in outside}
-        if self._rules:
+        self._outside = {word: rule_ids for word, rule_ids in self._rule_ids.items() if word in outside}
+        if self._rule_ids:
             self._find(text, starts)
 
     def _find(self, text: str, starts: Sequence[int]) -> None:
-        """Find the words that are near before a number."""
-        regex = _regex_of(frozenset(self._rules))
+        """Find the words that are shortly before a number."""
+        regex = _regex_of(frozenset(self._rule_ids))
         end = 0
-        for before in _windows(starts):
-            for found in regex.finditer(text, *before):
-                if found.end() <= end:  # windows may overlap
+        for part_start, part_end in _parts_before(starts):
+            for found in regex.finditer(text, part_start, part_end):
+                if found.end() <= end:  # parts may overlap
                     continue
                 end = found.end()
-                for rule_id in self._rules.get(found[0].lower(), ()):
-                    self._of_rule.setdefault(rule_id, []).append((found.end(), found.start(), found[0]))
+                for rule_id in self._rule_ids.get(found[0].lower(), ()):
+                    self._words_of_rule.setdefault(rule_id, []).append((found.end(), found.start(), found[0]))
 
     def outside(self, rule: Rule) -> str:
-        """A word of the rule in the context from outside."""
+        """A word of the rule that is in `context`; empty: there is none."""
         return next((word for word, rule_ids in self._outside.items() if id(rule) in rule_ids), "")
 
     def near(self, rule: Rule, start: int) -> str:
-        """The word of the rule that is nearest before a match which begins at `start`, or one from outside."""
-        words = self._of_rule.get(id(rule), ())
-        last = bisect_right(words, (start, start, "")) - 1  # that ends at most at `start`
+        """The last word of the rule that is near before a match at `start`; else one of `context`; else empty."""
+        words = self._words_of_rule.get(id(rule), ())
+        last = bisect_right(words, (start, start, "")) - 1  # of the words that end at or before `start`
         if last >= 0 and words[last][0] >= start - _NEAR_CHARS:
             return words[last][2]
         return self.outside(rule)
 
     def behind(self, rule: Rule, text: str) -> Iterator[Match]:
-        """The codes of a rule that are right behind its words."""
-        for end, _, word in self._of_rule.get(id(rule), ()):
+        """The codes of a rule that follow its words directly."""
+        for end, _, word in self._words_of_rule.get(id(rule), ()):
             gap = _GAP_REGEX.match(text, end, end + _GAP_CHARS)
             start = gap.end() if gap else end
             if found := rule.regex.match(text, start, start + _GAP_CHARS):
@@ -134,8 +135,8 @@ def _regex_of(words: frozenset[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![^\W_])(?:{listed})(?![^\W_])", re.IGNORECASE)
 
 
-def _windows(starts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """[start, end) of the parts of a text that are near before numbers, at most about `PIECE_CHARS` long."""
+def _parts_before(starts: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """[start, end) of the parts of a text that are shortly before numbers, each at most about `PIECE_CHARS` long."""
     begin = end = 0
     for start in starts:
         if start - _NEAR_CHARS > end or end - begin > PIECE_CHARS:

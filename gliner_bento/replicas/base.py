@@ -31,12 +31,12 @@ Archive = AsyncIterable[bytes]
 class Call:
     """One client request, as a replica sees it.
 
-    request_id: contains the tenant and the id of its request; `abort` takes the same.
+    request_id: the tenant and the id of its request in one string, as `abort` takes it.
     deadline_s: on this process's `time.monotonic()`; every item ends by then.
     idle_timeout_s: a stream also ends if no pass finishes for this time.
     priority: lower is scheduled earlier, as in vLLM, among the tenant's requests.
     tenant: whose request it is; tenants share the replica fairly. weight: the tenant's share, relative to the others'.
-    crosses_tenants: `priority` also counts against requests of other tenants.
+    crosses_tenants: `priority` also orders the request among those of other tenants.
     trace: the W3C `traceparent` of the gateway's span, if the request is traced.
     """
 
@@ -64,7 +64,7 @@ class ReplicaStatus:
     """A replica's model, readiness and load. Tokens are costs of items, as the scheduler counts them.
 
     ready: it admits items and all of its threads are alive.
-    waiting_items, running_items: passes of chunked requests included. unfinished_items: both, without passes.
+    waiting_items, running_items: count each pass of a chunked request. unfinished_items: counts such a request once.
     resident_adapters: ids of the adapters in memory.
     lanes: number of lanes; those that are neither idle nor busy have died.
     replicas: the members of a fleet; empty for a single replica.
@@ -105,7 +105,7 @@ class ReplicaAdapters(Protocol):
         preload: bool = True,
         replace: bool = False,
     ) -> tuple[AdapterInfo, bool]:
-        """Install an adapter, or change how an installed one is kept. Returns its info, and whether it is new.
+        """Install an adapter, or change whether an installed one is pinned. Returns its info, and whether it is new.
 
         archive: an empty one counts as none. source: see `PutAdapterRequest`.
         Raises `AdapterInvalid`, `Conflict`, `StorageFull`, `TooLarge` and what `archive` raises.
@@ -130,7 +130,7 @@ class Replica(Protocol):
 
     @property
     def tokens_run(self) -> int:
-        """Tokens that it has run since its start, as reported by its last answer to `extract` or part of a `stream`."""
+        """Tokens that the replica has run since its start, as of the last answer to `extract` or part of a `stream`."""
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """One outcome per item, in order. Cancelling the call aborts its items.
@@ -141,20 +141,20 @@ class Replica(Protocol):
     def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
         """The parts of the item's result as they become final.
 
-        A `Part` without parts of the result reports progress. Raises the item's error. Closing the generator aborts the
-        item. Processing pauses while the results are not read (backpressure).
+        An empty `Part` reports progress. Raises the item's error. Closing the generator aborts the item. Processing
+        pauses while the parts are not read (backpressure).
         """
 
     async def abort(self, request_id: str) -> bool:
         """Abort every item of a request; False if there is none."""
 
     async def status(self) -> ReplicaStatus:
-        """Its state now; raises `NotReady` if it cannot be reached."""
+        """The replica's state now; raises `NotReady` if it cannot be reached."""
 
 
 ROWS_AGE_S = 1.0
-"""Interval at which a gateway that gets requests reads the rows of `Models`, and so learns which models are being
-unloaded: it refuses requests for them."""
+"""Maximum age of a gateway's copy of the rows of `Models` while it gets requests. From the rows the gateway learns
+which models are being unloaded, and refuses requests for them."""
 
 
 class Models(Protocol):
@@ -172,14 +172,14 @@ class Models(Protocol):
         """
 
     async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
-        """Load, unload, pin or unpin a model. Unloading waits for its running items, and for those of gateways that do
-        not know of it yet.
+        """Load, unload, pin or unpin a model. Unloading waits for the model's running items, and for those that
+        gateways send before they learn of the change.
 
-        Raises `ModelNotFound`, `Conflict` while it is changed already, and what `add` raises.
+        Raises `ModelNotFound`, `Conflict` while another change of the model runs, and what `add` raises.
         """
 
     async def remove(self, name: str, timeout_s: float) -> None:
         """Refuse new items of the model, wait for the running ones, forget it. Raises what `change` raises."""
 
     def replica(self, name: str) -> Replica:
-        """The replica of a model of `rows`. It loads an evicted model again."""
+        """The replica of a model in `rows`. A call of the replica loads the model again if it was evicted."""

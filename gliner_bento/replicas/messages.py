@@ -1,6 +1,6 @@
 """The messages between gateway and runner, in msgpack. Errors are data (docs/decisions/0002-errors-as-data.md).
 
-Items and results are a tagged union: the first field of their messages is the name of the task.
+The first field of a message with items or results is the name of their task, which determines their types.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class CallMessage(Struct, array_like=True):
         timeout_s = call.deadline_s - time.monotonic()
         return cls(call.request_id, timeout_s, call.priority, *share, call.trace, call.idle_timeout_s)
 
-    def call(self) -> Call:
-        """The call, on this process's clock."""
+    def to_call(self) -> Call:
+        """The call, with its deadline on this process's clock."""
         deadline_s = time.monotonic() + self.timeout_s
         share = self.tenant, self.weight, self.crosses_tenants
         return Call(self.request_id, deadline_s, self.priority, *share, self.trace, self.idle_timeout_s)
 
 
 class ItemsMessage(Struct, Generic[T], array_like=True):
-    """Arguments of `Replica.extract`, or of `Replica.stream`: one item. All items have one task."""
+    """Arguments of `Replica.extract`, or with a single item those of `Replica.stream`. task: that of all items."""
 
     task: str
     items: list[T]
@@ -70,8 +70,8 @@ class ItemsMessage(Struct, Generic[T], array_like=True):
     @staticmethod
     def read(message: bytes) -> tuple[list[Item], Call]:
         """The arguments in a message."""
-        sent = _decoded(ItemsMessage, message)
-        return sent.items, sent.call.call()
+        decoded = _decode(ItemsMessage, message)
+        return decoded.items, decoded.call.to_call()
 
 
 class Reply(Struct, Generic[T], array_like=True):
@@ -97,19 +97,20 @@ class Reply(Struct, Generic[T], array_like=True):
 
 
 def calls_of(replica: Replica) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """The methods of a replica and its adapters that take and return plain data, by their names in messages."""
-    adapters = {"adapters": "list", "adapter": "get", "remove_adapter": "remove", "adapter_cache": "cache_status"}
-    of_adapters = {name: partial(call_adapters, replica, method) for name, method in adapters.items()}
+    """The methods of a replica and its adapters that take and return plain data, by the name under which a
+    `RemoteReplica` calls them."""
+    methods = {"adapters": "list", "adapter": "get", "remove_adapter": "remove", "adapter_cache": "cache_status"}
+    of_adapters = {name: partial(call_adapters, replica, method) for name, method in methods.items()}
     return {"abort": replica.abort, "status": replica.status, **of_adapters}
 
 
 async def call_adapters(replica: Replica, method: str, **arguments: Any) -> Any:
-    """Call a method of the replica's adapters, which it may not have now."""
+    """Call a method of the replica's adapters, which are looked up at each call: an unloaded model has none."""
     return await getattr(replica.adapters, method)(**arguments)
 
 
 def calls_of_models(models: Models) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """The methods of `Models`, by their names in messages."""
+    """The methods of `Models`, by the name under which a `RemoteModels` calls them."""
 
     async def add(request: dict[str, Any], timeout_s: float, archive: Archive | None = None) -> ModelRow:
         return await models.add(AddModelRequest(**request), timeout_s, archive)
@@ -117,16 +118,16 @@ def calls_of_models(models: Models) -> dict[str, Callable[..., Awaitable[Any]]]:
     return {"models": models.rows, "add_model": add, "change_model": models.change, "remove_model": models.remove}
 
 
-async def reply_to(answer: Awaitable[T]) -> Reply[T]:
-    """The reply with an answer, or with the `GLiNERBentoError` that it raises."""
+async def reply_to(call: Awaitable[T]) -> Reply[T]:
+    """Await a call; returns the reply with its result, or with the `GLiNERBentoError` that it raises."""
     try:
-        return Reply.of(await answer)
+        return Reply.of(await call)
     except GLiNERBentoError as error:
         return Reply.of(error)
 
 
 class OutcomesMessage(Struct, Generic[T], array_like=True):
-    """Outcomes of `Replica.extract`. tokens_run: see `Replica`."""
+    """Outcomes of `Replica.extract`. task: that of the results; empty if all are errors. tokens_run: see `Replica`."""
 
     task: str
     replies: list[Reply[T]]
@@ -134,22 +135,21 @@ class OutcomesMessage(Struct, Generic[T], array_like=True):
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], tokens_run: int) -> Iterator[bytes]:
-        """The pieces of the encoded message, one for each outcome: an answer may be large."""
-        number = len(outcomes)
-        task = next((one.task for one in outcomes if isinstance(one, Result)), "")
-        yield encode([None] * 3)[:1] + encode(task) + encode([None] * number)[: -number or None]
+        """The encoded message in pieces, a piece for each outcome, because the whole may be large."""
+        task = next((outcome.task for outcome in outcomes if isinstance(outcome, Result)), "")
+        yield _array_header(3) + encode(task) + _array_header(len(outcomes))
         yield from (encode(Reply.of(outcome)) for outcome in outcomes)
         yield encode(tokens_run)
 
     @staticmethod
     def read(message: bytes) -> tuple[list[Outcome], int]:
         """The outcomes in a message, and `tokens_run`."""
-        sent = _decoded(OutcomesMessage, message)
-        return [reply.outcome() for reply in sent.replies], sent.tokens_run
+        decoded = _decode(OutcomesMessage, message)
+        return [reply.outcome() for reply in decoded.replies], decoded.tokens_run
 
 
 class StreamMessage(Struct, Generic[T, P], array_like=True):
-    """A frame of a stream: parts that became final, or in the last frame the result or error. tokens_run: see
+    """A step of a stream: parts that became final, or in the last step the result or error. tokens_run: see
     `Replica`."""
 
     task: str
@@ -167,8 +167,8 @@ class StreamMessage(Struct, Generic[T, P], array_like=True):
     @staticmethod
     def read(message: bytes) -> tuple[Part | GLiNERBentoError, int]:
         """The part or the error in a message, and `tokens_run`."""
-        sent = _decoded(StreamMessage, message)
-        return sent.last.outcome() if sent.last else sent.parts, sent.tokens_run
+        decoded = _decode(StreamMessage, message)
+        return decoded.last.outcome() if decoded.last else decoded.parts, decoded.tokens_run
 
 
 async def stream_messages(replica: Replica, message: bytes) -> AsyncGenerator[bytes, None]:
@@ -182,17 +182,25 @@ async def stream_messages(replica: Replica, message: bytes) -> AsyncGenerator[by
         yield StreamMessage.of(item.task, error, replica.tokens_run)
 
 
-def _decoded(kind: Any, message: bytes) -> Any:
-    """A message of this kind. In msgpack, two bytes precede its first field, the task: array, length of the task."""
-    name = message[2 : 2 + (message[1] & 0x1F)].decode()
-    return _decoder_of(kind, TASKS.get(name)).decode(message)
+def _array_header(length: int) -> bytes:
+    """The bytes that precede the elements of a msgpack array."""
+    nones = encode([None] * length)  # a byte each, after the header
+    return nones[: len(nones) - length]
+
+
+def _decode(kind: Any, message: bytes) -> Any:
+    """Decode a message of this kind, whose first field is the name of the task."""
+    name_bytes = message[1] & 0x1F  # after the byte of the array comes the type and length of a string below 32 bytes
+    task = message[2 : 2 + name_bytes].decode()
+    return _decoder_of(kind, TASKS.get(task)).decode(message)
 
 
 @cache
 def _decoder_of(kind: Any, task: AnyTask | None) -> msgspec.msgpack.Decoder[Any]:
-    """The decoder of a kind of message for a task; None for a message without items, or with errors only."""
-    types = {ItemsMessage: ("item",), OutcomesMessage: ("result",), StreamMessage: ("result", "part")}[kind]
-    return decoder(kind[tuple(getattr(task, name, Any) for name in types)])
+    """The decoder of a kind of message. task: None for a message without items, or with errors only."""
+    attributes = {ItemsMessage: ("item",), OutcomesMessage: ("result",), StreamMessage: ("result", "part")}[kind]
+    types = tuple(getattr(task, attribute, Any) for attribute in attributes)
+    return decoder(kind[types])
 
 
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
@@ -201,12 +209,12 @@ def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def frame(message: bytes) -> bytes:
-    """A message of a stream, preceded by its length, because a stream arrives in pieces that may end anywhere."""
+    """A message preceded by its length, because a stream arrives in pieces that may end anywhere."""
     return len(message).to_bytes(_LENGTH_BYTES, "big") + message
 
 
 class Frames:
-    """Reassembles the messages of a stream from its pieces.
+    """Reassembles the messages of a stream of frames from its pieces.
 
     rest: the bytes of a message that has not arrived completely.
     """

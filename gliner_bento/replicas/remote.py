@@ -39,7 +39,7 @@ from gliner_bento.tasks.base import Item, Result
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-CONTROL_S = 5.0
+CONTROL_TIMEOUT_S = 5.0
 """Maximum time of a call that does not run the model."""
 GRACE_S = 0.5
 """How long a call may run past its deadline, so that the replica can report which items were late."""
@@ -93,24 +93,24 @@ class Connection(ABC):
         method: str,
         arguments: dict[str, Any],
         *,
-        timeout_s: float = CONTROL_S,
+        timeout_s: float = CONTROL_TIMEOUT_S,
         late: GLiNERBentoError | None = None,
     ) -> T:
-        """Call a method of `calls_of`; returns its result, an instance of `kind`. late: raised after `timeout_s`."""
+        """Call a method of `ReplicaServer.call`; returns its result, of type `kind`. late: raised after `timeout_s`."""
         with self.errors(late or NotReady(_UNREACHABLE)):
             answer = await asyncio.wait_for(self.call(method, encode(arguments)), timeout_s)
             reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
         return reply.unwrap()
 
     async def send_archive(self, kind: type[T], arguments: dict[str, Any], archive: Archive | None) -> T:
-        """Call `ReplicaServer.install`; returns its result, an instance of `kind`. Raises what `archive` raises."""
+        """Call `ReplicaServer.install`; returns its result, of type `kind`. Raises what `archive` raises."""
         failures = list[Exception]()
         with self.errors(NotReady(_UNREACHABLE)):
             try:
-                answer = await self.install(encode(arguments), archive and _noting(failures, archive))
+                answer = await self.install(encode(arguments), archive and _recording(failures, archive))
                 reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
             except Exception:
-                if not failures:
+                if not failures:  # else it follows from the archive's error, which is raised below
                     raise
         if failures:
             raise failures[0]
@@ -118,8 +118,8 @@ class Connection(ABC):
 
 
 class RemoteReplica:
-    """A `Replica` behind a `ReplicaServer`. A lost connection is `NotReady`: extraction has no side effects, so the
-    caller may repeat it."""
+    """A `Replica` behind a `ReplicaServer`. Raises `NotReady` if the connection is lost. The caller may then repeat an
+    extraction, which has no side effects."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -140,7 +140,8 @@ class RemoteReplica:
         with self._connection.errors(DeadlineExceeded.before(_ANSWERED)):
             async with aclosing(self._connection.stream(message)) as pieces:
                 while piece := await asyncio.wait_for(anext(pieces, b""), _timeout_s(call)):
-                    for part, self.tokens_run in map(StreamMessage.read, frames.add(piece)):
+                    for step in frames.add(piece):
+                        part, self.tokens_run = StreamMessage.read(step)
                         if isinstance(part, GLiNERBentoError):
                             raise part
                         yield part
@@ -194,7 +195,7 @@ class RemoteAdapters:
 
 
 class RemoteModels:
-    """The `Models` behind a `ReplicaServer`. make: the replica of a model, by its name."""
+    """The `Models` behind a `ReplicaServer`. make: makes the replica of a model, from its name."""
 
     def __init__(self, connection: Connection, make: Callable[[str], Replica]) -> None:
         self._connection = connection
@@ -227,7 +228,7 @@ class RemoteModels:
 class ReplicaServer:
     """Answers the messages of `RemoteReplica`s. Cancelling or closing an answer aborts its items.
 
-    more: further methods, besides those of `calls_of`.
+    more: methods besides those of `calls_of`, by name.
     """
 
     def __init__(self, replica: Replica, more: Mapping[str, Callable[..., Awaitable[Any]]] | None = None) -> None:
@@ -249,7 +250,7 @@ class ReplicaServer:
                 yield frame(part)
 
     async def call(self, method: str, message: bytes) -> bytes:
-        """`extract`: `ItemsMessage` -> `OutcomesMessage`; a method of `calls_of`: arguments by name -> `Reply`."""
+        """`extract`: `ItemsMessage` -> `OutcomesMessage`; any other method: arguments by name -> `Reply`."""
         if method == "extract":
             outcomes = await self.extract(message)
             return b"".join(OutcomesMessage.of(outcomes, self.replica.tokens_run))
@@ -258,14 +259,14 @@ class ReplicaServer:
     async def install(self, message: bytes, archive: Archive | None) -> bytes:
         """Arguments of `ReplicaAdapters.install`, or of `Models.add`, by name -> `Reply`."""
         arguments = msgspec.msgpack.decode(message)
-        of_adapters = partial(call_adapters, self.replica, "install")
-        answer = self._calls["add_model"] if "request" in arguments else of_adapters
-        return encode(await reply_to(answer(**arguments, archive=archive)))
+        is_model = "request" in arguments
+        install = self._calls["add_model"] if is_model else partial(call_adapters, self.replica, "install")
+        return encode(await reply_to(install(**arguments, archive=archive)))
 
 
-async def _noting(failures: list[Exception], archive: Archive) -> AsyncIterator[bytes]:
-    """The same archive; an error in reading it is appended to `failures`. A cancellation is none: it ends the sending
-    when the replica has answered before it has read the whole archive."""
+async def _recording(failures: list[Exception], archive: Archive) -> AsyncIterator[bytes]:
+    """The same archive; an error in reading it is appended to `failures`. A cancellation is not: the transport cancels
+    the upload if the replica answers before it has read the whole archive."""
     try:
         async for piece in archive:
             yield piece

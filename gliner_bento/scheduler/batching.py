@@ -1,8 +1,8 @@
-"""Which waiting items run together: pure functions, no clock, no locks, no engine.
+"""Chooses which waiting items run together. Pure functions: no clock, no locks, no engine.
 
 Costs are in tokens. An engine that packs runs items without padding: a batch costs the sum of its items' costs. Other
-engines pad: every item costs as much as the most expensive one. There, an item joins a batch if this adds less padding
-than running one more batch would cost (`free_padding_tokens`).
+engines pad: every item costs as much as the most expensive one. An item then joins a batch only if this adds no more
+padding than one more batch would cost (`free_padding_tokens`).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Candidate(Protocol):
         """How many batches took a later item and left this one waiting."""
 
 
-def least(minimum: int, default: Any = MISSING) -> Any:
-    """A field with a lower bound other than 1."""
-    return field(default=default, metadata={"least": minimum})
+def at_least(minimum: int, *, default: Any = MISSING) -> Any:
+    """A field of `BatchLimits` whose minimum is not 1."""
+    return field(default=default, metadata={"minimum": minimum})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """Bounds of one batch: settings, under their own names, and two constants.
+    """Limits of one batch. The first three are settings of the same names, the other two constants.
 
     max_batch_size: maximum number of items.
     max_batch_tokens: maximum cost; an item that exceeds it gets a batch of its own.
@@ -52,12 +52,12 @@ class BatchLimits:
     max_batch_size: int
     max_batch_tokens: int
     batch_lookahead: int
-    max_bypasses: int = least(0, 32)
-    free_padding_tokens: int = least(0, 32)
+    max_bypasses: int = at_least(0, default=32)
+    free_padding_tokens: int = at_least(0, default=32)
 
     def __post_init__(self) -> None:
         for limit in fields(self):
-            minimum = limit.metadata.get("least", 1)
+            minimum = limit.metadata.get("minimum", 1)
             if getattr(self, limit.name) < minimum:
                 raise ValueError(f"{limit.name} must be at least {minimum}")
 
@@ -68,20 +68,20 @@ def batch_cost(costs: Sequence[int], *, packs: bool) -> int:
 
 
 class AdapterChoice:
-    """Which adapters may join a batch: at most as many as there are slots, and at most `new` of those that no running
-    batch uses, so that no lane waits for slots of another lane."""
+    """Which adapters may join a batch: at most as many as there are slots, and at most `max_new` that no running batch
+    uses, so that no lane waits for slots of another lane."""
 
-    def __init__(self, slots: SlotState, new: int) -> None:
-        self.slots = slots
-        self._new = new
+    def __init__(self, slot_state: SlotState, max_new: int) -> None:
+        self.slot_state = slot_state
+        self._max_new = max_new
         self._joined: set[Hashable] = set()
 
     def admits(self, adapter: Hashable) -> bool:
         """Whether an item with this adapter may join."""
         if adapter is None or adapter in self._joined:
             return True
-        new = sum(joined not in self.slots.in_use for joined in self._joined)
-        return len(self._joined) < self.slots.slots and (adapter in self.slots.in_use or new < self._new)
+        new = sum(joined not in self.slot_state.in_use for joined in self._joined)
+        return len(self._joined) < self.slot_state.slots and (adapter in self.slot_state.in_use or new < self._max_new)
 
     def join(self, adapter: Hashable) -> None:
         """An item with this adapter has joined."""
@@ -94,75 +94,75 @@ def form_batch(
 ) -> list[int]:
     """Indices, ascending, of the items to run next out of `waiting` (non-empty, in the order of service).
 
-    The first item is always in the batch. Packed, the next items that fit join it, those with resident adapters first;
-    padded, those of similar cost. If that would bypass an item more than `max_bypasses` times, only the items up to it
-    are considered.
+    The first item is always in the batch. If `packs`, the next items that fit join it, those with adapters on the
+    device first; otherwise, items of similar cost join it. If this would bypass an item more than `max_bypasses` times,
+    only the items up to that one are considered.
 
-    slots, lanes: adapters on the device, and how many batches run concurrently.
+    slots: the adapters on the device. lanes: how many batches run concurrently.
     """
     fill = _fill_packed if packs else _fill_padded
-    window = min(len(waiting), limits.batch_lookahead)
+    considered = min(len(waiting), limits.batch_lookahead)
     while True:
-        batch = fill(waiting[:window], limits, AdapterChoice(slots, max(1, slots.slots // lanes)))
+        batch = fill(waiting[:considered], limits, AdapterChoice(slots, max_new=max(1, slots.slots // lanes)))
         bypassed = set(range(batch[-1])).difference(batch)
         barriers = [index for index in bypassed if waiting[index].bypassed >= limits.max_bypasses]
         if not barriers:
             return batch
-        window = min(barriers) + 1
+        considered = min(barriers) + 1
 
 
 def is_full(batch: Sequence[Candidate], waiting_items: int, limits: BatchLimits, *, packs: bool) -> bool:
-    """Whether a later item, of the batch's highest (padded) or mean (packed) cost, could not join `batch`, which was
-    formed out of `waiting_items` items."""
+    """Whether no later item could join `batch`, which was formed out of `waiting_items` items. Assumes that the later
+    item has the mean cost of the batch if the engine packs, and its highest cost otherwise."""
     cost = batch_cost([candidate.cost for candidate in batch], packs=packs)
     return (
         len(batch) >= limits.max_batch_size
-        or cost * (len(batch) + 1) > limits.max_batch_tokens * len(batch)
+        or cost * (len(batch) + 1) / len(batch) > limits.max_batch_tokens
         or waiting_items >= limits.batch_lookahead
     )
 
 
-def _fill_packed(window: Sequence[Candidate], limits: BatchLimits, adapters: AdapterChoice) -> list[int]:
-    """Take items in order while they fit. Items whose adapter is not resident come last. A smaller item may bypass an
-    item that does not fit."""
-    batch, budget = [0], limits.max_batch_tokens - window[0].cost
-    adapters.join(window[0].adapter)
-    resident = adapters.slots.resident | {None, window[0].adapter}
-    order = sorted(range(1, len(window)), key=lambda index: window[index].adapter not in resident)  # stable
+def _fill_packed(items: Sequence[Candidate], limits: BatchLimits, adapters: AdapterChoice) -> list[int]:
+    """Take items in order while they fit. Items whose adapter is not on the device come last. A smaller item may bypass
+    an item that does not fit."""
+    batch, budget = [0], limits.max_batch_tokens - items[0].cost
+    adapters.join(items[0].adapter)
+    resident = adapters.slot_state.resident | {None, items[0].adapter}
+    order = sorted(range(1, len(items)), key=lambda index: items[index].adapter not in resident)  # stable
     for index in order:
         if len(batch) == limits.max_batch_size or budget <= 0:
             break
-        if window[index].cost <= budget and adapters.admits(window[index].adapter):
+        if items[index].cost <= budget and adapters.admits(items[index].adapter):
             batch.append(index)
-            adapters.join(window[index].adapter)
-            budget -= window[index].cost
+            adapters.join(items[index].adapter)
+            budget -= items[index].cost
     return sorted(batch)
 
 
-def _fill_padded(window: Sequence[Candidate], limits: BatchLimits, adapters: AdapterChoice) -> list[int]:
-    """Grow a batch around the first item, always by the item that adds the least padding, then by age."""
-    head = window[0]
-    adapters.join(head.adapter)
-    others = range(1, len(window))
-    by_cost = sorted(others, key=lambda index: abs(window[index].cost - head.cost))  # stable: equals by age
-    higher = deque(index for index in by_cost if window[index].cost >= head.cost)
-    lower = deque(index for index in by_cost if window[index].cost < head.cost)
-    batch, highest = [0], head.cost
+def _fill_padded(items: Sequence[Candidate], limits: BatchLimits, adapters: AdapterChoice) -> list[int]:
+    """Start with the first item; add, one by one, the item that adds the least padding (the oldest of equal ones)."""
+    first = items[0]
+    adapters.join(first.adapter)
+    others = range(1, len(items))
+    by_difference = sorted(others, key=lambda index: abs(items[index].cost - first.cost))  # stable: equals by age
+    higher = deque(index for index in by_difference if items[index].cost >= first.cost)
+    lower = deque(index for index in by_difference if items[index].cost < first.cost)
+    batch, highest = [0], first.cost
     while len(batch) < limits.max_batch_size:
-        joining = []
+        options = []
         for side in (higher, lower):
-            while side and not adapters.admits(window[side[0]].adapter):
+            while side and not adapters.admits(items[side[0]].adapter):
                 side.popleft()  # an adapter that is not admitted now is not admitted later
-            if side:  # if the nearest of a side does not fit, none of that side will
-                cost = window[side[0]].cost
+            if side:  # its first item adds the least padding: if that does not fit, none of this side does
+                cost = items[side[0]].cost
                 padded = (len(batch) + 1) * max(highest, cost)
                 padding = padded - len(batch) * highest - cost
                 if padded <= limits.max_batch_tokens and padding <= limits.free_padding_tokens:
-                    joining.append((padding, side[0], side))
-        if not joining:
+                    options.append((padding, side[0], side))
+        if not options:
             break
-        _, index, side = min(joining, key=lambda option: option[:2])
+        _, index, side = min(options, key=lambda option: option[:2])
         batch.append(side.popleft())
-        adapters.join(window[index].adapter)
-        highest = max(highest, window[index].cost)
+        adapters.join(items[index].adapter)
+        highest = max(highest, items[index].cost)
     return sorted(batch)

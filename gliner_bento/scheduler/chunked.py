@@ -3,7 +3,7 @@ next is made.
 
     next_passes ──▶ passes in the waiting queue ──▶ lanes ──▶ add ──▶ next_passes … ──▶ result
 
-So memory is bounded whatever the text's length, and other requests are served between the passes. If a pass fails, its
+This bounds the memory for a text of any length, and other requests are served between the passes. If a pass fails, its
 item fails with the same error; if an item finishes early (aborted, expired), its passes are dropped.
 """
 
@@ -28,7 +28,7 @@ from gliner_bento.scheduler.watchdog import Watchdog
 
 @dataclass(slots=True)
 class _ChunkedItem:
-    """An item of several passes. lock: held while a result is merged and sent to the sink, to keep parts in order."""
+    """An item of several passes. lock: held while a result is merged and its parts are sent, to keep these in order."""
 
     entry: Entry
     chunked: ChunkedRequest
@@ -43,9 +43,10 @@ class _ChunkedItem:
 
 @dataclass(slots=True)
 class _RequestState:
-    """The chunked items of one request, in the order of their admission; they share its limits.
+    """The chunked items of one request, which share the minimum of passes.
 
-    passes, cost: number and cost of its passes that wait or run. making: the next passes are being made.
+    items: by sequence number, in the order of admission. passes, cost: number of the request's passes that wait or run,
+    and their cost in tokens. making: whether its next passes are being made in the pool.
     """
 
     items: dict[int, _ChunkedItem] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class ChunkedRequests:
     def __init__(
         self,
         queue: WaitingQueue,
-        items: ItemOwner,
+        item_owner: ItemOwner,
         dispatcher: BatchDispatcher,
         pool: FairPool,
         watchdog: Watchdog,
@@ -70,7 +71,7 @@ class ChunkedRequests:
         min_cost: int,
     ) -> None:
         self._queue = queue
-        self._items = items
+        self._item_owner = item_owner
         self._dispatcher = dispatcher
         self._pool = pool
         self._watchdog = watchdog
@@ -106,7 +107,7 @@ class ChunkedRequests:
             del self._requests[entry.request_id]
 
     def add(self, entry: Entry, outcome: ResultOrError) -> None:
-        """Merge the result of a pass, which has left the queue, into its item."""
+        """Merge the result of a pass, which has left the queue, into its item; an error fails the item."""
         assert entry.parent is not None
         assert entry.prepared is not None
         with self._queue.lock:
@@ -116,7 +117,7 @@ class ChunkedRequests:
         if item is None:
             return
         if isinstance(outcome, GLiNERBentoError):
-            self._items.finish(entry.parent, outcome)
+            self._item_owner.finish(entry.parent, outcome)
             return
         try:
             with item.lock, self._watchdog.watch("merging passes", [item.entry]):
@@ -124,7 +125,7 @@ class ChunkedRequests:
                 if item.entry.stream:
                     item.entry.stream.sink.put(parts)
         except BaseException as error:  # the decoding pool would swallow it, and the item would never finish
-            self._items.finish(entry.parent, public_error(error, entry.request_id, "merging its passes"))
+            self._item_owner.finish(entry.parent, public_error(error, entry.request_id, "merging its passes"))
             return
         self._finish_if_done(item)
         self.resume(entry.request_id)
@@ -138,7 +139,7 @@ class ChunkedRequests:
                 request.cost -= entry.cost
 
     def _make_more(self, request: _RequestState) -> None:
-        """Make the request's next passes, in the pool, if too few wait or run. Called with the lock held."""
+        """Let the pool make the request's next passes, if too few wait or run. Called with the lock held."""
         if request.making or (request.passes >= self._min_passes and request.cost >= self._min_cost):
             return
         item = next((item for item in request.items.values() if item.wants_passes), None)
@@ -156,8 +157,8 @@ class ChunkedRequests:
         except BaseException as raised:
             error = raised
         self._put(request, item.entry, passes)
-        if error is not None:  # the item finishes first, so that no more of its passes are made
-            self._items.finish(item.entry, public_error(error, item.entry.request_id, "making its passes"))
+        if error is not None:  # finish the item before `_make_more`, which then makes no more of its passes
+            self._item_owner.finish(item.entry, public_error(error, item.entry.request_id, "making its passes"))
         else:
             self._finish_if_done(item)
             if not passes:
@@ -183,4 +184,4 @@ class ChunkedRequests:
             outcome: ResultOrError = item.chunked.result()
         except BaseException as error:
             outcome = public_error(error, item.entry.request_id, "merging its passes")
-        self._items.finish(item.entry, outcome)
+        self._item_owner.finish(item.entry, outcome)

@@ -4,13 +4,13 @@
        ▲            │             │
        └── halves ──┴── failed ───┘
 
-schedule: take a batch that is collated already, else form one from the waiting entries. forward: collate it if
-necessary, and run the model. postprocess: decode in the decoding pool, and finish the items. A batch that fails is
-split in halves.
+schedule: take half of a failed batch, or a batch that is collated already, else form one from the waiting entries.
+forward: collate the batch if necessary, and run the model. postprocess: decode in the decoding pool, and finish the
+items. A batch that fails is split in halves.
 
 While all lanes are busy, the collator forms full batches and makes their tensors, for the next lane that is free.
 
-Knows nothing of admission and futures. Shares the queue's lock.
+Knows nothing of admission and futures. Uses the queue's lock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from functools import partial
 from gliner_bento.engine.base import Engine
 from gliner_bento.errors import InternalError, NotReady
 from gliner_bento.fairness.constants import QUOTAS_PER_BATCH
-from gliner_bento.scheduler.batching import BatchLimits, least
+from gliner_bento.scheduler.batching import BatchLimits, at_least
 from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.lanes import Lanes
 from gliner_bento.scheduler.observer import Observer
@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 class DispatcherConfig(BatchLimits):
     """The limits of a batch, and how many run concurrently.
 
-    inference_lanes: threads that run batches. torch_threads: of each lane; those of an idle lane may be used by another
-    one.
+    inference_lanes: threads that run batches.
+    torch_threads: number of torch threads of each lane; another lane may use those of an idle one.
     decoding_threads: threads that decode batches while the lanes run the next ones; 0: each lane decodes its own.
     batch_wait_timeout_ms: a partial batch is held for items in preparation, at most this long after its oldest item's
         admission.
@@ -52,14 +52,14 @@ class DispatcherConfig(BatchLimits):
 
     inference_lanes: int
     torch_threads: int
-    decoding_threads: int = least(0)
-    batch_wait_timeout_ms: float = least(0)
+    decoding_threads: int = at_least(0)
+    batch_wait_timeout_ms: float = at_least(0)
 
 
 class BatchDispatcher:
-    """Runs the waiting entries of `queue` in batches, and finishes them through `items`.
+    """Runs the waiting entries of `queue` in batches, and finishes them through `item_owner`.
 
-    turns: see `ModelTurns`, for a device that several models share; None: only this model runs on it.
+    turns: this model's turns on a device that several models share; None: only this model runs on the device.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class BatchDispatcher:
         engine: Engine,
         config: DispatcherConfig,
         queue: WaitingQueue,
-        items: ItemOwner,
+        item_owner: ItemOwner,
         *,
         observer: Observer,
         watchdog: Watchdog,
@@ -79,13 +79,13 @@ class BatchDispatcher:
         self._config = config
         self._queue = queue
         self._lock = queue.lock
-        self._items = items
+        self._item_owner = item_owner
         self._clock = clock
-        self._stages = Stages(engine, items, self, observer, watchdog, clock)
+        self._stages = Stages(engine, item_owner, self, observer, watchdog, clock)
         self._lane_work = [threading.Condition(self._lock) for _ in range(config.inference_lanes)]
         self._collator_work = threading.Condition(self._lock)
         self._lane_started = threading.Condition(self._lock)
-        self._next_batches: deque[Batch] = deque()  # already collated, or halves; run before waiting entries
+        self._next_batches: deque[Batch] = deque()  # collated, or halves of failed ones; run before waiting entries
         self._running: dict[int, Batch] = {}  # by lane
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
@@ -107,9 +107,9 @@ class BatchDispatcher:
             self._lane_started.wait_for(lambda: "starting" not in self.lanes.states)
 
     def wake(self) -> None:
-        """Wake an idle lane: there is new work, or a held batch may run now. Called with the lock held.
+        """Wake an idle lane, because there is new work or a held batch may run now. Called with the lock held.
 
-        The lane wakes the next one if work is left: with all cores busy, waking every lane costs latency.
+        The lane wakes the next one if work is left. Waking every lane would cost latency while all cores are busy.
         """
         if self.lanes.idle:
             self._lane_work[min(self.lanes.idle)].notify()
@@ -121,9 +121,8 @@ class BatchDispatcher:
         self._closed = True
         if self._turns:
             self._turns.leave()
-        for work in self._lane_work:
-            work.notify()
-        self._collator_work.notify()
+        for condition in (*self._lane_work, self._collator_work):
+            condition.notify()
         if self._decoders:
             self._decoders.shutdown(wait=False)
 
@@ -162,7 +161,7 @@ class BatchDispatcher:
                 if not expired and not self._turns:
                     return self._take_batch(number)
             if expired:
-                self._items.expire()
+                self._item_owner.expire()
             elif self._turns:
                 self._turns.acquire(number)
                 with self._lock:
@@ -170,11 +169,12 @@ class BatchDispatcher:
                         return self._take_batch(number)
 
     def _forward(self, batch: Batch) -> bool:
-        """Run the model, with threads of the lane and of idle lanes that it may use; False: nothing to decode."""
+        """Run the model, with the threads of the lane and of `shared_lanes` idle ones; False: nothing to decode."""
         return self._stages.forward(batch, self._config.torch_threads * (1 + batch.shared_lanes))
 
     def _postprocess(self, batch: Batch, previous: Future[None] | None) -> Future[None] | None:
-        """Decode `batch` and finish its items, in the pool once the lane's `previous` batch is decoded."""
+        """Decode `batch` and finish its items: in the decoding pool, after the lane's `previous` batch; without a pool,
+        in the lane. Returns the pool's future."""
         if self._decoders is None:
             self._stages.decode(batch)
             return None
@@ -196,9 +196,9 @@ class BatchDispatcher:
                 self._queue.close("no inference lane is alive")
                 stranded = self._queue.unfinished()
         for entry in batch.entries if batch else ():
-            self._items.finish(entry, InternalError())
+            self._item_owner.finish(entry, InternalError())
         for entry in stranded:
-            self._items.finish(entry, NotReady("no inference lane is alive"))
+            self._item_owner.finish(entry, NotReady("no inference lane is alive"))
 
     def run_again(self, batches: Sequence[Batch]) -> None:
         """Run the halves of a failed batch next; see `BatchOwner`."""
@@ -224,10 +224,10 @@ class BatchDispatcher:
         return bool(self._next_batches) or (self._queue.waiting_entries > 0 and self._hold_s() == 0)
 
     def _hold_s(self) -> float:
-        """How long the lane waits before it takes a batch.
+        """For how many seconds an idle lane does not take a batch yet, although entries wait.
 
-        While it is reserved, and none of the work that it may run waits: as long as the reservation. A partial batch is
-        held up to `batch_wait_timeout_ms`, while items in preparation could join it and no other lane is free for them.
+        If the lane is reserved and may run none of these entries, it waits for the rest of the reservation. It holds a
+        partial batch up to `batch_wait_timeout_ms`, while items in preparation could join and no other lane is free.
         """
         reservation = self._reservation()
         if reservation and not self._queue.has_work_for(reservation):
@@ -240,20 +240,20 @@ class BatchDispatcher:
         return 0 if batch.full else max(0.0, left_s)
 
     def _classes_on(self, lanes: int) -> Iterator[tuple[TrafficClass, float]]:
-        """The traffic classes that at least `lanes` lanes run while work outside the class arrives; and for how many
-        seconds a reserved lane excludes each."""
+        """Each traffic class that at least `lanes` lanes run while work outside the class arrives, and for how many
+        seconds a reserved lane excludes it."""
         running = self._running.values()
         tenants = Counter(batch.tenant for batch in running if batch.tenant is not None)
         classes = [TrafficClass(tenant) for tenant, count in tenants.items() if count >= lanes]
         if sum(batch.has_large_request for batch in running) >= lanes:
-            classes.append(TrafficClass())
+            classes.append(TrafficClass())  # large requests
         return ((traffic, left_s) for traffic in classes if (left_s := self._queue.excluded_s(traffic)) > 0)
 
     def _reservation(self) -> LaneReservation | None:
         """The reservation of the last free lane: it excludes the traffic classes that all other lanes run."""
         others = self.lanes.alive - 1
-        excluded = dict(self._classes_on(others)) if others > 0 else None
-        return LaneReservation(list(excluded), min(excluded.values())) if excluded else None
+        excluded_s = dict(self._classes_on(others)) if others > 0 else {}
+        return LaneReservation(list(excluded_s), duration_s=min(excluded_s.values())) if excluded_s else None
 
     def _take_batch(self, number: int) -> Batch:
         """The next batch, for lane `number`. Wakes another thread if work is left."""
@@ -264,23 +264,23 @@ class BatchDispatcher:
             batch = Batch(self._queue.take(self._form(max_tokens, reservation=self._reservation())))
         left = self._queue.waiting_entries + len(self._next_batches)
         self._running[number] = batch
-        reservation = self._reservation()  # applies to another lane, which is idle
-        shares = self._turns is None or self._turns.alone  # else another model computes with these threads
-        if shares and (reservation is None or all(map(reservation.admits, batch.entries))):
+        alone = self._turns is None or self._turns.alone  # if not, another model computes with the idle lanes' threads
+        reservation = self._reservation()  # of the last idle lane; work that it excludes may not use its threads either
+        if alone and (reservation is None or all(map(reservation.admits, batch.entries))):
             batch.shared_lanes = self.lanes.shared_by(number, left + self._queue.preparing_items)
         if left:
             self.wake()
         return batch
 
     def _form(self, max_tokens: int | None = None, *, reservation: LaneReservation | None) -> NextBatch:
-        """The next batch, of a cost of at most `max_tokens`. At least one entry waits that the reservation admits."""
+        """The next batch, with a cost of at most `max_tokens`. An entry that the reservation admits must be waiting."""
         budget_tokens = self._budget_tokens()
         if max_tokens is not None:
             budget_tokens = max(1, min(budget_tokens, max_tokens))
         limits = replace(self._config, max_batch_tokens=budget_tokens)
         quota = self._queue.batch_quota(budget_tokens // QUOTAS_PER_BATCH)
         slots, lanes = self._engine.slot_state(), self._config.inference_lanes
-        return self._queue.next_batch(limits, slots, lanes, reservation, quota)
+        return self._queue.next_batch(limits, slots=slots, lanes=lanes, reservation=reservation, quota=quota)
 
     def _budget_tokens(self) -> int:
         """Maximum cost of a batch now: the setting, or less if the device's memory requires it."""
@@ -292,8 +292,8 @@ class BatchDispatcher:
     def _run_collator(self) -> None:
         """While all lanes are busy, make the tensors of the next batches, at most one batch per lane.
 
-        Only full batches, because others can still grow until a lane is free; and only batches without passes, because
-        items of other requests may still bypass passes.
+        Only of full batches, because others can still grow until a lane is free; and only of batches without passes,
+        because requests that arrive meanwhile may be served before passes.
         """
         while (batch := self._schedule_ahead()) is not None:
             try:
@@ -323,7 +323,7 @@ class BatchDispatcher:
         limits = self._config
         if (
             self._queue.waiting_entries < min(limits.max_batch_size, limits.batch_lookahead)
-            and 2 * self._queue.waiting_cost <= self._budget_tokens()
+            and 2 * self._queue.waiting_cost <= self._budget_tokens()  # see `is_full`: an item more doubles it, at most
         ):
             return False
-        return not any(self._classes_on(max(1, self.lanes.alive - 1)))  # else the next free lane may be reserved
+        return not any(self._classes_on(max(1, self.lanes.alive - 1)))  # otherwise the next free lane may be reserved

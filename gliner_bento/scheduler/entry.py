@@ -27,7 +27,7 @@ class State(IntEnum):
                    └────────────────────┴─▶ CHUNKED ────────────┴─▶ FINISHED, from each of them
 
     PREPARING: not tokenized yet. LOADING_ADAPTER: prepared; its adapter is not in memory yet. WAITING: for a batch.
-    RUNNING: in a batch, from its collation on; it may be split. CHUNKED: its passes wait and run, not the item itself.
+    RUNNING: in a batch, from its collation on; the batch may be split. CHUNKED: its passes wait and run, not the item.
     """
 
     PREPARING = 0
@@ -57,7 +57,7 @@ class Sink(Protocol):
     """Receives the parts of a chunked request's result while it is processed."""
 
     def put(self, parts: Sequence[Any]) -> None:
-        """The next parts of the result, in order. Must not block."""
+        """Receive the next parts of the result, in order. Must not block."""
 
     @property
     def full(self) -> bool:
@@ -68,7 +68,7 @@ class Sink(Protocol):
 class Stream:
     """How an item is streamed, and how long that may take.
 
-    ends_s: the final deadline. idle_timeout_s: maximum time between two finished passes.
+    ends_s: final deadline, on the scheduler's clock. idle_timeout_s: maximum time between two finished passes.
     """
 
     sink: Sink
@@ -80,7 +80,7 @@ class Stream:
 class Entry:
     """An admitted item, or a pass of a chunked one.
 
-    tenant: whose request it is. sequence: unique number.
+    tenant: the tenant of its request. sequence: unique number.
     order: key of the order of service within the tenant: priority (lower first, as in vLLM), virtual finish time (see
         `tenants`), sequence.
     admitted_s, deadline_s: in seconds of the scheduler's clock. A pass ends with its item, and has no deadline.

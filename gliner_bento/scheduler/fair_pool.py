@@ -12,7 +12,7 @@ from gliner_bento.fairness.queue import FairQueue, Order, TenantShare
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
-    """Work for one thread. All work has the same cost: what takes long ends after a slice, and is submitted again."""
+    """Work for one thread. All work has the same cost: long work ends after a slice, and is submitted again."""
 
     share: TenantShare
     order: Order
@@ -26,20 +26,21 @@ class FairPool:
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._lock = threading.Lock()
-        self._work: FairQueue[_Work] = FairQueue()
+        self._queue: FairQueue[_Work] = FairQueue()
         self._submitted = 0
 
-    def submit(self, share: TenantShare, work: Callable[[], None]) -> None:
-        """Run `work`, which must not raise, in the order of service. Raises RuntimeError after `shutdown`."""
+    def submit(self, share: TenantShare, run: Callable[[], None]) -> None:
+        """Call `run`, which must not raise, in the order of service. Raises RuntimeError after `shutdown`."""
         with self._lock:
             self._submitted += 1
-            self._work.add(_Work(share, (0, 0.0, self._submitted), work))
+            first_in_first_out: Order = (0, 0.0, self._submitted)
+            self._queue.add(_Work(share, first_in_first_out, run))
         self._pool.submit(self._run_next)
 
     def others_wait(self, tenant: str) -> bool:
         """Whether work of another tenant waits."""
         with self._lock:
-            return self._work.others_wait(tenant)
+            return self._queue.others_wait(tenant)
 
     def shutdown(self, *, wait: bool = False) -> None:
         """Drop all work that has not begun. wait: wait for work that has."""
@@ -47,5 +48,5 @@ class FairPool:
 
     def _run_next(self) -> None:
         with self._lock:
-            work = self._work.serve()
+            work = self._queue.serve()
         work.run()

@@ -1,6 +1,6 @@
 """Which lanes are alive, which are idle, and which share their threads.
 
-Counts only: not thread-safe, the dispatcher calls it with the scheduler's lock held.
+Only counts. Not thread-safe: the dispatcher calls it with the scheduler's lock held.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ LaneState = Literal["starting", "alive", "dead"]
 
 
 class Lanes:
-    """`count` lanes. idle: numbers of the lanes that are alive and run nothing; the dispatcher changes it, and uses the
-    lowest number next.
+    """`count` lanes. idle: numbers of the lanes that are alive and run nothing; the dispatcher changes this list, and
+    uses the lane with the lowest number next.
 
     Only one lane, the first that is alive, computes with the threads of idle lanes. The reason is OpenMP: a thread that
     has computed in parallel keeps its worker threads, and if there are more workers than cores, they sleep between

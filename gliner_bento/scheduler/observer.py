@@ -29,15 +29,15 @@ class ItemTiming:
 
 
 class Observer(Protocol):
-    """Hooks, called concurrently from the scheduler's threads. They must not block. A subclass inherits the hooks that
-    it does not define: these do nothing (without `return`, they would be abstract)."""
+    """Hooks, called concurrently from the scheduler's threads. They must not block. A subclass may define some of them:
+    the others do nothing. (Without `return`, they would be abstract.)"""
 
     def on_stage(self, stage: Stage, seconds: float) -> None:
         """A stage has done its work: `prepare` on one item, the others on a batch."""
         return
 
     def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
-        """A batch was forwarded; `wait_s` is its oldest item's time from admission to the device."""
+        """The model has run on a batch. wait_s: time from the admission of its oldest item to the start of this run."""
         return
 
     def on_split(self, size: int) -> None:
@@ -45,7 +45,7 @@ class Observer(Protocol):
         return
 
     def on_not_finite(self) -> None:
-        """An item has failed because its scores are not numbers."""
+        """An item has failed because its scores are not finite."""
         return
 
     def on_finish(self, outcome: Outcome) -> None:

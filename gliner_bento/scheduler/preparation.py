@@ -1,8 +1,8 @@
 """Preparation: admitted items are tokenized and measured in a thread pool, and wait for their adapters to load.
 
-The items of a request are prepared in bursts. A long text takes many steps. After `SLICE_S`, or when another tenant
-waits, the thread submits the rest of its burst again, and serves other work first. Between two steps, an item that has
-expired or was aborted is dropped.
+The items of a request are prepared in bursts of at most a batch. A long text takes many steps. After `SLICE_S`, or when
+another tenant waits, the thread submits the rest of its burst again, and serves other work first. Between two steps, an
+item that has expired or was aborted is dropped.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Preparing:
-    """An entry that is being prepared. steps: what is left to do; None before the first step and after the last.
-    spent_s: time in its steps so far."""
+    """An entry that is being prepared. steps: the remaining ones; None before the first step and after the last.
+    spent_s: time spent in steps so far."""
 
     entry: Entry
     steps: Steps[Prepared] | None = None
@@ -44,14 +44,14 @@ class _Preparing:
 class Preparation:
     """Takes entries from PREPARING to WAITING or CHUNKED, or finishes them.
 
-    threads: of `pool`. max_burst: how many items of a request are put into the queue together, at most.
+    threads: number of threads of `pool`. max_burst: maximum number of items that are put into the queue together.
     """
 
     def __init__(
         self,
         engine: Engine,
         queue: WaitingQueue,
-        items: ItemOwner,
+        item_owner: ItemOwner,
         dispatcher: BatchDispatcher,
         chunked: ChunkedRequests,
         pool: FairPool,
@@ -64,7 +64,7 @@ class Preparation:
     ) -> None:
         self._engine = engine
         self._queue = queue
-        self._items = items
+        self._item_owner = item_owner
         self._dispatcher = dispatcher
         self._chunked = chunked
         self._pool = pool
@@ -81,7 +81,7 @@ class Preparation:
             self._pool.submit(burst[0].share, partial(self._prepare, deque(map(_Preparing, burst))))
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """The parts of a request that enter the queue together: at most a batch each, smaller to use all threads."""
+        """The parts of a request that enter the queue together: at most a batch, and less so that all threads work."""
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
         return (entries[start : start + size] for start in range(0, len(entries), size))
 
@@ -89,24 +89,24 @@ class Preparation:
         """Measure entries until the slice ends, then put them into the queue together, so that one batch can take them.
         Entries whose adapter is not in memory yet follow when it is. Submits the rest of the burst again."""
         share = burst[0].entry.share
-        until_s = time.thread_time() + SLICE_S
+        until_cpu_s = time.thread_time() + SLICE_S
         measured = []
         while burst:
             work = burst[0]
-            prepared = self._measure(work, until_s)
+            prepared = self._measure(work, until_cpu_s)
             if prepared is not None:
                 measured.append((work.entry, prepared))
             if work.steps is None:
                 burst.popleft()
-            if self._slice_ends(share.tenant, until_s):
+            if self._slice_ends(share.tenant, until_cpu_s):
                 break
         self._put_measured(measured)
         if burst:
             time.sleep(PAUSE_S)
             self._pool.submit(share, partial(self._prepare, burst))
 
-    def _slice_ends(self, tenant: str, until_s: float) -> bool:
-        return time.thread_time() >= until_s or self._pool.others_wait(tenant)
+    def _slice_ends(self, tenant: str, until_cpu_s: float) -> bool:
+        return time.thread_time() >= until_cpu_s or self._pool.others_wait(tenant)
 
     def _put_measured(self, measured: Iterable[tuple[Entry, Prepared]]) -> None:
         loading = []
@@ -122,17 +122,17 @@ class Preparation:
         for lease, when_loaded in loading:
             lease.ready.add_done_callback(when_loaded)
 
-    def _measure(self, work: _Preparing, until_s: float) -> Prepared | None:
+    def _measure(self, work: _Preparing, until_cpu_s: float) -> Prepared | None:
         """Prepare an entry. None if it has finished (aborted, with an error, or a blank text), or if the slice has
         ended: its `steps` are then continued later."""
         entry = work.entry
         started_s = self._clock()
         try:
             with self._watchdog.watch("preparation", [entry]):
-                prepared = self._advance(work, until_s)
+                prepared = self._advance(work, until_cpu_s)
         except BaseException as error:  # the pool would swallow it, and the item would never finish
             work.steps = None
-            self._items.finish(entry, public_error(error, entry.request_id, "preparation"))
+            self._item_owner.finish(entry, public_error(error, entry.request_id, "preparation"))
             return None
         work.spent_s += self._clock() - started_s
         if prepared is None:
@@ -142,17 +142,17 @@ class Preparation:
             self._hold_lease(entry, prepared.adapter)
         if prepared.result is None:
             return prepared
-        self._items.finish(entry, prepared.result)
+        self._item_owner.finish(entry, prepared.result)
         return None
 
-    def _advance(self, work: _Preparing, until_s: float) -> Prepared | None:
+    def _advance(self, work: _Preparing, until_cpu_s: float) -> Prepared | None:
         """Run the steps of an entry until it is prepared, has finished, or the slice ends."""
         steps = work.steps or self._engine.prepare_in_steps(work.entry.item)
         work.steps = None
         try:
             while not work.entry.finished:
                 next(steps)
-                if self._slice_ends(work.entry.tenant.name, until_s):
+                if self._slice_ends(work.entry.tenant.name, until_cpu_s):
                     work.steps = steps
                     return None
         except StopIteration as end:
@@ -178,7 +178,7 @@ class Preparation:
     def _on_adapter(self, entry: Entry, prepared: Prepared, ready: Future[Any]) -> None:
         """Called when the adapter of an entry is in memory, or has failed to load."""
         if (error := _failure(ready)) is not None:
-            self._items.finish(entry, public_error(error, entry.request_id, "loading its adapter"))
+            self._item_owner.finish(entry, public_error(error, entry.request_id, "loading its adapter"))
             return
         with self._queue.lock:
             self._put(entry, prepared)

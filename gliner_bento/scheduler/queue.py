@@ -49,7 +49,7 @@ _NEXT_STATES = {
 
 @dataclass(slots=True)
 class Tally:
-    """Entries in one state. small: those of small requests. cost: of all of them, in tokens."""
+    """Number of entries in one state. small: entries of small requests. cost: total cost of all entries, in tokens."""
 
     items: int = 0
     passes: int = 0
@@ -62,19 +62,20 @@ class Tally:
         return self.items + self.passes
 
     def add(self, entry: Entry, sign: int = 1) -> None:
-        """Count `entry`; sign -1: no longer."""
+        """Count `entry`; with sign -1, no longer count it."""
         if entry.parent is None:
             self.items += sign
         else:
             self.passes += sign
-        self.small += sign * (entry.size is not LARGE)
+        if entry.size is not LARGE:
+            self.small += sign
         self.cost += sign * entry.cost
 
 
 @dataclass(frozen=True, slots=True)
 class NextBatch:
-    """The waiting entries that would run next. ahead: all entries before the last of these, in the order of service.
-    full: no later entry could join."""
+    """The waiting entries that would run next. ahead: all waiting entries before the last of these, in the order of
+    service. full: no later entry could join."""
 
     entries: list[Entry]
     ahead: list[Entry]
@@ -99,7 +100,7 @@ class WaitingQueue:
         self._sequences = 0
         self._entries: dict[int, Entry] = {}
         self._requests: dict[str, dict[int, Entry]] = {}
-        self._deadlines: list[tuple[float, int]] = []
+        self._deadlines: list[tuple[float, int]] = []  # deadline and sequence, sorted
         self._tenants: dict[str, TenantState] = {}  # those with unfinished entries
         self._waiting: FairQueue[Entry] = FairQueue()
         self._senders = Senders(clock)
@@ -119,7 +120,7 @@ class WaitingQueue:
 
     @property
     def preparing_items(self) -> int:
-        """Items that are tokenized, or wait for their adapter."""
+        """Items that are being tokenized, or wait for their adapter."""
         return self._tallies[PREPARING].items + self._tallies[LOADING_ADAPTER].items
 
     @property
@@ -136,33 +137,34 @@ class WaitingQueue:
 
     def has_work_for(self, reservation: LaneReservation) -> bool:
         """Whether an entry waits that `reservation` admits."""
-        for excluded in reservation.excluded:
-            small = self._tallies[WAITING].small
-            if not (small if excluded.tenant is None else self._waiting.others_wait(excluded.tenant)):
+        small = self._tallies[WAITING].small
+        for excluded in reservation.excluded:  # cheap checks first
+            others = small if excluded.tenant is None else self._waiting.others_wait(excluded.tenant)
+            if not others:
                 return False
         return any(map(reservation.admits, self._waiting))
 
     def excluded_s(self, traffic: TrafficClass) -> float:
-        """For how long a reserved lane must not run `traffic`: while work outside that class arrives, unless waiting
-        work has a higher priority than what arrives. 0: no lane is reserved."""
-        others = (one for one in self._senders if not traffic.includes(one.share.tenant, one.size))
+        """For how many seconds a reserved lane must not run `traffic`; 0: no lane is reserved. Lanes are reserved while
+        work outside that class arrives, unless waiting work has a higher priority than the last arrival."""
+        others = (arrival for arrival in self._senders if not traffic.includes(arrival.share.tenant, arrival.size))
         last = next(others, None)
         if last is None or self._waiting.more_urgent_waits(last.share, last.priority):
             return 0.0
         return self._senders.left_s(last)
 
     def batch_quota(self, tokens: int) -> BatchQuota | None:
-        """Each tenant's quota of a batch; None if nobody else sends. tokens: see `BatchQuota`."""
+        """Each tenant's quota of a batch; None: no limit, because at most one tenant sends, and only large requests."""
         smallest = self._senders.smallest()
         if not self._packs:
             smallest = max(smallest, MEDIUM)
         senders: set[str] = set()
-        for one in self._senders:
-            senders.add(one.share.tenant)
+        for arrival in self._senders:
+            senders.add(arrival.share.tenant)
             if len(senders) > 1:
                 break
-        alone = len(senders) == 1 and not self._waiting.others_wait(*senders)
-        return BatchQuota(tokens, senders, smallest) if smallest < LARGE or (senders and not alone) else None
+        several_tenants = len(senders) > 1 or any(map(self._waiting.others_wait, senders))
+        return BatchQuota(tokens, senders, smallest) if several_tenants or smallest < LARGE else None
 
     # Admission
 
@@ -190,7 +192,7 @@ class WaitingQueue:
     ) -> list[Entry]:
         """Admit all of `items` or none.
 
-        share: whose request it is.
+        share: the tenant of the request, and its weight.
         Raises `NotReady`, `DeadlineExceeded` (it has passed), `TooLarge` (more than the capacity) or `QueueFull`.
         """
         now = self._clock()
@@ -228,7 +230,7 @@ class WaitingQueue:
             self._move(entry, LOADING_ADAPTER, prepared)
 
     def put(self, entry: Entry, prepared: Prepared) -> None:
-        """`entry` starts to wait; a chunked one does not, its passes will. No effect on a finished entry."""
+        """`entry` starts to wait, or becomes CHUNKED: then its passes will wait. No effect on a finished entry."""
         if entry.finished:
             return
         if prepared.chunked is not None:
@@ -238,11 +240,11 @@ class WaitingQueue:
             self._wait(entry, prepared)
 
     def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
-        """Add a waiting pass of `parent`, which is chunked, behind those that wait."""
+        """Add a waiting pass of `parent`, which is chunked, behind the waiting entries of its request."""
         self._sequences += 1
         tenant = parent.tenant
-        before = tenant.requests[parent.request_id]
-        (virtual_finish,) = tenant.virtual_finishes([CHARGED_ITEMS_OF_PASS * (before + 1)], LARGE)
+        waiting = tenant.requests[parent.request_id]
+        (virtual_finish,) = tenant.virtual_finishes([CHARGED_ITEMS_OF_PASS * (waiting + 1)], LARGE)
         order = parent.priority, virtual_finish, self._sequences
         entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, self._clock(), parent=parent)
         entry.size, entry.charged_items, entry.trace = LARGE, CHARGED_ITEMS_OF_PASS, parent.trace
@@ -252,8 +254,8 @@ class WaitingQueue:
 
     def take(self, batch: NextBatch) -> list[Entry]:
         """Remove `batch` from the queue to run it. batch: what `next_batch` has just returned."""
-        for bypassed in batch.ahead:
-            bypassed.bypassed += 1  # of the batch's own entries too, where it has no effect any more
+        for entry in batch.ahead:
+            entry.bypassed += 1  # no effect on the batch's own entries, which never wait again
         for entry in batch.entries:
             self._move(entry, RUNNING)
             entry.tenant.serve(entry)
@@ -297,7 +299,7 @@ class WaitingQueue:
             raise RuntimeError(f"an entry cannot go from {entry.state.name} to {state.name}")
         self._tallies[entry.state].add(entry, -1)
         if entry.parent is None and (state is RUNNING or (state is FINISHED and entry.state is not RUNNING)):
-            self._queued.hold(entry.tenant.name, -1)
+            self._queued.hold(entry.tenant.name, -1)  # it begins to run, or finishes without having run
         if prepared is not None:
             entry.set_prepared(prepared)
         entry.state = state
@@ -318,18 +320,18 @@ class WaitingQueue:
         reservation: LaneReservation | None = None,
         quota: BatchQuota | None = None,
     ) -> NextBatch:
-        """The batch to run next; at least one entry waits that `reservation` admits. slots, lanes: see `form_batch`.
-        quota: of each tenant in the batch; None: no limit."""
+        """The batch to run next. An entry that `reservation` admits must be waiting. slots, lanes: see `form_batch`.
+        quota: limits each tenant's part of the batch; None: no limit."""
         if reservation is None:
-            waiting = ahead = list(islice(self._waiting, limits.batch_lookahead))
+            candidates = ahead = list(islice(self._waiting, limits.batch_lookahead))
         else:
-            ahead, waiting = reservation.first_of(self._waiting, limits.batch_lookahead)
+            ahead, candidates = reservation.first_of(self._waiting, limits.batch_lookahead)
         if quota is not None:
-            waiting = quota.admitted(waiting)
-        chosen = form_batch(waiting, limits, packs=self._packs, slots=slots, lanes=lanes)
-        entries = [waiting[index] for index in chosen]
-        full = is_full(entries, len(waiting), limits, packs=self._packs)
-        last = chosen[-1] if ahead is waiting else ahead.index(entries[-1])
+            candidates = quota.admitted(candidates)
+        chosen = form_batch(candidates, limits, packs=self._packs, slots=slots, lanes=lanes)
+        entries = [candidates[index] for index in chosen]
+        full = is_full(entries, len(candidates), limits, packs=self._packs)
+        last = chosen[-1] if ahead is candidates else ahead.index(entries[-1])
         return NextBatch(entries, ahead[:last], full)
 
     # Look-ups
@@ -364,7 +366,7 @@ class WaitingQueue:
             self._queued.hold(entry.tenant.name, 1)
         self._entries[entry.sequence] = entry
         self._requests.setdefault(entry.request_id, {})[entry.sequence] = entry
-        deadline_s, entry.deadline_s = entry.deadline_s, None
+        deadline_s, entry.deadline_s = entry.deadline_s, None  # not in `_deadlines` yet
         self._set_deadline(entry, deadline_s)
 
     def _set_deadline(self, entry: Entry, deadline_s: float | None) -> None:

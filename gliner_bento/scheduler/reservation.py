@@ -1,7 +1,7 @@
-"""Who may have the last lane and how much of a batch, so that one tenant or large requests do not hold up others.
+"""Limits on the last free lane and on batches, so that one tenant or large requests do not hold up other work.
 
 A large request has many texts or a long one (more than MAX_SMALL_ITEMS charged items), or a lower priority than the
-default. A medium one has more than MAX_SHORT_ITEMS. Decision 18 has the measurement that shows who needs this.
+default. A medium one has more than MAX_SHORT_ITEMS. For measurements, see decision 18 (docs/decisions).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gliner_bento.scheduler.entry import LARGE, Entry, Size
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """Work that may fill all lanes: large requests of all tenants (`tenant` is None), or all requests of one tenant."""
+    """Work that must not fill all lanes: large requests of all tenants (`tenant` is None), or all requests of one."""
 
     tenant: str | None = None
 
@@ -36,10 +36,10 @@ class LaneReservation:
 
     def admits(self, entry: Entry) -> bool:
         """Whether the lane may run `entry`."""
-        return not any(one.includes(entry.tenant.name, entry.size) for one in self.excluded)
+        return not any(traffic.includes(entry.tenant.name, entry.size) for traffic in self.excluded)
 
     def first_of(self, order: Iterable[Entry], count: int) -> tuple[list[Entry], list[Entry]]:
-        """The entries of `order` up to the `count`-th that the lane may run; and of these, the ones that it may run."""
+        """Two lists: the entries of `order` up to the `count`-th that the lane may run, and those that it may run."""
         ahead, admitted = [], []
         for entry in order:
             ahead.append(entry)
@@ -52,7 +52,7 @@ class LaneReservation:
 
 @dataclass(frozen=True, slots=True)
 class LastArrival:
-    """When an item of a tenant last started to wait; kept separately for each size of its requests."""
+    """When an item of a tenant last started to wait. There is one for each size of the tenant's requests."""
 
     at_s: float
     share: TenantShare
@@ -61,12 +61,12 @@ class LastArrival:
 
 
 class Senders:
-    """The tenants whose items arrived within the last SENDS_S."""
+    """The tenants whose items arrived within the last SENDS_S seconds: they are sending."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._latest: dict[tuple[str, Size], LastArrival] = {}  # the earliest first
-        self._last_s: dict[Size, float] = {}  # when an item of that size last arrived
+        self._last_arrival_s: dict[Size, float] = {}  # by size of the request
 
     def arrived(self, entry: Entry) -> None:
         """An item starts to wait. Not called for passes of chunked requests."""
@@ -74,22 +74,22 @@ class Senders:
         self._latest.pop(key, None)
         now = self._clock()
         self._latest[key] = LastArrival(now, entry.share, entry.size, entry.priority)
-        self._last_s[entry.size] = now
+        self._last_arrival_s[entry.size] = now
         for old in list(takewhile(self._is_old, self._latest)):
             del self._latest[old]
 
     def __iter__(self) -> Iterator[LastArrival]:
-        """The latest first."""
+        """Their last arrivals, the latest first."""
         since_s = self._clock() - SENDS_S
         return takewhile(lambda arrival: arrival.at_s > since_s, reversed(self._latest.values()))
 
     def smallest(self) -> Size:
-        """The smallest size of their requests; LARGE if there are none."""
+        """The size of their smallest requests; LARGE if there are none."""
         since_s = self._clock() - SENDS_S
-        return min((size for size, at_s in self._last_s.items() if at_s > since_s), default=LARGE)
+        return min((size for size, at_s in self._last_arrival_s.items() if at_s > since_s), default=LARGE)
 
     def left_s(self, arrival: LastArrival) -> float:
-        """For how many seconds its tenant still counts as a sender."""
+        """For how many seconds the tenant of `arrival` still counts as sending."""
         return arrival.at_s + SENDS_S - self._clock()
 
     def _is_old(self, key: tuple[str, Size]) -> bool:
@@ -98,13 +98,13 @@ class Senders:
 
 @dataclass(frozen=True, slots=True)
 class BatchQuota:
-    """Limits each tenant's part of a batch while another tenant sends: one entry, and more up to a cost of `tokens`.
+    """Limits each tenant's part of a batch: one entry, and more up to a total cost of `tokens`.
 
-    The quota also limits requests that are larger than the smallest ones that arrive; medium ones in packed batches
-    only, because smaller padded batches cost throughput. While any arrive that are not large, a batch has either large
-    ones or others: a short one does not wait for a pass of a large one.
+    Limited are tenants while another one sends, and requests that are larger than `smallest`. While small requests
+    arrive, a batch has either large requests or small ones: a short one does not wait for a pass of a large one.
 
-    senders: tenants that send, at most two of them. smallest: of the requests that arrive.
+    senders: tenants that send, at most two of them. smallest: size of the smallest requests that arrive; at least
+    MEDIUM if batches are padded, because smaller padded batches cost throughput.
     """
 
     tokens: int
@@ -122,7 +122,7 @@ class BatchQuota:
             tenant = entry.tenant.name
             cost = costs[tenant] + entry.cost
             limited = entry.size > self.smallest or self.senders - {tenant}
-            if cost == entry.cost or cost <= self.tokens or not limited:
+            if tenant not in costs or cost <= self.tokens or not limited:
                 costs[tenant] = cost
                 admitted.append(entry)
         return admitted

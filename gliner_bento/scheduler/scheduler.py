@@ -20,7 +20,7 @@ from functools import partial
 from gliner_bento.engine.base import Engine, Result
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
 from gliner_bento.fairness.queue import NO_TENANT, TenantShare
-from gliner_bento.scheduler.batching import least
+from gliner_bento.scheduler.batching import at_least
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import BatchDispatcher, DispatcherConfig
 from gliner_bento.scheduler.entry import (
@@ -44,7 +44,7 @@ from gliner_bento.tasks.base import Item
 logger = logging.getLogger(__name__)
 
 _MAX_WAIT_S = 60.0  # upper bound of one Condition.wait: a platform's limit
-_BATCHES_AHEAD = 2  # how many batches of one request's passes wait or run, per lane
+_BATCHES_AHEAD = 2  # passes of a chunked request that wait or run: enough for this many batches per lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +53,12 @@ class SchedulerConfig(DispatcherConfig):
 
     queue_capacity: maximum number of items that are in no batch yet; see `WaitingQueue`.
     tokenizer_threads: threads that prepare items.
-    hang_timeout_s: a stage of a batch, or a preparation, that runs longer hangs.
+    hang_timeout_s: a stage of a batch, or a preparation, that runs longer counts as hanging.
     """
 
     queue_capacity: int
     tokenizer_threads: int
-    hang_timeout_s: float = least(0)
+    hang_timeout_s: float = at_least(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class Scheduler:
             clock=clock,
         )
 
-    # Life
+    # Start and end
 
     def start(self) -> None:
         """Start admitting; returns when every lane has started or failed to (see `ready`)."""
@@ -158,8 +158,8 @@ class Scheduler:
     def watch_for_hangs(self, on_hang: Callable[[str], None]) -> None:
         """Start the watchdog: when work hangs, it fails all items, refuses new ones, and calls `on_hang` once with the
         reason. Called after the warm-up, because compilation there may take minutes."""
-        watching = partial(self._watchdog.run, partial(self._end_hung, on_hang))
-        threading.Thread(target=self._guard, args=("watchdog", watching), name="watchdog", daemon=True).start()
+        loop = partial(self._watchdog.run, partial(self._end_hung, on_hang))
+        threading.Thread(target=self._guard, args=("watchdog", loop), name="watchdog", daemon=True).start()
 
     @property
     def ready(self) -> bool:
@@ -245,7 +245,7 @@ class Scheduler:
         deadline: in seconds of the clock; unfinished items fail with `DeadlineExceeded` then.
         priority: lower is scheduled earlier (as in vLLM), strictly, among the requests of the tenant; equals are first
         in, first out.
-        share: whose request it is; tenants share the tokens fairly.
+        share: the tenant of the request, and its weight in the fair sharing of tokens.
         trace: passed to `Observer.on_traced` with the timing of each item.
 
         Futures fail only with `GLiNERBentoError`. Cancelling one (its client has disconnected) aborts its item.
@@ -264,11 +264,11 @@ class Scheduler:
         share: TenantShare = NO_TENANT,
         trace: str | None = None,
     ) -> Future[Result]:
-        """`submit`; if the item takes several passes, `sink` receives the parts of its result after each pass, possibly
-        none. idle_timeout_s: the item also fails if no pass finishes for this time."""
+        """As `submit`. If the item takes several passes, `sink` receives parts of its result after each pass (possibly
+        none). idle_timeout_s: the item also fails if no pass finishes for this time."""
         stream = Stream(sink, deadline, idle_timeout_s)
-        first_s = min(deadline, self._clock() + idle_timeout_s)
-        return self._submit([item], request_id, first_s, priority, share, stream, trace)[0]
+        first_deadline = min(deadline, self._clock() + idle_timeout_s)
+        return self._submit([item], request_id, first_deadline, priority, share, stream, trace)[0]
 
     def resume(self, request_id: str) -> None:
         """Continue a request that paused because its sink was full."""
@@ -309,7 +309,7 @@ class Scheduler:
         except GLiNERBentoError as refusal:
             return [self._refuse(refusal) for _ in items]
         for entry in entries:
-            # The callback holds the number, not the entry: callers may keep the future, which must not keep the entry.
+            # With the sequence, not the entry: callers may keep the future, and it must not keep the entry in memory.
             entry.future.add_done_callback(partial(self._on_done, entry.sequence))
         return [entry.future for entry in entries]
 

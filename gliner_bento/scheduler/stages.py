@@ -27,7 +27,7 @@ class Batch:
 
     shared_lanes: number of idle lanes whose threads the batch's lane may use.
     collated, scores: output of the engine's stages, until the next stage has used it.
-    timings: stages that are done, with their start and end.
+    timings: stages that are done, with their start and end in seconds of the scheduler's clock.
     """
 
     entries: list[Entry]
@@ -69,7 +69,7 @@ def public_error(error: BaseException, request_id: str, doing: str) -> GLiNERBen
 
 
 class Stages:
-    """Takes batches through the engine, and finishes each entry through `items`.
+    """Takes batches through the engine, and finishes each entry through `item_owner`.
 
     A batch that fails in any stage is halved until the failing item is isolated: at most 2n - 1 runs for n items.
     """
@@ -77,15 +77,15 @@ class Stages:
     def __init__(
         self,
         engine: Engine,
-        items: ItemOwner,
-        batches: BatchOwner,
+        item_owner: ItemOwner,
+        batch_owner: BatchOwner,
         observer: Observer,
         watchdog: Watchdog,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
-        self._items = items
-        self._batches = batches
+        self._item_owner = item_owner
+        self._batch_owner = batch_owner
         self._observer = observer
         self._watchdog = watchdog
         self._clock = clock
@@ -124,7 +124,7 @@ class Stages:
         else:
             self._trace(batch)
             for entry, result in zip(batch.entries, results, strict=True):
-                self._items.finish(entry, result)
+                self._item_owner.finish(entry, result)
             return
         self._split(batch)
 
@@ -153,11 +153,11 @@ class Stages:
     def _timed(self, stage: Stage, batch: Batch, work: Callable[[], T]) -> T:
         started_s = self._clock()
         with self._watchdog.watch(stage, batch.entries):
-            done = work()
+            output = work()
         ended_s = self._clock()
         self._observer.on_stage(stage, ended_s - started_s)
         batch.timings.append((stage, started_s, ended_s))
-        return done
+        return output
 
     def _trace(self, batch: Batch) -> None:
         """Report the timing of each entry that has a trace."""
@@ -174,21 +174,21 @@ class Stages:
                 self._observer.on_traced(timing)
 
     def _report(self, batch: Batch, error: BaseException, doing: str) -> None:
-        """Finish the entry of a batch of one with its error. In a larger batch it is not known which one failed."""
+        """Finish the only entry of a batch with its error. In a larger batch, the failing entry is not known yet."""
         if len(batch.entries) == 1:
             entry = batch.entries[0]
             if isinstance(error, ScoresNotFinite):
                 logger.error("request %s (adapter %s): %s", entry.request_id, entry.item.adapter_id, error)
                 self._observer.on_not_finite()
-            self._items.finish(entry, public_error(error, entry.request_id, doing))
+            self._item_owner.finish(entry, public_error(error, entry.request_id, doing))
         else:
             # As text: a log record that held the exception would hold its frames, and with them the tensors.
             logger.warning("a batch of %d items failed in %s and is split: %s", len(batch.entries), doing, repr(error))
 
     def _split(self, batch: Batch) -> None:
-        """Run a batch of several entries again in halves, oldest first."""
+        """Run a batch again in halves, oldest entries first; no effect on a batch of one entry."""
         batch.collated = None
         half = len(batch.entries) // 2
         if half:
             self._observer.on_split(len(batch.entries))
-            self._batches.run_again([Batch(batch.entries[:half]), Batch(batch.entries[half:])])
+            self._batch_owner.run_again([Batch(batch.entries[:half]), Batch(batch.entries[half:])])

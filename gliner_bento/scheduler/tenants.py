@@ -1,9 +1,9 @@
 """Fair order among the requests of one tenant: each waiting request gets the same service.
 
 A tenant's virtual time is the number of items that each of its waiting requests has been served. Items are ordered by
-the virtual time at which they finish: a short request does not wait for all of a large one, or for all of many
-requests, and none waits for ever. A long text is charged as several items. A short request has a head start: without
-it, it would wait until each of many other requests has been served as many items.
+the virtual time at which they finish. So a short request does not wait for all of a large one, or for all of many
+requests, and no request waits for ever. A long text is charged as several items. A short request has a head start:
+without it, it would wait until each of many other requests has been served as many items as it has itself.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def size_of(charged_items: int, priority: int) -> Size:
 
 @dataclass(slots=True, eq=False)
 class TenantState:
-    """virtual_time: charged items that each waiting request was served. requests: by id, the number of waiting entries.
-    unfinished: number of unfinished entries."""
+    """virtual_time: number of charged items that each waiting request has been served. requests: by id, the number of
+    waiting entries. unfinished: number of unfinished entries."""
 
     share: TenantShare
     virtual_time: float = 0.0
@@ -53,10 +53,10 @@ class TenantState:
     def virtual_finishes(self, charged: Sequence[int], size: Size) -> Iterator[float]:
         """The virtual finish time of each item of a new request, or of a pass. charged: see `charged_items`."""
         start = self.virtual_time - (HEAD_START_ITEMS if size is SHORT else 0)
-        return (start + until for until in accumulate(charged))
+        return (start + total for total in accumulate(charged))
 
     def serve(self, entry: Entry) -> None:
-        """`entry` is in a batch. Called for all entries of the batch before `leave` is called for one."""
+        """`entry` is in a batch. Called for all entries of the batch before `leave` is called for any of them."""
         self.virtual_time += entry.charged_items / len(self.requests)
 
     def leave(self, entry: Entry) -> None:

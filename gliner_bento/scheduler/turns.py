@@ -1,4 +1,4 @@
-"""Models that share a device take turns: each batch is one, and a turn costs the seconds that it took."""
+"""Models that share a device take turns. Each batch is a turn; it costs its model the seconds that it takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gliner_bento.fairness.queue import FairQueue, Order, TenantShare
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """A lane that waits for its turn. The cost is charged when the turn has ended."""
+    """A lane that waits for its turn. cost: 0, because the turn is charged when it has ended."""
 
     share: TenantShare
     order: Order
@@ -39,7 +39,7 @@ class DeviceTurns:
             return self._models[-1]
 
     def leave(self, model: ModelTurns) -> None:
-        """A model ends: its lanes wait no more. A model may leave twice."""
+        """A model ends: its lanes no longer wait for turns. A model may leave twice."""
         with self._changed:
             if model in self._models:
                 self._models.remove(model)
@@ -49,10 +49,10 @@ class DeviceTurns:
         """Whether no other model runs a batch or waits for its turn."""
         with self._changed:
             others = self._waiting.others_wait(model.share.tenant)
-            return not others and not any(one.held_since_s for one in self._models if one is not model)
+            return not others and not any(other.held_since_s for other in self._models if other is not model)
 
     def acquire(self, model: ModelTurns, lane: int) -> None:
-        """Wait for the turn of the lane, whose last turn ends now; returns without one if the model has left."""
+        """End the lane's last turn, and wait for its next one; returns without a turn if the model has left."""
         with self._changed:
             self._end(model, lane)
             self._tickets += 1
@@ -80,14 +80,15 @@ class DeviceTurns:
     def _grant(self) -> None:
         granted = False
         while self._free and self._waiting:
-            self._waiting.serve().granted = granted = True
+            self._waiting.serve().granted = True
             self._free -= 1
+            granted = True
         if granted:
             self._changed.notify_all()
 
 
 class ModelTurns:
-    """The turns of one model on a device. held_since_s: by lane."""
+    """The turns of one model on a device. held_since_s: by lane, the start of its turn in seconds of the clock."""
 
     def __init__(self, device: DeviceTurns, share: TenantShare) -> None:
         self._device = device

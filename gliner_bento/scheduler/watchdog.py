@@ -42,12 +42,12 @@ class Watchdog:
         self._timeout_s = timeout_s
         self._interval_s = min(_MAX_INTERVAL_S, timeout_s / 4)
         self._now_s = 0.0
-        self._running: dict[int, Work] = {}  # by id(work); works of one thread may nest
+        self._running: dict[int, Work] = {}  # by id(work), because the work of one thread may be nested
         self._stopped = threading.Event()
 
     @contextmanager
     def watch(self, doing: str, entries: Sequence[Entry]) -> Iterator[None]:
-        """Watch the calling thread until the context ends. doing: names its work."""
+        """Watch the calling thread until the context ends. doing: what it does, for messages."""
         work = Work(doing, entries, threading.get_ident(), self._now_s)
         self._running[id(work)] = work
         try:

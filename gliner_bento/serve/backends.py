@@ -27,19 +27,19 @@ class Backend(Protocol):
     """Answers requests until it is closed."""
 
     def submit(self, payload: dict[str, Any]) -> Future[Answer]:
-        """The answer of one request, later. It raises `GLiNERClientError`."""
+        """Send one request; returns a future for the answer, which may raise `GLiNERClientError`."""
 
     def wait(self) -> None:
-        """Return when it has ended."""
+        """Return when the backend has ended."""
 
     def close(self) -> None:
-        """End it; more calls do nothing."""
+        """End the backend; further calls do nothing."""
 
 
 class Service:
-    """`gliner-bento serve` as a child process. Returns when it is ready; raises RuntimeError if it ends before.
+    """`gliner-bento serve` as a child process. The constructor returns when the server is ready.
 
-    Raises `SettingsError` for a wrong field or a port that is taken.
+    Raises RuntimeError if the server ends before, and `SettingsError` for a wrong field or a port that is taken.
     """
 
     def __init__(self, config: GLiNERServeConfig) -> None:
@@ -82,7 +82,7 @@ class Service:
 
 
 class InProcess:
-    """The model in this process, without a socket, on a thread with an event loop. Raises what the model's loading
+    """The model in this process, without a socket, on a thread with an event loop. Raises what loading the model
     raises."""
 
     def __init__(self, config: GLiNERServeConfig) -> None:
@@ -102,7 +102,7 @@ class InProcess:
             async with transport(settings, "gliner_serve") as calls, httpx.AsyncClient(transport=calls) as self._http:
                 self._url = URL + settings.route_prefix
                 self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-                self._slots = asyncio.Semaphore(2 * settings.max_batch_size)  # the rest would wait in the queue
+                self._slots = asyncio.Semaphore(2 * settings.max_batch_size)  # more would only wait in the queue
                 self._loaded.set_result(None)
                 await self._closing.wait()
                 await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
@@ -145,5 +145,5 @@ def _answers(url: str) -> bool:
 
 
 def start(config: GLiNERServeConfig, *, in_process: bool) -> Backend:
-    """The backend of a configuration, ready."""
+    """Start the backend of a configuration; returns when it is ready."""
     return InProcess(config) if in_process else Service(config)

@@ -24,7 +24,7 @@ KEY_VARIABLE = "GLINER_CLIENT_API_KEY"
 
 
 class GLiNERClientError(RuntimeError):
-    """The server answered an error, or cannot be reached. status: of the answer; None if there is none."""
+    """The server answered with an error, or cannot be reached. status: that of the answer; None without an answer."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ def payloads(
     multi_label: bool = False,
     adapter_id: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The body of each text's request. Raises ValueError if there are labels per text, and not one set for each."""
+    """The body of each text's request. Raises ValueError for labels per text of another number than the texts."""
     texts = [text] if isinstance(text, str) else list(text)
     options = {
         "relations": relations,
@@ -82,7 +82,7 @@ class GLiNERClient:
     """Calls the routes below a server's `route_prefix`. The texts of a list are sent as concurrent requests, and the
     server puts them into batches.
 
-    api_key: by default the environment's GLINER_CLIENT_API_KEY.
+    api_key: default: the environment variable GLINER_CLIENT_API_KEY.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class GLiNERClient:
         multi_label: bool = False,
         adapter_id: str | None = None,
     ) -> Any:
-        """Entities, and relations if there are any to extract: a dict for a text, a list of them for a list."""
+        """Entities, and relations if `relations` is given: a dict for a text, a list of dicts for a list of texts."""
         bodies = payloads(text, labels, relations, threshold, relation_threshold, flat_ner, multi_label, adapter_id)
         if isinstance(text, str):
             return self.post(bodies[0])
@@ -119,11 +119,11 @@ class GLiNERClient:
 
     @parameters_of(predict)
     async def predict_async(self, *arguments: Any, **named: Any) -> Any:
-        """As `predict`, in threads."""
+        """Like `predict`, which runs in a thread."""
         return await asyncio.to_thread(self.predict, *arguments, **named)
 
     def adapter_cache_status(self, adapter_id: str | None = None) -> Answer:
-        """Which adapters are where; with `adapter_id`, also where that one is."""
+        """Which adapters are on the device, in memory and on disk; with `adapter_id`, also where that one is."""
         query = "?" + urllib.parse.urlencode({"adapter_id": adapter_id}) if adapter_id is not None else ""
         return self._send(urllib.request.Request(f"{self.url}/adapter-cache{query}", headers=self._headers()))
 

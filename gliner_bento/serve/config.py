@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 
 
 def _field(option: Option) -> Any:
-    """The dataclass field of an option. Its default is that of our setting; without a setting, or if gliner.serve's
-    default is None, it is gliner.serve's."""
+    """The dataclass field of an option. Its default is that of our setting. If there is no setting, or gliner.serve's
+    default is None, it is gliner.serve's default."""
     default = option.default
     if option.setting and default is not None:
         default = Settings.model_fields[option.setting].default
@@ -50,7 +50,7 @@ class GLiNERServeConfig(_Fields):  # type: ignore[misc]
 
     def settings(self) -> dict[str, str]:
         """The settings of the fields that differ from the defaults. Raises `SettingsError` for a field that cannot be
-        served; one that does nothing is logged."""
+        served; logs a field that has no effect."""
         given = self.given()
         for line in without_effect(given):
             logger.warning("%s", line)

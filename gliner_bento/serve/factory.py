@@ -20,7 +20,7 @@ _running: list[Handle] = []
 
 
 class Prediction:
-    """An answer to come: `result()` waits for it, and so does `await`."""
+    """A future answer: `result()` or `await` waits for it."""
 
     def __init__(self, future: Future[Answer]) -> None:
         self._future = future
@@ -58,7 +58,7 @@ class Handle:
         ended.set()
 
     def shutdown(self) -> None:
-        """End the server, after the requests that run. More calls do nothing."""
+        """End the server, after the running requests. Further calls do nothing."""
         if self in _running:
             _running.remove(self)
             self._backend.close()
@@ -67,7 +67,7 @@ class Handle:
 def serve(config: GLiNERServeConfig, blocking: bool = False, *, in_process: bool = False) -> Handle:
     """Start a server on `config.http_port` of the loopback address, and return when it is ready.
 
-    blocking: return when it has ended; SIGINT and SIGTERM end it. in_process: load the model here, without HTTP.
+    blocking: return when the server has ended, by SIGINT or SIGTERM. in_process: load the model here, without HTTP.
     Raises `SettingsError` (a ValueError) for a wrong field, and RuntimeError if the server ends before it is ready.
     """
     handle = Handle(start(config, in_process=in_process))
@@ -93,8 +93,8 @@ atexit.register(shutdown)
 class GLiNERFactory:
     """Starts a server, and predicts with it.
 
-    config: or `model` and the other fields of `GLiNERServeConfig`. in_process: load the model in this process, for
-    scripts and notebooks; it listens on no port.
+    config: instead of `model` and the other fields of `GLiNERServeConfig`. in_process: load the model in this process,
+    for scripts and notebooks; no port is opened.
 
         with GLiNERFactory(model="urchade/gliner_small-v2.1") as llm:
             print(llm.predict("John works at Google", ["person", "organization"]))
@@ -133,7 +133,7 @@ class GLiNERFactory:
         multi_label: bool = False,
         adapter_id: str | None = None,
     ) -> Any:
-        """A dict for a text, a list of them for a list, whose texts are sent concurrently."""
+        """A dict for a text; a list of dicts for a list of texts, which are sent concurrently."""
         started = self._started(
             texts, labels, relations, threshold, relation_threshold, flat_ner, multi_label, adapter_id
         )
@@ -142,12 +142,12 @@ class GLiNERFactory:
 
     @parameters_of(predict)
     async def predict_async(self, texts: str | Sequence[str], *arguments: Any, **named: Any) -> Any:
-        """As `predict`, awaited."""
+        """Like `predict`, without blocking the event loop."""
         answers = await asyncio.gather(*self._started(texts, *arguments, **named))
         return answers[0] if isinstance(texts, str) else answers
 
     def shutdown(self) -> None:
-        """End the server. More calls do nothing."""
+        """End the server. Further calls do nothing."""
         self._handle.shutdown()
 
     def __enter__(self) -> Self:

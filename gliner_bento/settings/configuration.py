@@ -55,7 +55,7 @@ class Configuration:
 
 
 def read_configuration(file: Path | None, settings: Iterable[str]) -> Configuration:
-    """The content of `file`, by default of the bundle's file if it exists. Raises `SettingsError`.
+    """The content of `file`; None: of CONFIGURATION_FILE, if it exists. Raises `SettingsError`.
 
     settings: the names that the section `gliner` may contain.
     """
@@ -93,27 +93,32 @@ def _refuse_unsupported(services: dict[str, dict[str, Any]], path: Path) -> None
 
 
 def refuse_unknown(
-    given: Iterable[object], known: Iterable[str], problem: str, spell: Callable[[str], str] = str
+    given: Iterable[object], known: Iterable[str], problem: str, normalize: Callable[[str], str] = str
 ) -> None:
-    """Raise `SettingsError` for the first name that is not `known`, with the closest known name."""
+    """Raise `SettingsError` for the first name that is not `known`, with the closest known name.
+
+    problem: begins the message. normalize: applied to a given name before it is compared.
+    """
     known = tuple(known)
     for name in map(str, given):
-        if spell(name) not in known:
-            nearest = difflib.get_close_matches(spell(name), known, n=1)
+        if normalize(name) not in known:
+            nearest = difflib.get_close_matches(normalize(name), known, n=1)
             raise SettingsError(f"{problem} {name}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
 
 
-def under_one_name(
+def resolve_aliases(
     given: Mapping[str, Any], aliases: Mapping[str, str], spell: Callable[[str], str] = str
 ) -> dict[str, Any]:
-    """`given` with aliases resolved. Raises `SettingsError` if two names of one setting have different values."""
+    """`given` by the settings' own names. Raises `SettingsError`, with names as `spell` writes them, if two names of
+    one setting have different values."""
     resolved: dict[str, Any] = {}
-    names: dict[str, str] = {}
+    given_names: dict[str, str] = {}
     for name, value in given.items():
         setting = aliases.get(name, name)
         if setting in resolved and str(resolved[setting]) != str(value):
-            raise SettingsError(f"{spell(names[setting])} and {spell(name)} name one setting but have different values")
-        resolved[setting], names[setting] = value, name
+            names = f"{spell(given_names[setting])} and {spell(name)}"
+            raise SettingsError(f"{names} name one setting but have different values")
+        resolved[setting], given_names[setting] = value, name
     return resolved
 
 

@@ -25,7 +25,7 @@ from gliner_bento.tasks.recognition import ALL, NONE
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 FORMATS = tuple(sorted(file.stem for file in (PACKAGE / "gateway" / "compat").glob("[!_]*.py")))
-"""Names of other servers' wire formats; each is a file."""
+"""Names of other servers' wire formats; each is a module of `gateway.compat`."""
 
 NAMED_MODEL = r"^[A-Za-z0-9_.-]{1,64}=\S"
 
@@ -33,7 +33,7 @@ _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
 def _checkpoint(value: str) -> str:
-    """The absolute path of a checkpoint folder or archive, or a hub id as it is. A relative folder is looked up in the
+    """The absolute path of a checkpoint folder or archive, or a hub id unchanged. A relative folder is looked up in the
     working directory, the bundle and the package. Raises ValueError."""
     if value.endswith(SUFFIXES):
         if not (archive := Path(value).expanduser()).is_file():
@@ -42,10 +42,10 @@ def _checkpoint(value: str) -> str:
     for folder in (Path(value).expanduser(), PROJECT_ROOT / value, PACKAGE / value):
         if value and folder.is_dir():
             try:
-                known = config_name(folder)
+                config = config_name(folder)
             except OSError as error:
                 raise ValueError(f"the folder cannot be read: {error.strerror}") from None
-            if known is None:
+            if config is None:
                 raise ValueError(f"the folder is {no_checkpoint(folder)}")
             return str(folder.resolve())
     if not _HUB_ID.fullmatch(value):
@@ -87,7 +87,7 @@ def regular_expression(value: str) -> str:
 def _api_keys(value: str) -> str:
     """The absolute path of a file of API keys, or its content. Raises ValueError if the keys are invalid.
 
-    Links are kept: Kubernetes updates a mounted Secret by changing one.
+    Symbolic links are not resolved, because Kubernetes updates a mounted Secret by changing a link.
     """
     source = value if is_content(value) else os.path.abspath(Path(value).expanduser())
     read_keys(source)
@@ -114,15 +114,16 @@ def _comma_separated(value: object) -> object:
 
 
 def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
-    if twice := [value for value in values if values.count(value) > 1]:
-        raise ValueError(f"{twice[0]} is listed twice")
+    if repeated := [value for value in values if values.count(value) > 1]:
+        raise ValueError(f"{repeated[0]} is listed twice")
     return values
 
 
 def _addresses(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         try:
-            ipaddress.ip_network("::" if value == "*" else value)
+            if value != "*":
+                ipaddress.ip_network(value)
         except ValueError:
             raise ValueError(f"{value}: must be an IP address, a network (10.0.0.0/8), or *") from None
     return values
@@ -134,13 +135,13 @@ def _count_or_unlimited(value: int) -> int:
     return value
 
 
-def _named(value: object) -> object:
-    """`{name: label}` as `name=label`."""
-    return tuple(f"{name}={label}" for name, label in value.items()) if isinstance(value, dict) else value
+def _pairs(value: object) -> object:
+    """An object `{name: value}` as a list of `name=value`."""
+    return tuple(f"{name}={item}" for name, item in value.items()) if isinstance(value, dict) else value
 
 
-def _checkpoints(values: tuple[str, ...]) -> tuple[str, ...]:
-    """`name=checkpoint`, each name once; see `_checkpoint`."""
+def _named_checkpoints(values: tuple[str, ...]) -> tuple[str, ...]:
+    """`name=checkpoint`, checked as by `_checkpoint`. Raises ValueError, also for a repeated name."""
     named = dict(value.split("=", 1) for value in values)
     if len(named) < len(values):
         raise ValueError("a name is given twice")
@@ -164,7 +165,7 @@ def _recognizers(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _regions(values: tuple[str, ...]) -> tuple[str, ...]:
     """Codes of regions that phonenumbers knows, in capitals. Raises ValueError."""
-    if values == DEFAULT_REGIONS:  # valid where phonenumbers is not installed
+    if values == DEFAULT_REGIONS:  # also valid if phonenumbers is not installed
         return values
     codes = tuple(value.upper() for value in values)
     if unknown := [code for code in codes if code not in regions()]:
@@ -191,7 +192,7 @@ ApiKeysSource = Annotated[str, AfterValidator(_api_keys)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Model = Annotated[str, AfterValidator(_checkpoint)]
 Models = Annotated[
-    Listed[Annotated[str, Field(pattern=NAMED_MODEL)]], BeforeValidator(_named), AfterValidator(_checkpoints)
+    Listed[Annotated[str, Field(pattern=NAMED_MODEL)]], BeforeValidator(_pairs), AfterValidator(_named_checkpoints)
 ]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -204,7 +205,7 @@ CountOrUnlimited = Annotated[int, Field(ge=-1), AfterValidator(_count_or_unlimit
 CountOrAuto = Annotated[int, Field(ge=0)]
 Formats = Annotated[Listed[Annotated[str, Field(pattern=r"^[a-z_]+$")]], AfterValidator(_formats)]
 EntityTypes = Listed[Annotated[str, Field(pattern=r"^[^\s=,]+$")]]
-NamedLabels = Annotated[Listed[Annotated[str, Field(pattern=r"^[^\s=]+=\s*\S")]], BeforeValidator(_named)]
+NamedLabels = Annotated[Listed[Annotated[str, Field(pattern=r"^[^\s=]+=\s*\S")]], BeforeValidator(_pairs)]
 LabelNames = Listed[_Text]
 ClassNames = Annotated[Listed[_Text], Field(min_length=2), AfterValidator(_unique)]
 Mcp = Annotated[bool, AfterValidator(_needs("mcp"))]

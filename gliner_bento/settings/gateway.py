@@ -79,8 +79,8 @@ class GatewayFields(BaseSettings):
     )
     recognizers: RecognizerNames = Field(
         ("all",),
-        description="Recognizers that find by patterns and check digits for /analyze, the NIM's format, redact, and "
-        "requests with recognizers: all, none, or some (CREDIT_CARD,EMAIL_ADDRESS; see docs/recognizers.md).",
+        description="Recognizers (patterns and check digits): all, none, or some (CREDIT_CARD,EMAIL_ADDRESS); see "
+        "docs/recognizers.md. They run for /analyze, the NIM's format, redact, and requests with a field recognizers.",
     )
     phone_regions: PhoneRegions = Field(
         DEFAULT_REGIONS,
@@ -114,7 +114,7 @@ class GatewayFields(BaseSettings):
     )
     tei_labels: LabelNames = Field(
         ("positive", "negative", "neutral"),
-        description="Labels that /tei/predict chooses from: requests to text-embeddings-inference name none.",
+        description="Labels that /tei/predict chooses from, because requests to text-embeddings-inference name none.",
     )
     route_prefix: str = Field(
         "/gliner",

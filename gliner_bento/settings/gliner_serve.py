@@ -1,5 +1,5 @@
-"""Every option of gliner.serve (0.2.29), in the order of its `GLiNERServeConfig`: flag, field, variable, and our
-setting for it. The only logic is the checks of options without a setting."""
+"""The options of gliner.serve (0.2.29), in the order of `GLiNERServeConfig`, each with our setting for it. The only
+logic is the checks of options without a setting."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ NO_EFFECT = "no effect"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option. field: in GLiNERServeConfig. default: of the flag. setting: our setting; None: there is none. note:
-    what differs.
+    """An option. setting: our setting for it; None: there is none. note: what differs here.
 
-    flag: empty: the field's name; None: the option has no flag. variable: of gliner.serve's container. field_default:
-        the field's default if it differs from the flag's.
+    field: name in GLiNERServeConfig. flag: empty: made of `field`; None: there is no flag.
+    default: of the flag. field_default: of the field, if it differs. variable: environment variable of the container.
     parse: converts the flag's value, for an option without a setting. check: returns why a value has no effect here;
         raises ValueError for a value that cannot be served.
     """
@@ -189,9 +188,9 @@ ALIASES = {
     name: option.setting
     for option in OPTIONS
     for name in (option.field, (option.variable or "").lower().removeprefix("gliner_"))
-    if option.setting and name not in ("", option.setting, "disable_compile")
+    if option.setting and name not in ("", option.setting, "disable_compile")  # which is true where ours is false
 }
-"""gliner.serve's names of settings, accepted as flags, environment variables and keys of the file."""
+"""Our setting for each other name that gliner.serve has for it; a name is a flag, a variable and a key of the file."""
 
 BY_FIELD = {option.field: option for option in OPTIONS}
 CHECKED = [option for option in OPTIONS if option.check]

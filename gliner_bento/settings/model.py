@@ -21,9 +21,9 @@ class ModelFields(BaseSettings):
     )
     models: Models = Field(
         (),
-        description="Several models in one server, instead of model: NAME=CHECKPOINT, in the file also as an object, "
-        "as a flag also --model NAME=CHECKPOINT for each. A request names one in its field model; the first is the "
-        "default. model_settings has settings of their own.",
+        description="Several models in one server, instead of the setting model, as NAME=CHECKPOINT; in the file also "
+        "as an object, as a flag also one --model NAME=CHECKPOINT for each. A request names one in its field model; "
+        "the first is the default. model_settings can give each model settings of its own.",
     )
     revision: str | None = Field(
         None, description="Branch, tag or commit of a model on the Hugging Face hub; unset: its main branch."
@@ -90,7 +90,7 @@ class ModelFields(BaseSettings):
     batch_invariant: bool = Field(
         True,
         description="Give a text the same scores, bit for bit, whatever else is in its batch and however many threads "
-        "compute it (CPU only). Verified at start: /v1/model reports it. false: scores may differ by rounding.",
+        "compute it (CPU only). Verified at start; /v1/model reports the result. false: scores may differ by rounding.",
     )
     label_cache_size: Annotated[int, Field(ge=0)] = Field(
         4096, description="Maximum number of label embeddings that a bi-encoder caches (LRU); 0: no cache."
@@ -122,15 +122,17 @@ class ModelFields(BaseSettings):
     )
     relation_window: Literal["auto", "whole", "sentences"] = Field(
         "auto",
-        description="Default of what the model reads at a time for relations: the whole window, as gliner does, or a "
-        "few sentences, with more passes; auto: what the checkpoint's gliner_config.json says, else whole.",
+        description="Default of how much text one pass reads for relations; whole: the window, as in gliner; "
+        "sentences: a few sentences, in further passes; auto: what the checkpoint's gliner_config.json says, else "
+        "whole.",
     )
     relation_window_sentences: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Default number of these sentences; unset: the checkpoint's, else 1."
+        None, description="Default number of sentences in a relation window; unset: the checkpoint's, else 1."
     )
     relation_window_overlap_sentences: Annotated[int, Field(ge=0)] | None = Field(
         None,
-        description="Default number of sentences that two of these windows share; unset: the checkpoint's, else half.",
+        description="Default number of sentences that consecutive relation windows share; unset: the checkpoint's, "
+        "else half of the window.",
     )
     max_labels_per_pass: CountOrAuto = Field(
         0,

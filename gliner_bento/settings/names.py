@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from gliner_bento.settings.configuration import SettingsError, under_one_name
+from gliner_bento.settings.configuration import SettingsError, resolve_aliases
 from gliner_bento.settings.gliner_serve import ALIASES
 
 ENV_PREFIX = "GLINER_"
@@ -37,27 +37,27 @@ def origin(name: str, flags: Mapping[str, Any]) -> str | None:
     """The flag or environment variable that sets a value; None if the file or the default does."""
     names = [name, *aliases_of(name)]
     environment = {key.upper() for key, value in os.environ.items() if value}
-    by_flag = [flag_name(one) for one in names if one in flags]
-    by_environment = [env_name(one) for one in names if env_name(one) in environment]
+    by_flag = [flag_name(key) for key in names if key in flags]
+    by_environment = [env_name(key) for key in names if env_name(key) in environment]
     if name == "enable_compilation" and _compilation_is_disabled():
         by_environment.append(DISABLE_COMPILE)
     return next(iter(by_flag + by_environment), None)
 
 
 def aliased_environment() -> dict[str, Any]:
-    """The values in the environment of settings that have an alias, by the settings' own names."""
+    """Values from the environment for settings that have an alias, by the settings' own names."""
     environment = {key.upper(): value for key, value in os.environ.items() if value}
-    spelled = {name: environment.get(env_name(name)) for name in (*ALIASES, *ALIASES.values())}
-    if _compilation_is_disabled():
-        spelled |= {"enable_compilation": environment.get(env_name("enable_compilation")), "disable_compile": "false"}
+    given = {name: environment.get(env_name(name)) for name in (*ALIASES, *ALIASES.values())}
+    if _compilation_is_disabled():  # the same as GLINER_ENABLE_COMPILATION=false, and refused beside another value
+        given |= {"enable_compilation": environment.get(env_name("enable_compilation")), "disable_compile": "false"}
     if not environment.get(env_name("forwarded_allow_ips")):
-        spelled["forwarded_allow_ips"] = environment.get(FORWARDED_ALLOW_IPS)
+        given["forwarded_allow_ips"] = environment.get(FORWARDED_ALLOW_IPS)
     aliases = ALIASES | {"disable_compile": "enable_compilation"}
-    return under_one_name({name: value for name, value in spelled.items() if value}, aliases, env_name)
+    return resolve_aliases({name: value for name, value in given.items() if value}, aliases, env_name)
 
 
 def _compilation_is_disabled() -> bool:
-    """Raises `SettingsError` for a value that is neither true nor false."""
+    """Whether gliner.serve's variable disables it. Raises `SettingsError` if its value is neither true nor false."""
     environment = {key.upper(): value for key, value in os.environ.items() if value}
     value = environment.get(DISABLE_COMPILE, "false").lower()
     if value not in ("true", "false"):

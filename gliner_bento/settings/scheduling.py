@@ -34,8 +34,8 @@ class SchedulingFields(BaseSettings):
         0.8,
         gt=0,
         le=1,
-        description="Fraction of the GPU memory that is free after loading the model to be used by batches (CUDA "
-        "only); max_batch_tokens is lowered to fit.",
+        description="Fraction of the GPU memory left free by the loaded model that batches may use (CUDA only); "
+        "max_batch_tokens is lowered to fit.",
     )
     memory_overhead_factor: float = Field(
         1.3, ge=1, le=10, description="Safety factor on the measured memory of a batch (CUDA only)."
@@ -72,7 +72,7 @@ class SchedulingFields(BaseSettings):
         gt=0,
         le=86_400,
         description="Time after which an unfinished stage of a batch, an unfinished preparation or a blocked event "
-        "loop counts as hung, in seconds: its requests fail, and its process is restarted.",
+        "loop counts as hung, in seconds; then its requests fail, and its process is restarted.",
     )
     inference_lanes: ThreadsOrAuto = Field(
         0,

@@ -30,12 +30,12 @@ ALL_SCOPES: frozenset[KeyScope] = frozenset(get_args(KeyScope))
 NAME_PATTERN = r"^[A-Za-z0-9_.:\-]{1,128}$"
 
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-_CHECK_S = 1.0
+_CHECK_INTERVAL_S = 1.0
 """Minimum time between two checks of the file for changes."""
 
 
 class ApiKey(BaseModel):
-    """An entry of the file. tenant: None: the key's name. The fields after `tenant` are those of `Tenant`."""
+    """An entry of the file. tenant: None means the key's name. The fields after `tenant` are those of `Tenant`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -96,7 +96,7 @@ class ApiKeys:
         self._source = source
         self._file = None if is_content(source) else Path(source)
         self._clock = clock
-        self._checked_s = clock()
+        self._last_check_s = clock()
         self._version = self._file_version()
         self._replace(read_keys(source))
 
@@ -112,9 +112,9 @@ class ApiKeys:
 
     def _reload(self) -> None:
         now_s = self._clock()
-        if self._file is None or now_s - self._checked_s < _CHECK_S:
+        if self._file is None or now_s - self._last_check_s < _CHECK_INTERVAL_S:
             return
-        self._checked_s = now_s
+        self._last_check_s = now_s
         version = self._file_version()
         if version == self._version:
             return

@@ -19,8 +19,8 @@ SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 """Suffixes of files that are never unpacked: to load them may run code."""
 
-_MAX_RATIO = 200
-_ANY_RATIO_BYTES = 16 * 2**20  # up to this size, the ratio is not limited
+_MAX_RATIO = 200  # of the unpacked size to the archive's size
+_ANY_RATIO_BYTES = 16 * 2**20  # up to this unpacked size, the ratio is not limited
 _MAX_HEADER_BYTES = 256 * 2**10  # zip's directory, or all of tar's headers and padding
 _CHUNK_BYTES = 64 * 2**10
 
@@ -98,8 +98,8 @@ class _Budget:
 
 
 class _Reader(io.BufferedReader):
-    """The archive's file. Limits a read: zipfile reads the directory in one call, of the size that the archive
-    claims."""
+    """The archive's file. Limits the size of a read, because zipfile reads the directory in one call, in the size that
+    the archive claims."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > _MAX_HEADER_BYTES:
@@ -108,7 +108,7 @@ class _Reader(io.BufferedReader):
 
 
 class _TarStream:
-    """The file that tarfile reads from, forward only. `read` is for headers and padding; it has a limit, because
+    """The file that tarfile reads from, forward only. `read` is for headers and padding. They have a limit, because
     tarfile reads a header of any size into memory. `content` is for the content of files."""
 
     def __init__(self, file: io.BufferedIOBase) -> None:
@@ -151,7 +151,7 @@ def _of_zip(file: _Reader) -> Iterator[_Member]:
         for info in archive.infolist():
             name = info.orig_filename
             kind = stat.S_IFMT(info.external_attr >> 16)
-            if info.flag_bits & 0x41:
+            if info.flag_bits & 0x41:  # encryption, strong encryption
                 raise ArchiveError("the archive is encrypted")
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise _not_plain(name)

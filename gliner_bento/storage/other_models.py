@@ -8,15 +8,15 @@ from pathlib import Path
 CONFIG = "gliner_config.json"
 GLINER2_CONFIG = "config.json"
 GLICLASS_TOKENS = 1024
-"""GLiClass's default of the maximum tokens of labels and text together."""
+"""GLiClass's default for the maximum number of tokens of labels and text together."""
 _GLINER2, _GLICLASS = "extractor", "GLiClass"
-"""`model_type` of config.json."""
+"""Values of `model_type` in config.json."""
 
 
 def config_name(folder: Path) -> str | None:
     """The file with a checkpoint's configuration: GLiNER's, or else GLiNER2's or GLiClass's; None without either.
 
-    Raises OSError where that may not be known."""
+    Raises OSError if the folder may not be read."""
     try:
         (folder / CONFIG).stat()
     except (FileNotFoundError, NotADirectoryError):

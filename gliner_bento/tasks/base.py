@@ -54,7 +54,7 @@ class Item:
 
     @property
     def is_large(self) -> bool:
-        """Whether it costs much more than its characters say; it is scheduled as a large request."""
+        """Whether the item costs much more than its length suggests; it is then scheduled as a large request."""
         return False
 
     @property
@@ -63,15 +63,15 @@ class Item:
         return {}
 
     def check_supported(self, model: str, tasks: Collection[str]) -> None:
-        """Raise InvalidField for the first field that asks for what the model cannot do. tasks: what it can."""
-        for param, task in self.abilities.items():
-            if task not in tasks:
-                text = f"{param}: {model!r} does not support the task {task}; it supports {' and '.join(tasks)}"
-                raise InvalidField(text, param=param)
+        """Raise InvalidField for the first field that asks for what the model cannot do. tasks: `ModelInfo.tasks`."""
+        for param, ability in self.abilities.items():
+            if ability not in tasks:
+                message = f"{param}: {model!r} does not support the task {ability}; it supports {' and '.join(tasks)}"
+                raise InvalidField(message, param=param)
 
     @property
     def has_merger(self) -> bool:
-        """Whether its task's `merger` adds to its result."""
+        """Whether the task's `merger` adds to the item's result."""
         return False
 
 
@@ -110,18 +110,19 @@ class ExtractionWarning:
 NO_USAGE = Usage()
 
 
-class Merges(Protocol):
-    """Adds results to the model's that it has not computed, such as matches of recognizers."""
+class ResultMerger(Protocol):
+    """Adds to the model's result what the model has not computed, such as matches of recognizers."""
 
     def add(self, parts: Iterable[Any]) -> Sequence[Any]:
-        """The next parts of a stream, with what belongs before them."""
+        """Merge the model's next parts of a stream; returns the next parts to send."""
 
     def whole(self, result: Any) -> Any:
-        """The result; of a stream, what is left of it."""
+        """The merged result; in a stream, without the parts that `add` has returned."""
 
 
 class Result:
-    """The result of one item. A task's own is a frozen dataclass with these two fields, where its JSON has them.
+    """The result of one item. Each task has a subclass: a frozen dataclass that declares `usage` and `warnings` as
+    fields, in the order of its JSON.
 
     task: the name of its task.
     """
@@ -140,7 +141,7 @@ class Result:
         return ()
 
     def rest(self, streamed: int) -> Self:
-        """Without the first parts, which a stream has had already."""
+        """The result without its first `streamed` parts, which a stream has already sent."""
         return self
 
 
@@ -154,7 +155,7 @@ class Request(Generic[Options, Answer, BatchAnswer]):
     """What a client asks for, in any wire format.
 
     inputs: texts with their options. model: its name; None: the default.
-    param: the field of a batch that has the texts, which errors name: `texts`, whose options are shared, or `items`.
+    param: the field with the texts of a batch, for errors: `texts`, which share options, or `items`.
     """
 
     task: Task[Options, Answer, BatchAnswer]
@@ -196,19 +197,20 @@ class Route:
 class Task(Generic[Options, Answer, BatchAnswer]):
     """A row of the table of tasks.
 
-    name: of its routes (`/v1/{name}`), their operations, and its messages; at most 31 characters. title: begins the
-    names of its JSON types. description: one sentence. routes: by what follows `/v1/{name}`.
+    name: in its routes (`/v1/{name}`), operations and messages; at most 31 characters. title: the beginning of the
+    names of its JSON types. description: one sentence. routes: by what follows `/v1/{name}` in the path.
     example, batch_example: bodies of requests.
     options: a dataclass with the options of a text, their only declaration; those without a default are required.
-    requires: fields of which at least one is set. A request without any lacks the first.
-    decide: decides the options that texts share, and makes their items. Raises InvalidField.
+    requires: fields of which at least one must be set; if none is, the error names the first.
+    decide: returns a function that makes an item of a text, with these options. Raises InvalidField.
     share: divides the limits of an answer among the items of a request.
-    merger: of an item that has one (`Item.has_merger`). Runs in a thread. Raises errors of the item.
-    text: the field of a request with the text.
-    parts: the field of a result whose elements, of the type `part`, a stream may have before its end. line: the type of
-    a line with one; takes it.
-    end, answer, batch_answer: types of the last line of a stream, and of the answers. They have fields of the result,
-    and `model`, `adapter_id` and `request_id`. Default: made from `result`.
+    merger: makes the merger of an item (see `Item.has_merger`). Runs in a thread. Raises errors of the item.
+    text: pydantic's `Field` for the text of a request.
+    parts: the field of a result whose elements, of the type `part`, a stream may send before its end. line: the type of
+    a line of the stream, made from an element.
+    end, answer: types of a stream's last line and of an answer, with fields of the result, and `model`, `adapter_id`
+    and `request_id`. batch_result, batch_answer: types of a batch's result for one text, and of its answer. Default:
+    made from `result`.
     """
 
     def __init__(
@@ -225,7 +227,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         batch_example: Mapping[str, Any],
         requires: Sequence[str] = (),
         share: Callable[[Sequence[Any]], Sequence[Any]] = lambda items: items,
-        merger: Callable[[Any], Merges] | None = None,
+        merger: Callable[[Any], ResultMerger] | None = None,
         text: Any = None,
         parts: str | None = None,
         part: type[Any] = str,
@@ -243,26 +245,27 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         self.decide, self.share, self._merger = decide, share, merger
         self.example, self.batch_example = example, batch_example
         self.routes = routes or dict.fromkeys(("", "/stream", "/batch"), Route(title, description))
-        facts: list[Any] = [("model", str), ("adapter_id", str | None), ("request_id", str)]
-        self.answer: type[Answer] = answer or _dataclass(f"{title}Response", facts, bases=(result,), kw_only=True)
+        added: list[Any] = [("model", str), ("adapter_id", str | None), ("request_id", str)]
+        self.answer: type[Answer] = answer or _dataclass(f"{title}Response", added, bases=(result,), kw_only=True)
         self.line, self.end = line, end or self.answer
         outcome = [("result", result | None, None), ("error", ErrorDetail | None, None)]
         self.batch_result: Any = batch_result or _dataclass(f"{title}BatchResult", outcome)
-        results: Any = getitem(cast(Any, Sequence), self.batch_result)
-        whole = [("results", results), ("model", str), ("request_id", str)]
-        self.batch_answer: type[BatchAnswer] = batch_answer or _dataclass(f"{title}BatchResponse", whole)
-        self._names = [one.name for one in fields(cast(Any, options))]
-        self._required = [one.name for one in fields(cast(Any, options)) if one.default is MISSING]
+        results: Any = getitem(cast(Any, Sequence), self.batch_result)  # `Sequence[...]`, for a type known at run time
+        batch_fields = [("results", results), ("model", str), ("request_id", str)]
+        self.batch_answer: type[BatchAnswer] = batch_answer or _dataclass(f"{title}BatchResponse", batch_fields)
+        self._names = [option.name for option in fields(cast(Any, options))]
+        self._required = [option.name for option in fields(cast(Any, options)) if option.default is MISSING]
         self._make_models(text or Field(description="The text."))
 
     def request_of(self, body: Mapping[str, Any]) -> Request[Options, Answer, BatchAnswer]:
-        """The request in the fields of a `request_model`."""
+        """The request of a body. body: the fields of a `request_model`."""
         return self._request([(body["text"], self._options_in(body))], body)
 
     def batch_of(
         self, body: Mapping[str, Any], check_size: Callable[[int, str], None]
     ) -> Request[Options, Answer, BatchAnswer]:
-        """The request in the fields of a `batch_model`. check_size: raises an error for too many texts in a field."""
+        """The request of a batch. body: the fields of a `batch_model`. check_size: raises an error for too many texts;
+        gets their number and their field."""
         texts, items = body["texts"], body["items"]
         if (texts is None) == (items is None):
             raise InvalidField("texts: send either texts or items", param="texts")
@@ -274,7 +277,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         return self._request([(item.text, self._options_in(body, vars(item))) for item in items], body, "items")
 
     def check(self, options: Options) -> None:
-        """Raises InvalidField for required options that are absent."""
+        """Raise InvalidField for required options that are absent."""
         for name in self._required:
             if getattr(options, name) is None:
                 raise InvalidField(f"{name}: Field required", param=name)
@@ -282,13 +285,13 @@ class Task(Generic[Options, Answer, BatchAnswer]):
             first, *others = self._requires
             raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
 
-    def merger(self, item: Item) -> Merges:
+    def merger(self, item: Item) -> ResultMerger:
         """The merger of the item. Raises errors of the item."""
         assert self._merger is not None
         return self._merger(item)
 
     def parts_of(self, result: Result) -> Sequence[Any]:
-        """The parts of a result that a stream may have before its end."""
+        """The parts of a result that a stream may send before its end."""
         return getattr(result, self.parts) if self.parts else ()
 
     def _request(
@@ -297,15 +300,15 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         return Request(self, inputs, body["model"], body["request_id"], body["timeout_ms"], body["priority"], param)
 
     def _options_in(self, shared: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> Options:
-        """own: win, where they are not None."""
+        """The options of a text. own: the item's, which override the shared ones where they are not None."""
         if own is None:
             return self.options(**{name: shared[name] for name in self._names})
         return self.options(**{name: shared[name] if own[name] is None else own[name] for name in self._names})
 
     def _make_models(self, text: Any) -> None:
-        """The JSON of requests: `request_model`, `item_model`, `batch_model`."""
+        """Set the JSON types of requests: `request_model`, `item_model`, `batch_model`."""
         hints = get_type_hints(self.options, include_extras=True)
-        defaults = {one.name: one.default for one in fields(cast(Any, self.options))}
+        defaults = {option.name: option.default for option in fields(cast(Any, self.options))}
         declared = {name: (hints[name], ... if defaults[name] is MISSING else defaults[name]) for name in self._names}
         optional = {name: _optional(hints[name]) for name in self._names}
         required = {
@@ -328,7 +331,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
 
 
 def answer_of(kind: type[Answer], result: Result, **others: Any) -> Answer:
-    """An answer of this `kind`: fields of the result, and the others."""
+    """An answer of the type `kind`, with its fields from `others`, or else from the result."""
     return kind(**{name: getattr(result, name) for name in _names_of(cast(Any, kind)) if name not in others}, **others)
 
 
@@ -349,7 +352,7 @@ def _dataclass(name: str, own: Sequence[Any], **options: Any) -> Any:
 
 @cache
 def _names_of(kind: type[Any]) -> Sequence[str]:
-    return [one.name for one in fields(kind)]
+    return [declared.name for declared in fields(kind)]
 
 
 AnyTask = Task[Any, Any, Any]

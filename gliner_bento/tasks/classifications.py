@@ -1,4 +1,4 @@
-"""Classification of texts: its options as a request has them, its scores, and its result.
+"""Classification of texts: its options in a request, its scores, and its result.
 
 A classification is one question about a text with a fixed set of labels. A request may have several, by name.
 """
@@ -24,7 +24,7 @@ _SHOWN_CHARS = 100
 
 
 def _check_depth(value: object, depth: int = 0) -> object:
-    """Raises ValueError for groups of labels in more than `MAX_DEPTH` others."""
+    """Raise ValueError for objects that are nested in more than `MAX_DEPTH` others."""
     if depth > MAX_DEPTH:
         raise ValueError(f"objects are nested in more than {MAX_DEPTH} levels")
     for below in value.values() if isinstance(value, dict) else ():
@@ -49,7 +49,7 @@ _List = Annotated[list[Name], Field(min_length=1), Tag("list[labels]")]
 
 
 class _ForBentoML:
-    """BentoML's OpenAPI document cannot have a component with the schema that pydantic makes of a dict's keys."""
+    """Omits the constraints on a dict's keys from its JSON schema: BentoML's OpenAPI document cannot contain them."""
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         schema = handler(core)
@@ -93,7 +93,7 @@ class ClassificationOptions(TypedDict, total=False):
     ]
     top_k: Annotated[
         Annotated[int, Field(ge=1)] | None,
-        Field(description="Most labels in the answer. Default: with multi_label any number, else 1."),
+        Field(description="Maximum number of labels in the answer. Default: with multi_label any number, else 1."),
     ]
     merge: Annotated[
         Merge | None,
@@ -120,8 +120,9 @@ if not TYPE_CHECKING:
 class Classification:
     """One classification of an item, every option decided.
 
-    labels: their names, with descriptions; a label without one is its own description. Descriptions are unique, too.
-    description: of the whole. merge: of the scores of several windows. top_k: None: any number.
+    labels: by name, their descriptions; the name is also the description of a label without one. Descriptions are
+    unique. top_k: maximum number of labels in the result; None: any number. merge: how the scores of several windows
+    become one. description: what the model reads about the classification, beside its name.
     """
 
     labels: Mapping[str, str]
@@ -151,27 +152,27 @@ class ClassificationResult:
 
 
 ClassScores = Mapping[str, Sequence[float]]
-"""By classification: the score of each of its labels, in the item's order."""
+"""By classification, the scores of its labels, in the item's order."""
 
 
 @dataclass(slots=True)
 class WindowScores:
-    """The scores of an item's windows. They may come in any order, and those of a window in several passes."""
+    """The scores of an item's windows, which may be added in any order, and those of a window in several passes."""
 
     _windows: dict[int, dict[str, Sequence[float]]] = field(default_factory=dict)
 
     def add(self, window: int, scores: ClassScores) -> None:
-        """The scores of a pass over the window of this number."""
+        """Add the scores of a pass over window number `window`."""
         self._windows.setdefault(window, {}).update(scores)
 
     def results(self, classifications: Mapping[str, Classification]) -> dict[str, ClassificationResult]:
-        """The merged result of each classification; that of no window is empty."""
+        """The merged result of each classification; empty results if there is no window."""
         windows = [scores for _, scores in sorted(self._windows.items())]
-        return {name: _merged(one, [scores[name] for scores in windows]) for name, one in classifications.items()}
+        return {name: _merged(each, [scores[name] for scores in windows]) for name, each in classifications.items()}
 
 
 def _merged(classification: Classification, windows: Sequence[Sequence[float]]) -> ClassificationResult:
-    """windows: the scores of each, in order: the sum of floating-point numbers depends on it."""
+    """windows: the scores of each window, in order, because a sum of floating-point numbers depends on the order."""
     if not windows:
         return ClassificationResult()
     by_label = zip(*windows, strict=True)
@@ -184,14 +185,14 @@ def _merged(classification: Classification, windows: Sequence[Sequence[float]]) 
         for label, score in zip(classification.labels, scores, strict=True)
         if score >= classification.threshold
     ]
-    best = sorted(fitting, key=lambda one: -one.score)[: classification.top_k]
+    best = sorted(fitting, key=lambda fit: -fit.score)[: classification.top_k]
     return ClassificationResult(best, classification.merge if len(windows) > 1 else None)
 
 
 def results_of(
     classifications: Mapping[str, Classification], scores: ClassScores | None = None
 ) -> dict[str, ClassificationResult]:
-    """The results of a text of one window. scores: None: of a blank text."""
+    """The results of a text of one window. scores: None if the text is blank."""
     windows = WindowScores()
     if scores is not None:
         windows.add(0, scores)
@@ -201,12 +202,15 @@ def results_of(
 def classification_options(
     given: Classifications, *, default_threshold: float, max_labels: int
 ) -> dict[str, Classification]:
-    """The classifications of an item. max_labels: of all together; -1: any number. Raises InvalidField."""
-    decided = {name: _decided(f"classifications.{_shown(name)}", one, default_threshold) for name, one in given.items()}
-    total = sum(len(one.labels) for one in decided.values())
+    """The classifications of an item. max_labels: maximum number of labels of all classifications; -1: any number.
+    Raises InvalidField."""
+    decided = {
+        name: _decided(f"classifications.{_shown(name)}", options, default_threshold) for name, options in given.items()
+    }
+    total = sum(len(classification.labels) for classification in decided.values())
     if 0 < max_labels < total:
-        text = f"classifications: {total} labels; the limit is {max_labels} (max_labels)"
-        raise InvalidField(text, param="classifications")
+        message = f"classifications: {total} labels; the limit is {max_labels} (max_labels)"
+        raise InvalidField(message, param="classifications")
     return decided
 
 

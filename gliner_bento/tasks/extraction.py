@@ -50,16 +50,16 @@ Sentences = Annotated[int, Field(ge=1, le=1000)]
 OverlapSentences = Annotated[int, Field(ge=0, le=1000)]
 
 MAX_ENTITIES, MAX_RELATIONS = 100_000, 20_000  # default limits of one answer
-LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})  # codes of warnings that results are missing
+LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})  # codes of the warnings for answers that reach a limit
 
 MIN_SHARE = 100
 """Number of entities, and of relations, that each text of a batch may have in addition to its share of the limits."""
 
 _ABILITIES = {"labels": "entities", **{name: name for name in ("relations", "classifications", "structures")}}
-"""The ability of the model that each field needs."""
+"""By field of a request: the ability that a model needs for it."""
 
 ALL_SPANS_THRESHOLD = 0.1
-"""Below it, an item with relations scores most pairs of spans: it is a large one."""
+"""With a lower `threshold`, an item with relations is large: it scores most pairs of spans."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ class ExtractionOptions:
     ] = None
     relation_window_overlap_sentences: Annotated[
         OverlapSentences | None,
-        Field(description="Sentences that two of these windows share; fewer than a window has. Default: as above."),
+        Field(description="Sentences that two of these windows share; fewer than a window has. Default: the server's."),
     ] = None
     on_limit: Annotated[
         OnLimit,
@@ -166,9 +166,9 @@ class ExtractionOptions:
     recognizers: Annotated[
         Recognizers | None,
         Field(
-            description="Also find by patterns and check digits what has a form: e-mail addresses, cards, IBANs, phone "
-            "numbers and the like. `true`: for those of the labels that a recognizer knows; names: those "
-            "(CREDIT_CARD). They win over the model's entities that overlap with them; each entity names its `source`.",
+            description="Recognizers to use besides the model: they find e-mail addresses, cards, IBANs, phone numbers "
+            "and the like by patterns and check digits. `true`: those for the request's labels; or a list of names "
+            "(CREDIT_CARD). Matches replace the model's entities that overlap with them; each entity has its `source`.",
             examples=[True],
         ),
     ] = None
@@ -185,15 +185,16 @@ class ExtractionOptions:
 class ExtractionItem(Item):
     """One text with every option decided.
 
-    `labels` and `relations` map a name to its description; a name without one is its own description. Names are
-    unique, non-empty, and returned as they are; descriptions are what the model reads.
+    `labels` and `relations` map a name to its description; the name is also the description if there is none. Names
+    are unique, non-empty, and returned as they are; descriptions are what the model reads.
 
-    label_thresholds, relation_thresholds: of those with a threshold of their own, by name. relation_heads,
-    relation_tails: for relations that are limited to labels, by name: the allowed labels, as indexes into `labels`.
-    window_words, window_overlap_words: in words; None: the engine's default, as for the three options of relation
-    windows.
-    max_entities, max_relations: of the result; see `on_limit`.
-    recognizers: the label of the answer, by entity type. phone_regions: of their phone numbers.
+    label_thresholds, relation_thresholds: by name, of labels and relations with a threshold of their own.
+    relation_heads, relation_tails: by name of a relation that limits them, the allowed labels as indexes into `labels`.
+    window_words, window_overlap_words: in words. For these and the three options of relation windows, None is the
+    engine's default.
+    max_entities, max_relations: maximum number in the result; see `on_limit`.
+    recognizers: by entity type, the label of its matches in the result. phone_regions: regions whose phone numbers are
+    found without a country code.
     """
 
     task: ClassVar[str] = NAME
@@ -225,11 +226,11 @@ class ExtractionItem(Item):
 
     @property
     def chars(self) -> int:
-        """See `Item`: labels and relations are in the prompt."""
-        prompts = self.labels, self.relations, *(one.labels for one in self.classifications.values())
-        chars = len(self.text) + sum(len(description) for prompt in prompts for description in prompt.values())
-        for fields in self.structures.values():
-            chars += sum(len(one.description) + sum(map(len, one.choices)) for one in fields.values())
+        """See `Item`: the model also reads the descriptions of labels and relations."""
+        named = self.labels, self.relations, *(each.labels for each in self.classifications.values())
+        chars = len(self.text) + sum(len(description) for labels in named for description in labels.values())
+        for structure in self.structures.values():
+            chars += sum(len(each.description) + sum(map(len, each.choices)) for each in structure.values())
         return chars
 
     @property
@@ -264,8 +265,8 @@ class SourcedEntity(Entity):
     source: Annotated[Source, Field(description="`pattern`: a recognizer found it, not the model.")]
 
 
-class _MaySayItsSource:
-    """An entity of an answer, to pydantic. Messages between processes have the model's own."""
+class _OptionalSource:
+    """Makes pydantic accept `SourcedEntity`, too: answers have them, messages between processes do not."""
 
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> Any:
         return handler.generate_schema(SourcedEntity | Entity)
@@ -275,7 +276,7 @@ class _MaySayItsSource:
 class RelationArgument:
     """One end of a relation: an entity of the same extraction. GLiNER2 models also relate other spans."""
 
-    entity_idx: Annotated[int | None, Field(description="Index into `entities`; null for a span that is none.")]
+    entity_idx: Annotated[int | None, Field(description="Index into `entities`; null for a span that is no entity.")]
     start: int
     end: int
     text: str
@@ -298,7 +299,7 @@ class Extraction(Result):
 
     task: ClassVar[str] = NAME
 
-    entities: Annotated[Sequence[Annotated[Entity, _MaySayItsSource()]], Field(description="In order of position.")]
+    entities: Annotated[Sequence[Annotated[Entity, _OptionalSource()]], Field(description="In order of position.")]
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
     classifications: Annotated[
         Mapping[str, ClassificationResult], Field(description="By name. Empty where none were requested.")
@@ -326,10 +327,11 @@ class Extraction(Result):
         return replace(self, entities=self.entities[streamed:])
 
     def is_of(self, text: str) -> bool:
-        """Whether each entity's text is in `text` at its offsets; if not, the result is that of another text."""
+        """Whether each entity's text is in `text` at its offsets; if not, this is the result of another text."""
         return all(
-            0 <= one.start < one.end == one.start + len(one.text) and text.startswith(one.text, one.start)
-            for one in self.entities
+            0 <= entity.start < entity.end == entity.start + len(entity.text)
+            and text.startswith(entity.text, entity.start)
+            for entity in self.entities
         )
 
 
@@ -346,7 +348,7 @@ class ExtractResponse(Extraction):
 class StreamedEntity:
     """A line of /v1/extract/stream: the next entity of the text."""
 
-    entity: Annotated[Entity, _MaySayItsSource()]
+    entity: Annotated[Entity, _OptionalSource()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,7 +384,7 @@ class ExtractBatchResponse:
     request_id: str
 
 
-# The options that an item has as the request has them: the engine knows their defaults.
+# Options that are copied from the request to the item; the engine knows their defaults.
 _UNCHANGED = (
     *("flat_ner", "multi_label", "overlap", "on_limit", "long_text", "window_words", "window_overlap_words"),
     *("relation_window", "relation_window_sentences", "relation_window_overlap_sentences"),
@@ -390,7 +392,7 @@ _UNCHANGED = (
 
 
 def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], ExtractionItem]:
-    """Makes the items of texts with these options. Raises InvalidField."""
+    """A function that makes the item of a text with these options. Raises InvalidField."""
     threshold, relation_threshold = options.threshold, options.relation_threshold
     named = label_options(options.labels or {}, options.relations or {}, max_labels=limits.max_labels)
     classifications = classification_options(
@@ -402,13 +404,14 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
         max_labels=limits.max_labels,
     )
     sizes = {
-        "classifications": sum(len(one.labels) for one in classifications.values()),
+        "classifications": sum(len(each.labels) for each in classifications.values()),
         "structures": sum(map(len, structures.values())),
     }
-    if (more := sum(sizes.values())) and 0 < limits.max_labels < more + len(named["labels"]) + len(named["relations"]):
+    total = sum(sizes.values()) + len(named["labels"]) + len(named["relations"])
+    if any(sizes.values()) and 0 < limits.max_labels < total:
         param = max(sizes, key=sizes.__getitem__)
-        text = f"{param}: with labels and relations more than {limits.max_labels} names (max_labels)"
-        raise InvalidField(text, param=param)
+        message = f"{param}: with labels and relations more than {limits.max_labels} names (max_labels)"
+        raise InvalidField(message, param=param)
     return partial(
         ExtractionItem,
         **named,
@@ -425,7 +428,7 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
 
 
 def _share(items: Sequence[ExtractionItem]) -> Sequence[ExtractionItem]:
-    """The items, each with its share of the limits of an answer, by the length of its text."""
+    """The items, each with a share of the limits of an answer in proportion to the length of its text."""
     if len(items) < 2:
         return items
     total = sum(len(item.text) for item in items) or 1

@@ -1,7 +1,7 @@
 """The types of fields in JSON bodies, of any task and any wire format.
 
-Long lists and objects are validated up to their first wrong element: pydantic collects an error for each, and a body
-may have hundreds of thousands. They took as many microseconds, in which the event loop stood still.
+Long lists and objects are validated up to their first wrong element. Otherwise, pydantic would collect an error for
+each element; with hundreds of thousands in a body, the event loop would stand still for as many microseconds.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Anything = TypeVar("Anything")
 
 
 def check_fields(value: Any) -> Any:
-    """Raises ValueError for an object with more than `MAX_FIELDS` fields."""
+    """Raise ValueError for an object with more than `MAX_FIELDS` fields."""
     if isinstance(value, dict) and len(value) > MAX_FIELDS:
         raise ValueError(f"{len(value)} fields; the limit is {MAX_FIELDS}")
     return value
 
 
 class _FailFast:
-    """pydantic's `Field(fail_fast=True)`, which knows no unions. Of objects, pydantic has it since 2.12."""
+    """As pydantic's `Field(fail_fast=True)`, but also in unions. For objects, it has an effect since pydantic 2.12."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         return _fail_fast(handler(source))

@@ -1,4 +1,4 @@
-"""Labels and relations of a request: their JSON, and as an item has them: descriptions, thresholds, heads and tails."""
+"""Labels and relations: their JSON in a request, and their form in an item (descriptions, thresholds, heads, tails)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from gliner_bento.errors import InvalidField
 from gliner_bento.tasks.fields import Anything, Elements, Fields, Name, Score, Strict
 
-_MAX_SUGGESTED_CHARS = 100
+_MAX_SHOWN_CHARS = 100
 _ENDS_PER_LABEL = 10
 """All relations together may name at most `_ENDS_PER_LABEL` x `max_labels` labels as heads, and as many as tails.
 If `max_labels` is -1, the number of the request's labels is used instead."""
@@ -38,7 +38,7 @@ class RelationOptions(LabelOptions, total=False):
 
 _BY_TYPE = Discriminator(lambda value: "str" if isinstance(value, str) else "dict[options]")
 _Value = Annotated[Annotated[Name, Tag("str")] | Annotated[Fields[Anything], Tag("dict[options]")], _BY_TYPE]
-if TYPE_CHECKING:  # a caller's dictionary of descriptions is one of descriptions or options, too
+if TYPE_CHECKING:  # a Mapping also takes a dict[str, str], unlike dict[str, str | LabelOptions]
     Labels = Sequence[str] | Mapping[str, str | LabelOptions]
     Relations = Sequence[str] | Mapping[str, str | RelationOptions]
 else:
@@ -47,7 +47,8 @@ else:
 
 
 def label_options(labels: Labels, relations: Relations, *, max_labels: int) -> dict[str, Any]:
-    """The fields of the item. max_labels: of each; -1: any number. Raises InvalidField (`labels`, `relations`)."""
+    """The fields of an item for its labels and relations. max_labels: maximum number of labels, and of relations; -1:
+    any number. Raises InvalidField (`labels`, `relations`)."""
     described, thresholds = _described(labels, "labels", max_labels)
     described_relations, relation_thresholds = _described(relations, "relations", max_labels)
     max_ends = _ENDS_PER_LABEL * max(max_labels, len(described))
@@ -79,16 +80,16 @@ def _described(
 
 
 def _ends(relations: Relations, end: str, labels: Sequence[str], limit: int) -> dict[str, list[int]]:
-    """Indexes of the labels that an end of a relation may have, for relations that name some. Raises InvalidField."""
-    number_of = {label: number for number, label in enumerate(labels)}
+    """By relation that limits them: indexes of the labels that its `end` (head, tail) may have. Raises InvalidField."""
+    index_of = {label: index for index, label in enumerate(labels)}
     ends: dict[str, list[int]] = {}
     for relation, options in _with_options(relations):
         if (allowed := options.get(end)) is None:
             continue
-        for index, label in enumerate(allowed):
-            if label not in number_of:
-                raise _unknown(label, labels, f"relations.{relation[:_MAX_SUGGESTED_CHARS]}.{end}.{index}")
-        ends[relation] = sorted({number_of[label] for label in allowed})
+        for position, label in enumerate(allowed):
+            if label not in index_of:
+                raise _unknown(label, labels, f"relations.{relation[:_MAX_SHOWN_CHARS]}.{end}.{position}")
+        ends[relation] = sorted({index_of[label] for label in allowed})
     if (total := sum(map(len, ends.values()))) > limit:
         raise InvalidField(f"relations: {total} labels in all lists {end!r}; the limit is {limit}", param="relations")
     return ends
@@ -100,7 +101,7 @@ def _with_options(names: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _unknown(label: str, labels: Sequence[str], param: str) -> InvalidField:
-    known = [name for name in labels if len(name) <= _MAX_SUGGESTED_CHARS]
-    nearest = difflib.get_close_matches(label, known, n=1) if len(label) <= _MAX_SUGGESTED_CHARS else ()
+    known = [name for name in labels if len(name) <= _MAX_SHOWN_CHARS]
+    nearest = difflib.get_close_matches(label, known, n=1) if len(label) <= _MAX_SHOWN_CHARS else ()
     suggestion = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     return InvalidField(f"{param}: not one of the request's labels{suggestion}", param=param)

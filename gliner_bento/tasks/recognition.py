@@ -1,6 +1,6 @@
-"""Recognizers in an extraction: which of them a request asks for, and how their matches join the model's entities.
+"""Recognizers in an extraction: which of them a request uses, and how matches are merged with the model's entities.
 
-Knows entities and relations by their fields only: `extraction.py` declares them.
+Uses entities and relations only through their fields, because `extraction.py`, which declares them, imports this.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from gliner_bento.recognizers.labels import entities_of
 from gliner_bento.tasks.base import ExtractionWarning, Limits
 from gliner_bento.tasks.fields import Elements, Name
 
-ALL, NONE = ("all",), ("none",)
-_SURE = 0.5
+ALL, NONE = ("all",), ("none",)  # values of the setting `recognizers`
+_SURE = 0.5  # a candidate without a label and with at least this score is no phone number
 
 Source = Literal["model", "pattern"]
 Recognizers = Annotated[bool, Field(strict=True)] | Elements[list[Name]]
@@ -31,21 +31,21 @@ Regions = Elements[list[Annotated[str, Field(max_length=10)]]]
 
 
 def recognition_options(
-    asked: bool | Sequence[str] | None, regions: Sequence[str] | None, labels: Mapping[str, str], limits: Limits
+    requested: bool | Sequence[str] | None, regions: Sequence[str] | None, labels: Mapping[str, str], limits: Limits
 ) -> dict[str, Any]:
-    """The fields of the item. labels: names with their descriptions. Raises InvalidField."""
-    for index, name in enumerate([] if isinstance(asked, bool) else asked or []):
+    """The fields of an item for recognizers. labels: names with their descriptions. Raises InvalidField."""
+    for index, name in enumerate([] if isinstance(requested, bool) else requested or []):
         check_known(name, find.RECOGNIZERS, f"recognizers.{index}", "recognizer")
     for index, region in enumerate(regions or ()):
         check_known(region, phones.regions(), f"phone_regions.{index}", "region")
     return {
-        "recognizers": answer_labels(asked, labels, limits.recognizers),
+        "recognizers": answer_labels(requested, labels, limits.recognizers),
         "phone_regions": list(limits.phone_regions if regions is None else regions),
     }
 
 
 def check_known(name: str, known: Sequence[str], param: str, what: str) -> None:
-    """Raises InvalidField for a name that is not known."""
+    """Raise InvalidField for a name that is not known."""
     if name not in known:
         nearest = difflib.get_close_matches(name.upper(), known, n=1) if len(name) < 100 else ()
         suggestion = f" (did you mean {nearest[0]!r}?)" if nearest else ""
@@ -53,24 +53,26 @@ def check_known(name: str, known: Sequence[str], param: str, what: str) -> None:
 
 
 def enabled(configured: Sequence[str]) -> Sequence[str]:
-    """The recognizers that the server's setting has."""
-    return find.RECOGNIZERS if tuple(configured) == ALL else () if tuple(configured) == NONE else configured
+    """The recognizers that the server's setting enables."""
+    if tuple(configured) == ALL:
+        return find.RECOGNIZERS
+    return () if tuple(configured) == NONE else configured
 
 
 def answer_labels(
-    asked: bool | Sequence[str] | None, labels: Mapping[str, str], configured: Sequence[str]
+    requested: bool | Sequence[str] | None, labels: Mapping[str, str], configured: Sequence[str]
 ) -> dict[str, str]:
-    """The label of the answer for each recognizer: the first of the request's labels that means its entity type. A
-    recognizer that the request names has its own name, if there is no such label."""
-    if not asked:
+    """By recognizer, the label of its matches in the answer: the first of the request's labels that means its entity
+    type. If there is none, a recognizer that the request names has its name as the label."""
+    if not requested:
         return {}
-    names = enabled(configured) if asked is True else asked
+    names = enabled(configured) if requested is True else requested
     chosen: dict[str, str] = {}
     for label, description in labels.items():
         for entity in entities_of(label) or entities_of(description):
             if entity in names or find.FORMS.get(entity) in names:
                 chosen.setdefault(entity, label)
-    for name in () if asked is True else names:
+    for name in () if requested is True else names:
         chosen.setdefault(name, name)
     return chosen
 
@@ -78,14 +80,13 @@ def answer_labels(
 class MatchMerger:
     """Merges the matches of recognizers in a text and the model's entities into one list, in order of position.
 
-    - A match replaces the entities that overlap with it. The longest part of such an entity that no match covers is
-      kept if no recognizer knows the entity's label. With `nested`, an entity that contains all its matches is kept
-      whole.
+    - A match replaces the entities that overlap with it. If the label of such an entity is not one of `labels`, its
+      longest part that no match covers is kept; with `nested`, the whole entity is kept if it contains these matches.
     - An entity whose label always has a form (`ALWAYS_FORMED`) is kept only if it overlaps with a candidate of that
       label. A phone number is kept only if it has the form of one, and overlaps with no candidate without a label.
 
-    candidates: matches of any score, also of types without a label. labels: of the answer, by entity type or pattern.
-    make: makes an entity of the answer, from an entity's fields and its source. threshold: of a label.
+    candidates: matches of any score, also of types without a label. labels: by entity type or pattern, the label in the
+    answer. make: makes an entity of the answer, from an entity's fields and its source. threshold: returns a label's.
     """
 
     def __init__(
@@ -100,35 +101,36 @@ class MatchMerger:
     ) -> None:
         self._text, self._labels, self._make, self._nested = text, labels, make, nested
         self._known = set(labels.values())
-        self.matches = resolved(
-            [one for one in candidates if (label := self.label_of(one)) and one.score >= threshold(label)], len(text)
-        )
-        # For each character, whether a candidate covers it: of a label that always has a form; of no label.
+        labeled = ((match, self.label_of(match)) for match in candidates)
+        accepted = [match for match, label in labeled if label and match.score >= threshold(label)]
+        self.matches = resolved(accepted, len(text))
+        # For each character, 1 if a candidate covers it: one of a label that always has a form; one without a label.
         self._formed = {label: bytearray(len(text)) for label in _always_formed(labels)}
         self._unlabeled = bytearray(len(text))
-        for one in candidates:
-            label = self.label_of(one)
-            covered = self._formed.get(label) if label else self._unlabeled if one.score >= _SURE else None
+        for match in candidates:
+            label = self.label_of(match)
+            unlabeled = self._unlabeled if match.score >= _SURE else None
+            covered = self._formed.get(label) if label else unlabeled
             if covered is not None:
-                covered[one.start : one.end] = b"\1" * (one.end - one.start)
+                covered[match.start : match.end] = b"\1" * (match.end - match.start)
         self._ends = [match.end for match in self.matches]
         self._warnings: list[ExtractionWarning] = []
         self._merged: list[Any] = []
         self._index_of_match: list[int] = []  # in the answer
-        # For each of the model's entities: True and its index in the answer, or, if it is dropped, False and the number
-        # of the first match that overlaps with it; -1: there is none.
+        # For each of the model's entities: True and its index in the answer; or, if it is dropped, False and the index
+        # in `matches` of the first match that overlaps with it (-1: there is none).
         self._kept: list[tuple[bool, int]] = []
 
     def keep_best(self, number: int) -> None:
         """Keep the `number` matches with the highest scores, and add a warning to the result."""
-        best = sorted(self.matches, key=lambda one: -one.score)[:number]
-        self.matches = sorted(best, key=lambda one: one.start)
+        best = sorted(self.matches, key=lambda match: -match.score)[:number]
+        self.matches = sorted(best, key=lambda match: match.start)
         self._ends = [match.end for match in self.matches]
-        text = "recognizers found more than may be returned; the best by score are returned"
-        self._warnings = [ExtractionWarning("max_entities", text)]
+        message = "recognizers found more than may be returned; the best by score are returned"
+        self._warnings = [ExtractionWarning("max_entities", message)]
 
     def add(self, entities: Iterable[Any]) -> list[Any]:
-        """Merge the next entities; returns what follows in the answer, up to the last of them that is kept."""
+        """Merge the next entities; returns the next entities of the answer, up to the last of them that is kept."""
         merged_before = len(self._merged)
         for entity in entities:
             first = end = bisect_right(self._ends, entity.start)  # range of the matches that overlap with the entity
@@ -144,26 +146,26 @@ class MatchMerger:
         return self._merged[merged_before:]
 
     def whole(self, result: Any) -> Any:
-        """A result with the matches. Of a stream, the rest: without what `add` has returned."""
+        """The result with the matches; in a stream, without the entities that `add` has returned."""
         merged_before = len(self._merged)
         self.add(result.entities)
         self._append_matches(until=len(self._text))
         relations = [
-            replace(one, head=head, tail=tail)
-            for one in result.relations
-            if (head := self._argument(one.head))
-            and (tail := self._argument(one.tail))
-            and head.entity_idx != tail.entity_idx
+            replace(relation, head=head, tail=tail)
+            for relation in result.relations
+            if (head := self._argument(relation.head))
+            and (tail := self._argument(relation.tail))
+            and (head.entity_idx is None or head.entity_idx != tail.entity_idx)
         ]
         warnings = (*result.warnings, *self._warnings)
         return replace(result, entities=self._merged[merged_before:], relations=relations, warnings=warnings)
 
     def _kept_part(self, entity: Any, matches: Sequence[Match]) -> tuple[int, int] | None:
-        """[start, end) of the part of an entity that is kept; None: none. matches: those that overlap with it."""
+        """[start, end) of the part of an entity that is kept; None: nothing. matches: all that overlap with it."""
         if not matches:
             return (entity.start, entity.end) if self._has_form(entity) else None
         if self._nested:
-            inside = all(entity.start <= one.start and one.end <= entity.end for one in matches)
+            inside = all(entity.start <= match.start and match.end <= entity.end for match in matches)
             return (entity.start, entity.end) if inside and not self._is_known(entity) else None
         if self._is_known(entity):
             return None
@@ -176,8 +178,8 @@ class MatchMerger:
     def _has_form(self, entity: Any) -> bool:
         """Whether an entity has the form that its label always has; True for other labels."""
         if entity.label == self._labels.get(phones.ENTITY):
-            is_other = self._unlabeled.find(1, entity.start, entity.end) >= 0
-            return not is_other and phones.may_be_one(folded(entity.text)[0])
+            other_number = self._unlabeled.find(1, entity.start, entity.end) >= 0
+            return not other_number and phones.may_be_phone(folded(entity.text)[0])
         formed = self._formed.get(entity.label)
         return formed is None or formed.find(1, entity.start, entity.end) >= 0
 
@@ -193,7 +195,7 @@ class MatchMerger:
         return start, end
 
     def _append_matches(self, until: int) -> None:
-        """Append the next matches that begin at most at the character `until`."""
+        """Append the next matches that begin at or before the character `until`."""
         for match in self.matches[len(self._index_of_match) :]:
             if match.start > until:
                 return
@@ -208,31 +210,35 @@ class MatchMerger:
         self._merged.append(self._make(start, end, self._text[start:end], label, score, source))
 
     def _argument(self, argument: Any) -> Any:
-        """An end of a relation in the answer: the entity, or the match that replaced it; None if there is neither."""
-        is_kept, number = self._kept[argument.entity_idx]
-        if number < 0:
+        """An end of a relation in the answer: the entity, or the match that replaced it, or a span that is no entity;
+        None if the entity is dropped."""
+        if argument.entity_idx is None:
+            return argument
+        is_kept, index = self._kept[argument.entity_idx]
+        if index < 0:
             return None
-        index = number if is_kept else self._index_of_match[number]
-        one = self._merged[index]
-        return replace(argument, entity_idx=index, start=one.start, end=one.end, text=one.text, label=one.label)
+        if not is_kept:
+            index = self._index_of_match[index]
+        new = self._merged[index]
+        return replace(argument, entity_idx=index, start=new.start, end=new.end, text=new.text, label=new.label)
 
 
 def _always_formed(labels: Mapping[str, str]) -> set[str]:
-    """The labels of the answer all of whose entity types always have a form."""
+    """The labels in the answer that are used only for entity types that always have a form."""
     return set(labels.values()) - {
         label for name, label in labels.items() if find.FORMS.get(name, name) not in find.ALWAYS_FORMED
     }
 
 
 def with_others(names: Iterable[str]) -> set[str]:
-    """The recognizers to run: these; all, if phone numbers are among them, because other recognizers find numbers that
+    """The recognizers to run for `names`: all if phone numbers are among them, because the others find numbers that
     look like phone numbers."""
     return {*names, *(find.RECOGNIZERS if phones.ENTITY in names else ())}
 
 
 def merger_of(item: Any, make: Callable[..., Any]) -> MatchMerger:
-    """The merger of an item with recognizers. Runs them, which takes a while. make: see `MatchMerger`. Raises
-    LimitExceeded."""
+    """Run an item's recognizers, which takes a while; returns the merger of their matches. make: see `MatchMerger`.
+    Raises LimitExceeded."""
     candidates = find.candidates(item.text, with_others(item.recognizers), regions=item.phone_regions)
 
     def threshold(label: str) -> float:

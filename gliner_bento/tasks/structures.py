@@ -1,6 +1,6 @@
-"""Structured records of a text: their options as a request has them, and their result.
+"""Structured records of a text: their options in a request, and their result.
 
-A structure is a kind of record, by name, with fields. A text has any number of instances of it.
+A structure is a kind of record with named fields, such as a purchase. A text has any number of instances of it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
 
 FieldType = Literal["list", "string"]
 
-MAX_FIELDS = 100
-"""Maximum number of fields in all structures of a text: in boundary models, the time per instance grows with it."""
+MAX_STRUCTURE_FIELDS = 100
+"""Maximum number of fields of all structures of a text. In boundary models, the time per instance grows with it."""
 _SHOWN_CHARS = 100
 
 
@@ -54,7 +54,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class StructureField:
-    """A field of an item's structure, every option decided. choices: none: any words of the text."""
+    """A field of an item's structure, every option decided. choices: possible values; empty: any words of the text."""
 
     description: str
     type: FieldType
@@ -63,7 +63,7 @@ class StructureField:
 
 
 Structure = Mapping[str, StructureField]
-"""The fields of a structure, by name. One without a description is its own."""
+"""The fields of a structure, by name. The name is also the description of a field without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,30 +94,29 @@ class WindowInstances:
     def results(self, structures: Mapping[str, Structure]) -> dict[str, list[Instance]]:
         """The instances of each structure, in order of windows. One that several windows predict counts once."""
         windows = [instances for _, instances in sorted(self._windows.items())]
-        return {name: _once([one for window in windows for one in window[name]]) for name in structures}
+        return {name: _once([instance for window in windows for instance in window[name]]) for name in structures}
 
 
 def _once(instances: Sequence[Instance]) -> list[Instance]:
-    """Instances that have other values than those before them."""
-    found = {
-        tuple((name, value.text, value.start) for name, values in one.items() for value in values): one
-        for one in reversed(instances)
-    }
-    return list(found.values())[::-1]
+    """The instances without those that repeat the values of an earlier one."""
+    by_values: dict[tuple[Any, ...], Instance] = {}
+    for instance in instances:
+        values = tuple((name, value.text, value.start) for name, values in instance.items() for value in values)
+        by_values.setdefault(values, instance)
+    return list(by_values.values())
 
 
 def structure_options(given: Structures, *, default_threshold: float, max_labels: int) -> dict[str, Structure]:
-    """The structures of an item. max_labels: fields of all together; -1: any number. Raises InvalidField."""
+    """The structures of an item. max_labels: maximum number of fields of all structures, and of choices of all fields;
+    -1: any number. Raises InvalidField."""
     decided: dict[str, Structure] = {
         name: dict(_decided(name, fields, default_threshold)) for name, fields in given.items()
     }
     fields = sum(map(len, decided.values()))
-    if fields > MAX_FIELDS:
-        raise InvalidField(f"structures: {fields} fields; the limit is {MAX_FIELDS}", param="structures")
-    for total, what in (
-        (fields, "fields"),
-        (sum(len(one.choices) for fields in decided.values() for one in fields.values()), "choices"),
-    ):
+    if fields > MAX_STRUCTURE_FIELDS:
+        raise InvalidField(f"structures: {fields} fields; the limit is {MAX_STRUCTURE_FIELDS}", param="structures")
+    choices = sum(len(options.choices) for structure in decided.values() for options in structure.values())
+    for total, what in ((fields, "fields"), (choices, "choices")):
         if 0 < max_labels < total:
             raise InvalidField(
                 f"structures: {total} {what}; the limit is {max_labels} (max_labels)", param="structures"
@@ -126,6 +125,7 @@ def structure_options(given: Structures, *, default_threshold: float, max_labels
 
 
 def _decided(structure: str, fields: StructureFields, default_threshold: float) -> Iterator[tuple[str, StructureField]]:
+    """The name and the decided options of each field."""
     param = f"structures.{structure[:_SHOWN_CHARS]}"
     if len(set(fields)) < len(fields):
         raise InvalidField(f"{param}: a field is repeated", param=param)
@@ -139,9 +139,9 @@ def _decided(structure: str, fields: StructureFields, default_threshold: float) 
         yield (
             name,
             StructureField(
-                options.get("description") or name,
-                options.get("type") or "list",
-                default_threshold if threshold is None else threshold,
-                tuple(choices),
+                description=options.get("description") or name,
+                type=options.get("type") or "list",
+                threshold=default_threshold if threshold is None else threshold,
+                choices=tuple(choices),
             ),
         )

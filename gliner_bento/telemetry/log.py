@@ -1,6 +1,6 @@
-"""Log records of a server's processes: their format, their level, and which of other packages' are left out.
+"""Log records of a server's processes: their format, their level, and which records of other packages are left out.
 
-A record's `fields` (`extra={"fields": {...}}`) are keys of its own in JSON, and follow the message in text.
+A record's `fields` (`extra={"fields": {...}}`) become keys of the JSON object, or follow the message of a text line.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from gliner_bento.settings import Settings
 _LOGGERS = ("", "bentoml", "circus", "uvicorn", "uvicorn.error")
 """The loggers that have handlers of BentoML or uvicorn."""
 
-_OURS = ("gliner_bento", "runners", "service", "uvicorn")
-"""Beginnings of the names of loggers whose records are shown from level info. uvicorn's say where it listens."""
+_SHOWN_FROM_INFO = ("gliner_bento", "runners", "service", "uvicorn")
+"""Prefixes of the names of loggers whose records are shown from level info. uvicorn's say where it listens."""
 
 _TEXT = "%(asctime)s [%(levelname)s] %(name)s %(message)s"
 
@@ -31,13 +31,13 @@ _TEXT = "%(asctime)s [%(levelname)s] %(name)s %(message)s"
 def configure(settings: Settings) -> None:
     """Apply `log_format` and `log_level` to this process.
 
-    Drops the tracebacks of invalid requests, and uvicorn's access log: ours has each request. Unless the level is
+    Drops the tracebacks of invalid requests, and uvicorn's access log: our own has each request. Unless the level is
     debug, it also drops what other packages log below a warning, and Python's warnings, which are for developers.
     """
     if not logging.getLogger().handlers:  # without BentoML
         logging.basicConfig(format=_TEXT)
     if name_of_service := getattr(sys.modules.get("bentoml._internal.log"), "_component_name", None):
-        name_of_service.cache_clear()  # of a record before BentoML knew the name
+        name_of_service.cache_clear()  # cached by a record that was written before BentoML knew the name
     level = logging.getLogger("bentoml").level or logging.INFO
     if settings.log_level != "auto":
         level = logging.getLevelName(settings.log_level.upper())
@@ -98,8 +98,9 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 def _is_fault(record: logging.LogRecord) -> bool:
+    """False for the errors of invalid requests and of disconnected clients."""
     return not (record.exc_info and isinstance(record.exc_info[1], ValidationError | ClientDisconnect))
 
 
 def _is_for_operators(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.WARNING or record.name.startswith(_OURS)
+    return record.levelno >= logging.WARNING or record.name.startswith(_SHOWN_FROM_INFO)

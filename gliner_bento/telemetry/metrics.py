@@ -204,8 +204,8 @@ class ModelMetrics:
 
 @cache
 def process_metrics() -> Metrics:
-    """The metrics of this process. `ServiceProcess` sets PROMETHEUS_MULTIPROC_DIR, the folder that they are shared in,
-    before the first call."""
+    """The metrics of this process. `ServiceProcess` sets PROMETHEUS_MULTIPROC_DIR, the folder in which processes share
+    them, before the first call."""
     # prometheus_client chose its value class at import, before the variable was set.
     values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
     return Metrics()
@@ -213,7 +213,7 @@ def process_metrics() -> Metrics:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What a model's replica reports: None if it did not answer; adapters also if they are disabled.
+    """What a model's replica reports. status: None if it did not answer. adapters: None also if they are disabled.
 
     model: the name that it is served under; None: not known yet. state: the state of the model, as in /v1/models.
     """
@@ -228,7 +228,7 @@ class ReplicaState:
 class StateGauge:
     """A gauge that is read from the replicas' states at each scrape.
 
-    values: numbers by value of `label`; without a label, the only key is "".
+    values: the gauge's numbers, by value of `label`; without a label, the only key is "".
     """
 
     name: str
@@ -304,12 +304,12 @@ STATE_GAUGES = (
 )
 
 
-_MODEL_INFO = ("gliner_model_info", "Constant 1; labels: version, model, device and dtype.")
-_MODEL_LABELS = ("version", "model", "device", "dtype")
+_INFO_NAME, _INFO_HELP = "gliner_model_info", "Constant 1; labels: version, model, device and dtype."
+_INFO_LABELS = ("version", "model", "device", "dtype")
 
 
 def _model_info(states: Sequence[ReplicaState]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(*_MODEL_INFO, labels=_MODEL_LABELS)
+    family = GaugeMetricFamily(_INFO_NAME, _INFO_HELP, labels=_INFO_LABELS)
     for state in states:
         if state.status:
             family.add_metric((__version__, state.model or "", state.status.model.device, state.status.model.dtype), 1)
@@ -326,8 +326,9 @@ class _StateCollector(Collector):
         for gauge in STATE_GAUGES:
             family = GaugeMetricFamily(gauge.name, gauge.documentation, labels=gauge.labels)
             for state in self._states:
-                for value, number in gauge.values(state).items():
-                    family.add_metric([state.model or "", *([value] if gauge.label else ())], number)
+                for label_value, number in gauge.values(state).items():
+                    label_values = (label_value,) if gauge.label else ()
+                    family.add_metric([state.model or "", *label_values], number)
             yield family
         yield _model_info(self._states)
 
@@ -341,7 +342,7 @@ def declared() -> Iterator[tuple[str, str, Sequence[str], str]]:
             yield described.name + suffix, described.type, metric._labelnames, described.documentation
     for gauge in STATE_GAUGES:
         yield gauge.name, "gauge", gauge.labels, gauge.documentation
-    yield _MODEL_INFO[0], "gauge", _MODEL_LABELS, _MODEL_INFO[1]
+    yield _INFO_NAME, "gauge", _INFO_LABELS, _INFO_HELP
 
 
 class _MergedCollector(Collector):
@@ -372,21 +373,21 @@ def exposition(states: Sequence[ReplicaState], remote: Mapping[str, bytes] | Non
 
     remote: the `own_exposition` of each remote replica, by its name; if given, the folder is not read.
     """
-    gauges = CollectorRegistry()
+    registry = CollectorRegistry()
     if remote is not None:
-        gauges.register(_MergedCollector(states, remote))
-        return generate_latest(gauges)
-    gauges.register(_StateCollector(states))
+        registry.register(_MergedCollector(states, remote))
+        return generate_latest(registry)
+    registry.register(_StateCollector(states))
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if folder is None:
-        return own_exposition() + generate_latest(gauges)
+        return own_exposition() + generate_latest(registry)
     for pid in _dead_processes(Path(folder)):
         mark_process_dead(pid)  # type: ignore[no-untyped-call]
-    MultiProcessCollector(gauges)  # type: ignore[no-untyped-call]
-    return generate_latest(gauges)
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)
 
 
 def _dead_processes(folder: Path) -> Iterable[int]:
-    """Ended processes, whose requests in flight would be counted for ever."""
+    """Ids of ended processes, whose requests in flight would be counted for ever."""
     pids = {int(file.stem.rpartition("_")[2]) for file in folder.glob("gauge_live*.db")}
     return [pid for pid in pids if not is_alive(pid)]

@@ -68,8 +68,8 @@ class Tracing(Observer):
     """The spans of this process. Implements the gateway's `RequestTracer`, and the scheduler's observer."""
 
     def __init__(self, processor: SpanProcessor) -> None:
-        named = Resource.create({"service.name": "gliner-bento"}).merge(OTELResourceDetector().detect())
-        provider = TracerProvider(resource=named)
+        resource = Resource.create({"service.name": "gliner-bento"}).merge(OTELResourceDetector().detect())
+        provider = TracerProvider(resource=resource)
         provider.add_span_processor(processor)
         self._tracer = provider.get_tracer("gliner_bento", __version__)
 
@@ -78,20 +78,20 @@ class Tracing(Observer):
         return OtelRequestSpan(self._tracer.start_span("request", _w3c.extract(headers), SpanKind.SERVER))
 
     def on_traced(self, timing: ItemTiming) -> None:
-        """An item has been decoded: its spans, all of which have ended."""
+        """An item has been decoded. Record its spans, all of which have ended."""
         context = _w3c.extract({_TRACEPARENT: timing.trace})
-        unix_s = time.time() - time.monotonic()
+        unix_offset_s = time.time() - time.monotonic()
 
-        def ns(monotonic_s: float) -> int:
-            return int((unix_s + monotonic_s) * 1e9)
+        def unix_ns(monotonic_s: float) -> int:
+            return int((unix_offset_s + monotonic_s) * 1e9)
 
-        started_s, ended_s = timing.stages[0][1], timing.stages[-1][2]
+        (_, started_s, _), (_, _, ended_s) = timing.stages[0], timing.stages[-1]
         request = {"gliner.request_id": timing.request_id}
-        queue = self._tracer.start_span("queue", context, attributes=request, start_time=ns(timing.admitted_s))
-        queue.end(ns(started_s))
+        queue = self._tracer.start_span("queue", context, attributes=request, start_time=unix_ns(timing.admitted_s))
+        queue.end(unix_ns(started_s))
         size = {"gliner.batch.items": timing.batch_items, "gliner.batch.tokens": timing.batch_tokens}
-        batch = self._tracer.start_span("batch", context, attributes={**request, **size}, start_time=ns(started_s))
+        batch = self._tracer.start_span("batch", context, attributes={**request, **size}, start_time=unix_ns(started_s))
         inside = set_span_in_context(batch, context)
         for stage, stage_started_s, stage_ended_s in timing.stages:
-            self._tracer.start_span(stage, inside, start_time=ns(stage_started_s)).end(ns(stage_ended_s))
-        batch.end(ns(ended_s))
+            self._tracer.start_span(stage, inside, start_time=unix_ns(stage_started_s)).end(unix_ns(stage_ended_s))
+        batch.end(unix_ns(ended_s))

@@ -18,6 +18,7 @@ import httpx
 import pytest
 import torch
 from checkpoints import LABELS, RELATIONS, TEXTS, load_engine, named
+from chunked_requests import extract_in_passes
 from comparison import TOLERANCE, extract_batch, extract_one, random_item
 from gliner2_checkpoints import BOUNDARY, COUNTING_LAYERS, extracted, reference_of, tiny_gliner2
 from lora_training import Trained, linears, serving, train
@@ -475,12 +476,7 @@ def test_a_long_text_has_the_results_of_its_windows(served: Any) -> None:
     engine = served()
     text = " ".join(TEXTS * 4)
     item = Item(text, named(LABELS), named(RELATIONS), window_words=20, window_overlap_words=4)
-    request = engine.prepare(item).chunked
-    while not request.done:
-        passes = request.next_passes()
-        for prepared, result in zip(passes, engine.decode(engine.forward(engine.collate(passes), 1)), strict=True):
-            request.add(prepared, result)
-    found = request.result()
+    found = extract_in_passes(engine, item)
     assert found.usage.windows > 4
     assert found.relations
     for relation in found.relations:
@@ -489,6 +485,20 @@ def test_a_long_text_has_the_results_of_its_windows(served: Any) -> None:
             if end.entity_idx is not None:
                 assert found.entities[end.entity_idx].label == end.label
     assert {(one.start, one.end) for one in found.entities if one.start > len(text) // 2}
+
+
+@pytest.mark.parametrize("padded", [False, True], ids=["packed", "padded"])
+def test_relations_alone_may_have_several_groups(padded: bool, folder: Any, reference: Any) -> None:
+    engine = load_engine(folder(), padded=padded, max_labels_per_pass=1)
+    item = Item(TEXTS[0], {}, named(RELATIONS), threshold=0.1, relation_threshold=0.1)
+    found = extract_in_passes(engine, item)
+    assert found.usage.relation_groups == len(RELATIONS)
+    expected: Scores = {}
+    for relation in RELATIONS:
+        alone = replace(item, relations=named([relation]))
+        expected |= gliner2s(extracted(reference(), alone), item.text)[1]
+    assert ours(found)[1] == pytest.approx(expected, abs=TOLERANCE)
+    assert expected
 
 
 def test_ends_can_be_limited_to_labels(served: Any) -> None:
@@ -511,7 +521,7 @@ def test_classifications_alone_compute_no_spans(served: Any, monkeypatch: Any) -
 def test_too_many_instances_of_too_many_fields_fail_alone(served: Any, monkeypatch: Any) -> None:
     small, large = Item(TEXTS[0], named(LABELS[:1])), replace(drawn_schema(0), text=TEXTS[4])
     before = extract_one(served(), small)
-    monkeypatch.setattr(schema_head, "MAX_SCORED_WORDS", 20)
+    monkeypatch.setattr(schema_head, "MAX_WORDS_TIMES_QUERIES", 20)
     found, refused = extract_batch(served(), [small, large])
     assert found == before
     assert isinstance(refused, LimitExceeded)

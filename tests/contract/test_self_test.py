@@ -253,7 +253,7 @@ def test_a_score_that_is_not_a_number_exceeds_every_tolerance() -> None:
     assert all(exceeded([near, wrong], tolerance) for tolerance in TOLERANCES.values())
     many = [Difference("Paris", key, 0.5, 0.75)] * 10
     assert exceeded(many[:1] + [near] * 99, TOLERANCES["bfloat16"]) is None
-    assert "'city' of 'Paris' has score 0.50000, the package's is 0.75000" in str(
+    assert "'city' of 'Paris' has score 0.50000, the reference is 0.75000" in str(
         exceeded(many, TOLERANCES["bfloat16"])
     )
 

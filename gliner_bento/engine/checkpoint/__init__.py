@@ -1,1 +1,1 @@
-"""From a hub id or a folder to gliner's model: finding, checking and loading. Runs no code from a checkpoint."""
+"""Finds, checks and loads a checkpoint: a hub id, a folder or an archive. Runs no code from a checkpoint."""

@@ -1,7 +1,7 @@
 """Unpacks a checkpoint's archive (.zip, .tar.gz) once, into a folder that processes share.
 
     conversion_cache_dir/archives/<key of the path>-<key of size and time>    unpacked elsewhere and renamed
-    conversion_cache_dir/archives/lock                                        held while one is unpacked
+    conversion_cache_dir/archives/lock                                        held while an archive is unpacked
 
 Imports no torch.
 """
@@ -20,17 +20,17 @@ _MAX_ENTRIES = 1000
 
 
 def is_archive(path: Path) -> bool:
-    """Whether it is a file with the name of an archive."""
+    """Whether `path` is a file with the name of an archive."""
     return path.name.endswith(SUFFIXES) and is_file(path)
 
 
 def name_of(archive: Path) -> str:
-    """The model's name: the file's, without suffix."""
+    """The model's name: the name of the file without its suffix."""
     return archive.name.removesuffix(next(suffix for suffix in SUFFIXES if archive.name.endswith(suffix)))
 
 
 def unpacked(archive: Path, cache: Path) -> Path:
-    """The folder of a checkpoint that is at the top of an archive, or in its only folder. Raises ModelError."""
+    """Unpack a checkpoint, at the top of an archive or in its only folder; returns the folder. Raises ModelError."""
     try:
         folder = _unpacked(archive.resolve(), cache / "archives")
         inside = list(folder.iterdir())
@@ -44,15 +44,15 @@ def unpacked(archive: Path, cache: Path) -> Path:
 
 
 def _unpacked(archive: Path, cache: Path) -> Path:
-    """The folder with the content; that of an earlier file at the same path is deleted."""
+    """The folder with the archive's content. Deletes the content of an earlier archive at the same path."""
     status = archive.stat()
-    of_path, of_content = (_key(value) for value in (archive, (status.st_size, status.st_mtime_ns)))
-    target = cache / f"{of_path}-{of_content}"
+    path_key, content_key = _key(archive), _key((status.st_size, status.st_mtime_ns))
+    target = cache / f"{path_key}-{content_key}"
     cache.mkdir(parents=True, exist_ok=True)
     with file_lock(cache / "lock"):
         if target.is_dir():
             return target
-        for stale in cache.glob(f"*{of_path}-*"):
+        for stale in cache.glob(f"*{path_key}-*"):  # also a temporary folder, which begins with a dot
             shutil.rmtree(stale)
         temporary = cache / f".{target.name}"
         try:
@@ -64,7 +64,7 @@ def _unpacked(archive: Path, cache: Path) -> Path:
 
 
 def _write(archive: Path, folder: Path) -> None:
-    """All files of an archive. Raises ArchiveError, also where they have more bytes than the disk has left."""
+    """Write all files of an archive. Raises ArchiveError, also if they have more bytes than the disk has left."""
     folder.mkdir()
     free_bytes = shutil.disk_usage(folder).free
     for file in files_of(archive, max_bytes=free_bytes, max_entries=_MAX_ENTRIES):

@@ -22,5 +22,6 @@ def languages_of(folder: Path) -> Sequence[str]:
     except Exception as error:
         logger.warning("the model's languages are unknown: its %s cannot be parsed: %s", CARD, error)
         return ()
-    several = listed if isinstance(listed, list) else [listed]
-    return ["no" if one is False else str(one) for one in several if one not in {None, ""}]  # YAML: Norwegian is false
+    languages = listed if isinstance(listed, list) else [listed]
+    # YAML reads `no`, the code of Norwegian, as false.
+    return ["no" if language is False else str(language) for language in languages if language not in {None, ""}]

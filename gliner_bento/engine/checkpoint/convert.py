@@ -27,7 +27,7 @@ from gliner_bento.storage.files import file_lock, sha256, sync
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = "1"
+_FORMAT_VERSION = "1"
 
 
 def read_converted(weights: WeightFiles, options: CheckpointOptions) -> Tensors:
@@ -59,7 +59,7 @@ class _Cache:
         return read_safetensors([converted])
 
     def _find(self, key: str) -> Path | None:
-        """The undamaged file of a key."""
+        """The undamaged converted file of a key; None if there is none."""
         for path in self._folder.glob(f"{key}-*.safetensors"):
             try:
                 if path.stem == f"{key}-{sha256(path)}":
@@ -71,7 +71,7 @@ class _Cache:
         return None
 
     def _convert(self, key: str, weights: WeightFiles) -> Tensors:
-        """Write the file of a key, with the lock held. Returns the tensors even if they cannot be written."""
+        """Write the converted file of a key, with the lock held. Returns the tensors even if they cannot be written."""
         for stale in (*self._folder.glob(".converting-*"), *self._folder.glob(f"{key}-*.safetensors")):
             stale.unlink()
         started_s = time.monotonic()
@@ -102,14 +102,14 @@ def _warn(weights: WeightFiles, folder: Path, error: Exception) -> None:
 
 def _key(weights: WeightFiles) -> str:
     try:
-        contents = [_FORMAT, *map(_content, weights.files)]
+        contents = [_FORMAT_VERSION, *map(_content_id, weights.files)]
     except OSError as error:
         raise ModelError(f"{error.filename} cannot be read: {error.strerror}") from error
     return hashlib.sha256("\n".join(contents).encode()).hexdigest()[:32]
 
 
-def _content(path: Path) -> str:
-    """Identifies a file's content."""
+def _content_id(path: Path) -> str:
+    """A text that is equal for files with equal content."""
     try:
         with zipfile.ZipFile(path) as file:
             entries = [(entry.filename, entry.file_size, entry.CRC) for entry in file.infolist()]
@@ -122,21 +122,22 @@ def _content(path: Path) -> str:
 def without_aliases(tensors: Tensors) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """The tensors without duplicates, as safetensors requires, and for each removed name, the name that is kept.
 
-    Parts of a memory block, as weights of an LSTM that was on a GPU, are copied; so are other views of a kept tensor.
+    A tensor is copied if it is only a part of a memory block, as are the weights of an LSTM that was on a GPU, or if it
+    is another view of a kept tensor.
     """
     unique: dict[str, torch.Tensor] = {}
     aliases: dict[str, str] = {}
     names: dict[tuple[object, ...], str] = {}
-    whole = set[int]()  # memory blocks that a tensor has for itself
+    taken = set[int]()  # memory blocks of kept tensors, which were not copied
     for name, tensor in tensors.items():
         memory = tensor.untyped_storage()
-        same = (memory.data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        if tensor.numel() and same in names:
-            aliases[name] = names[same]
+        view = (memory.data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() and view in names:
+            aliases[name] = names[view]
             continue
-        names[same] = name
-        is_whole = tensor.is_contiguous() and memory.nbytes() == tensor.nbytes and memory.data_ptr() not in whole
+        names[view] = name
+        is_whole = tensor.is_contiguous() and memory.nbytes() == tensor.nbytes and memory.data_ptr() not in taken
         if is_whole:
-            whole.add(memory.data_ptr())
+            taken.add(memory.data_ptr())
         unique[name] = tensor if is_whole else tensor.clone(memory_format=torch.contiguous_format)
     return unique, aliases

@@ -1,4 +1,4 @@
-"""Writes a checkpoint to a folder that needs nothing else: safetensors, backbones' configurations, tokenizers."""
+"""Writes a self-contained checkpoint to a folder: safetensors, and the backbones' configurations and tokenizers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fetch(model: str, folder: Path, options: CheckpointOptions) -> int:
 
 
 def _write(checkpoint: Checkpoint, folder: Path) -> None:
-    # These import torch, which takes seconds; a model that cannot be found is known before.
+    # Imported here because torch takes seconds: a model that cannot be found is reported before.
     from gliner_bento.engine.checkpoint.load import build, common_dtype, load_weights  # noqa: PLC0415
     from gliner_bento.engine.checkpoint.weights import read_weights  # noqa: PLC0415
 
@@ -54,4 +54,4 @@ def _write(checkpoint: Checkpoint, folder: Path) -> None:
         copyfile(card, folder / CARD)
     config = config_of(folder)
     assert config is not None
-    (folder / SAFETENSORS).chmod(config.stat().st_mode)  # safetensors lets only its owner read it
+    (folder / SAFETENSORS).chmod(config.stat().st_mode)  # safetensors makes it readable only for its owner

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from gliner_bento.errors import StartupError, one_line
 from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, config_name, is_gliclass
 
-# Names of weights, in order of preference. If the weights are in several files, an index (.index.json) lists these.
+# Names of weights, in order of preference. If the weights are in several files, an index (.index.json) lists them.
 SAFETENSORS = "model.safetensors"
 PICKLED = "pytorch_model.bin"
 FORMATS = (SAFETENSORS, f"{SAFETENSORS}.index.json", PICKLED, f"{PICKLED}.index.json")
@@ -43,7 +43,7 @@ BACKBONES = {
     "labels_encoder": Backbone("labels_encoder_config", "labels_tokenizer"),
     "labels_decoder": Backbone("labels_decoder_config", "decoder_tokenizer"),
 }
-"""By the key of gliner_config.json that has the backbone's hub id or folder."""
+"""The backbones, by the key of gliner_config.json that holds their hub id or folder."""
 
 
 def stays_inside(location: str) -> bool:
@@ -53,7 +53,7 @@ def stays_inside(location: str) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Whether `path` is an existing file. Raises ModelError if the system does not let us look."""
+    """Whether `path` is an existing file. Raises ModelError if that cannot be determined."""
     try:
         return S_ISREG(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -83,7 +83,7 @@ def is_gliner2(folder: Path) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object in a file. Raises ModelError."""
+    """The JSON object in a file. Raises ModelError if the file cannot be read, or contains something else."""
     try:
         content = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -130,7 +130,7 @@ def _names_code(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WeightFiles:
-    """The files of a checkpoint's weights. name: of the only file, or of the index."""
+    """The files of a checkpoint's weights. name: the name of the only file, or of the index."""
 
     name: str
     files: tuple[Path, ...]
@@ -152,13 +152,13 @@ def find_weights(folder: Path, model: str) -> WeightFiles:
 
 def no_weights(model: str, files: Iterable[str]) -> ModelError:
     """The error for a checkpoint whose `files` include no weights; names the ONNX file to use, if there is one."""
-    graphs = sorted(file for file in files if file.endswith(".onnx"))
-    if not graphs:
+    onnx_files = sorted(file for file in files if file.endswith(".onnx"))
+    if not onnx_files:
         return ModelError(f"{model!r} has no weights: none of {', '.join(FORMATS)}, and no ONNX file")
-    if graphs == ["model.onnx"]:
+    if onnx_files == ["model.onnx"]:
         return ModelError(f"{model!r} has only model.onnx; set runtime=onnxruntime")
     return ModelError(
-        f"{model!r} has only ONNX files; set runtime=onnxruntime and onnx_model_file to one of {', '.join(graphs)}"
+        f"{model!r} has only ONNX files; set runtime=onnxruntime and onnx_model_file to one of {', '.join(onnx_files)}"
     )
 
 
@@ -176,7 +176,7 @@ def _indexed(index: Path) -> tuple[Path, ...]:
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
-    """The first `most` names, in order, and how many more there are."""
+    """The first `most` names in alphabetical order, and how many more there are."""
     ordered = sorted(names)
     more = len(ordered) - most
     return ", ".join(ordered[:most]) + (f" and {more} more" if more > 0 else "")

@@ -14,9 +14,9 @@ _HEX_DIGITS = 16
 def fingerprint_of(model: nn.Module) -> str:
     """16 hexadecimal digits, from each weight's name and shape and the signs of up to `SAMPLED_VALUES` of its values.
 
-    Signs, because no conversion between floating-point types changes them: a float32 file loaded in bfloat16 or float16
-    has the fingerprint that it has in float32. Even a short training changes some of them. The sample is spread evenly
-    over each weight, so that the cost depends on the number of weights, not on their size.
+    No conversion between floating-point types changes signs: a float32 file loaded in bfloat16 or float16 has the
+    fingerprint that it has in float32. Even a short training changes some signs. The sample is spread evenly over each
+    weight, so that the cost depends on the number of weights, not on their size.
 
     Tied weights count under each of their names, so that it does not matter whether a file holds them once or twice.
     """
@@ -29,5 +29,5 @@ def fingerprint_of(model: nn.Module) -> str:
 
 def _sampled_signs(values: torch.Tensor) -> torch.Tensor:
     """(at most SAMPLED_VALUES) booleans: True for a negative value."""
-    step = -(-values.numel() // SAMPLED_VALUES) | 1  # odd: an even one would visit few columns of a matrix
+    step = -(-values.numel() // SAMPLED_VALUES) | 1  # rounded up, and odd: an even step would visit few columns
     return torch.signbit(values[::step])

@@ -1,7 +1,7 @@
-"""Loads a GLiClass checkpoint with the classes of the package gliclass, under the attributes that gliner's models have.
+"""Loads a GLiClass checkpoint with the package gliclass, as an object with the attributes of gliner's models.
 
-The package is imported with the first such checkpoint: that takes seconds. For an unknown encoder it would run a
-checkpoint's code (`trust_remote_code=True`), so encoders that transformers does not have are refused before.
+The package is imported with the first such checkpoint, because the import takes seconds. For an unknown encoder, the
+package would run a checkpoint's code (`trust_remote_code=True`), so encoders that transformers lacks are refused first.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _BACKBONES = {
     "encoder-decoder-cls": "encoder_decoder_model",
     "decoder-kv": "decoder_model",
 }
-"""gliclass's architectures that are served, and the attribute of their backbone. Those with two encoders are not: their
-checkpoints name the tokenizer of the labels as another one on the hub."""
+"""The served architectures of gliclass, with the attribute that holds the backbone. Architectures with two encoders are
+not served: their checkpoints do not contain the labels' tokenizer, but name one on the hub."""
 
 
 class GLiClass:
-    """gliclass's `GLiClassModel` as `model`. max_tokens: of labels and text; 0: gliclass's default.
+    """gliclass's `GLiClassModel` as `model`. max_tokens: maximum of labels and text together; 0: gliclass's default.
 
-    limit: the same, where the encoder and the tokenizer allow it. max_labels: None: no limit.
-    reads_labels_apart: whether labels and text are two sequences. is_decoder: whether it reads the text first.
+    limit: `max_tokens`, or less if the encoder or the tokenizer has a lower limit. reads_labels_apart: whether labels
+    and text are two sequences. is_decoder: whether the backbone is a decoder, which reads the text first.
     """
 
     is_runtime_model = False
@@ -46,8 +46,8 @@ class GLiClass:
         self.is_decoder = hasattr(model.model, "decoder_model")
         self.backbone = encoder = getattr(model.model, _BACKBONES[self.config.architecture_type])
         check_vocabulary(encoder, tokenizer)
-        limits = max_tokens or GLICLASS_TOKENS, token_limit(encoder, tokenizer)
-        self.limit: int = min(one for one in limits if one is not None)
+        limits = [max_tokens or GLICLASS_TOKENS, token_limit(encoder, tokenizer)]
+        self.limit: int = min(limit for limit in limits if limit is not None)
         pipeline = package().ZeroShotClassificationPipeline
         self.pipeline = pipeline(model, tokenizer, max_length=self.limit, device=model.device, progress_bar=False).pipe
 
@@ -55,7 +55,10 @@ class GLiClass:
     def max_labels(self) -> int | None:
         """Maximum number of labels of one text; None: no limit. A model that reads labels apart has a fixed number."""
         slots = None if self.reads_labels_apart else self.label_slots(0)
-        return self.config.max_num_classes if slots is None else slots or None
+        if slots is None:
+            fixed: int | None = self.config.max_num_classes
+            return fixed
+        return slots or None  # 0: a slot for each label
 
     def label_slots(self, labels: int) -> int | None:
         """gliclass's `max_num_classes` for a text with this number of labels."""

@@ -1,7 +1,7 @@
-"""Loads a GLiNER2 checkpoint with the classes of the package gliner2, under the attributes that gliner's models have.
+"""Loads a GLiNER2 checkpoint with the package gliner2, as an object with the attributes of gliner's models.
 
-The package is imported with the first such checkpoint: that takes seconds. It would run a checkpoint's code
-(`trust_remote_code=True`), so `check_config` must have refused such a checkpoint before.
+The package is imported with the first such checkpoint, because the import takes seconds. The package
+would run a checkpoint's code (`trust_remote_code=True`), so `check_config` must have refused a checkpoint with code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENCODER_CONFIG = "encoder_config/config.json"
 
 
 class GLiNER2Span:
-    """gliner2's `SpanExtractor` as `model`, with what the engine reads of gliner's models."""
+    """gliner2's `SpanExtractor` as `model`, with the attributes of gliner's models that the engine reads."""
 
     is_runtime_model = False
 
@@ -54,34 +54,36 @@ class GLiNER2Span:
         return device
 
     def scores(self, item: Item) -> tuple[dict[tuple[CharSpan, str], float], dict[str, float]]:
-        """gliner2's own scores: first, of each span of the text and label; second, of the text: the best score of each
-        relation, and the score of each label of the classifications, with `multi_label`."""
+        """gliner2's own scores of a text: by span and label, and by relation or label of a classification.
+
+        A relation has the score of its best instance. Classifications run with `multi_label`.
+        """
         schema: dict[str, Any] = {"entities": dict.fromkeys(item.labels, "")}
         schema["relations"] = [{name: {"head": "", "tail": ""}} for name in item.relations]
         schema["classifications"] = [
-            {"task": name, "labels": list(one.labels), "multi_label": True, "cls_threshold": 0.0}
-            for name, one in item.classifications.items()
+            {"task": name, "labels": list(task.labels), "multi_label": True, "cls_threshold": 0.0}
+            for name, task in item.classifications.items()
         ]
         options = {"threshold": 0.0, "include_confidence": True, "include_spans": True, "overlap_policy": "allow"}
         answer = self.model.batch_extract([item.text], schema, **options)[0]
-        size = len(item.text)
+        size = len(item.text)  # gliner2 may append a period, which is no part of the text
         spans: dict[tuple[CharSpan, str], float] = {}
-        for label, found in answer.get("entities", {}).items():
-            for span in found:
+        for label, entities in answer.get("entities", {}).items():
+            for span in entities:
                 if span["start"] < size:
                     key = (span["start"], min(span["end"], size)), label
                     spans[key] = max(span["confidence"], spans.get(key, 0.0))
-        whole = {one["label"]: one["confidence"] for name in item.classifications for one in answer[name]}
+        of_text = {one["label"]: one["confidence"] for name in item.classifications for one in answer[name]}
         for relation, instances in answer.get("relation_extraction", {}).items():
-            for ends in instances:
-                head, tail = ends["head"], ends["tail"]
+            for instance in instances:
+                head, tail = instance["head"], instance["tail"]
                 if max(head["start"], tail["start"]) < size:
-                    score = ends.get("confidence", min(head["confidence"], tail["confidence"]))
-                    whole[relation] = max(score, whole.get(relation, 0.0))
-        return spans, whole
+                    score = instance.get("confidence", min(head["confidence"], tail["confidence"]))
+                    of_text[relation] = max(score, of_text.get(relation, 0.0))
+        return spans, of_text
 
     def save_pretrained(self, folder: Path, **_: Any) -> None:
-        """As gliner's."""
+        """As gliner's `save_pretrained`."""
         self.model.save_pretrained(str(folder))
 
     def eval(self) -> None:
@@ -96,7 +98,7 @@ class GLiNER2Boundary(GLiNER2Span):
 def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int = 0, max_span_width: int = 0) -> Any:
     """gliner2's model of the checkpoint in a folder, with random weights, in float32 on the CPU. Raises ModelError.
 
-    tensors: of the checkpoint, whose embeddings may have more rows than the tokenizer has tokens. max_words,
+    tensors: those of the checkpoint. Returned too, with embeddings that have as many rows as the model's. max_words,
     max_span_width: replace the checkpoint's `max_len` and `max_width` unless 0.
     """
     if find_spec("gliner2") is None:
@@ -120,9 +122,9 @@ def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int =
         )
         if not boundary and not hasattr(extractor, "count_embed"):
             raise ValueError(f"counting_layer {config.counting_layer!r} is unknown")
-        resized = dict(tensors)
-        reconcile_encoder_embeddings(extractor, resized)
+        fitted = dict(tensors)
+        reconcile_encoder_embeddings(extractor, fitted)
     except Exception as error:
         raise ModelError(f"gliner2 cannot load {name!r}: {reason(error)}") from error
-    served = GLiNER2Boundary if boundary else GLiNER2Span
-    return served(extractor, max_words or config.max_len or GLINER2_MAX_WORDS), resized
+    wrapper = GLiNER2Boundary if boundary else GLiNER2Span
+    return wrapper(extractor, max_words or config.max_len or GLINER2_MAX_WORDS), fitted

@@ -16,7 +16,7 @@ __all__ = ["CheckpointOptions", "FoundCheckpoint", "find_checkpoints", "size_of"
 
 @dataclass(frozen=True, slots=True)
 class FoundCheckpoint:
-    """model: what `--model` takes. bytes: of its files of weights."""
+    """model: the value for `--model`. weights: their file or index; "onnx": only ONNX files. bytes: size of weights."""
 
     model: str
     folder: str
@@ -26,23 +26,24 @@ class FoundCheckpoint:
 
 def find_checkpoints(folders: list[Path], options: CheckpointOptions) -> list[FoundCheckpoint]:
     """The checkpoints in folders and their subfolders, and in the hub's cache."""
-    there = {str(path.parent): path.parent for folder in folders for path in sorted(folder.rglob(CONFIG))}
-    there |= cached_folders(options.cache_dir, CONFIG)
+    found = {str(path.parent): path.parent for folder in folders for path in sorted(folder.rglob(CONFIG))}
+    found |= cached_folders(options.cache_dir, CONFIG)
     others = {str(path.parent): path.parent for folder in folders for path in sorted(folder.rglob(GLINER2_CONFIG))}
     others |= cached_folders(options.cache_dir, GLINER2_CONFIG)
-    there |= {model: folder for model, folder in others.items() if model not in there and config_name(folder)}
-    found = []
-    for model, folder in there.items():
+    found |= {model: folder for model, folder in others.items() if model not in found and config_name(folder)}
+    checkpoints = []
+    for model, folder in found.items():
         try:
             weights = find_weights(folder, model)
         except ModelError:
-            graphs = sorted(folder.rglob("*.onnx"))
-            found.append(FoundCheckpoint(model, str(folder), "onnx" if graphs else "none", size_of(graphs)))
+            onnx_files = sorted(folder.rglob("*.onnx"))
+            weights_name = "onnx" if onnx_files else "none"
+            checkpoints.append(FoundCheckpoint(model, str(folder), weights_name, size_of(onnx_files)))
         else:
-            found.append(FoundCheckpoint(model, str(folder), weights.name, size_of(weights.files)))
-    return found
+            checkpoints.append(FoundCheckpoint(model, str(folder), weights.name, size_of(weights.files)))
+    return checkpoints
 
 
 def size_of(files: Iterable[Path]) -> int:
-    """Bytes of all of them."""
+    """The total size of the files, in bytes."""
     return sum(path.stat().st_size for path in files)

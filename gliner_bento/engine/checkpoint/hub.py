@@ -21,7 +21,7 @@ from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.options import CheckpointOptions
 from gliner_bento.errors import one_line
 
-# Of one request, and of everything before its answer: looking up a name alone may take longer than the former.
+# Timeouts of one HTTP request to the hub, and of a whole question to it, including the lookup of the host name.
 _REQUEST_TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 8.0
 
@@ -36,21 +36,21 @@ def is_hub_id(name: str) -> bool:
 
 
 def cached_folders(cache_dir: Path | None, file: str) -> dict[str, Path]:
-    """Repositories of the cache that have `file`, each with the folder of its newest download."""
+    """The cached repositories that have `file`: the folder of the newest download with it, by repository id."""
     try:
         repositories = scan_cache_dir(cache_dir).repos
     except CacheNotFound:
         return {}
     found = {}
-    for one in sorted(repositories, key=lambda repository: repository.repo_id):
-        for revision in sorted(one.revisions, key=lambda revision: revision.last_modified):
-            if any(inside.file_name == file for inside in revision.files):
-                found[one.repo_id] = revision.snapshot_path
+    for repository in sorted(repositories, key=lambda repository: repository.repo_id):
+        for revision in sorted(repository.revisions, key=lambda revision: revision.last_modified):
+            if any(cached.file_name == file for cached in revision.files):
+                found[repository.repo_id] = revision.snapshot_path
     return found
 
 
 class Hub:
-    """The hub under an operator's options. Asks about each repository once; every id satisfies `is_hub_id`."""
+    """The hub, with an operator's options. Asks about each repository once. A `repo_id` must satisfy `is_hub_id`."""
 
     def __init__(self, options: CheckpointOptions) -> None:
         self.cache_dir = Path(options.cache_dir or constants.HF_HUB_CACHE)
@@ -60,7 +60,7 @@ class Hub:
         self._refusals: dict[tuple[str, str | None], str] = {}
 
     def cached(self, repo_id: str, names: Sequence[str], revision: str | None = None) -> Path | None:
-        """The folder of an earlier download that has one of the files `names`."""
+        """The folder of an earlier download that has one of the files `names`; None if there is none."""
         for name in names:
             found = try_to_load_from_cache(repo_id, name, cache_dir=self.cache_dir, revision=revision)
             if isinstance(found, str):
@@ -70,9 +70,9 @@ class Hub:
     def download(
         self, repo_id: str, patterns: Sequence[str], revision: str | None = None, ignored: Sequence[str] = ()
     ) -> Path | None:
-        """The folder of a repository's files that match `patterns` and not `ignored`; None if `refusal` says why not.
+        """Download the files of a repository that match `patterns` and not `ignored`; returns their folder.
 
-        Raises ModelError for a download that breaks off.
+        None if nothing can be downloaded; `refusal` says why. Raises ModelError if the download breaks off.
         """
         if self.refusal(repo_id, revision):
             return None
@@ -87,7 +87,7 @@ class Hub:
                     token=self._token,
                 )
             )
-        except GatedRepoError as error:  # its list of files is public
+        except GatedRepoError as error:  # not refused earlier: the list of its files is public
             self._note(error, repo_id, revision)
             return None
         except Exception as error:

@@ -12,15 +12,15 @@ from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.text.subwords import ModelLimits
 
-# Sub-word tokens per word where neither the tokenizer nor the encoder has a limit (relative positions): the cost of
-# attention grows with the square of a sequence's length, and one "word" may be a megabyte long.
+# Limits a sequence to this many tokens per word of `max_len` if neither the tokenizer nor the encoder has a limit.
+# Without it, one "word" of a megabyte could exhaust the memory: attention costs the square of the length.
 _TOKENS_PER_WORD = 8
 # Tables of absolute positions, as transformers' backbones name them.
 _POSITION_TABLES = ("position_embeddings", "embed_positions", "wpe")
 
 
 def limits_of(model: Any, *, separate_labels: bool) -> ModelLimits:
-    """The limits of gliner's model. separate_labels: it has a separate encoder for labels."""
+    """The limits of gliner's model. separate_labels: whether it has a separate encoder for labels."""
     words: int = model.config.max_len
     processor = model.data_processor
     encoders = [(_encoder(model, "bert_layer", "model_name"), processor.transformer_tokenizer)]
@@ -30,9 +30,9 @@ def limits_of(model: Any, *, separate_labels: bool) -> ModelLimits:
     for encoder, tokenizer in encoders:
         check_vocabulary(encoder, tokenizer)
         # gliner2 does not truncate at the tokenizer's length.
-        reader = None if isinstance(model, GLiNER2Span) else tokenizer
-        limits.append(token_limit(encoder, reader) or words * _TOKENS_PER_WORD)
-    return ModelLimits(words, limits[0], limits[-1])
+        truncating = None if isinstance(model, GLiNER2Span) else tokenizer
+        limits.append(token_limit(encoder, truncating) or words * _TOKENS_PER_WORD)
+    return ModelLimits(words, tokens=limits[0], label_tokens=limits[-1])
 
 
 def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
@@ -49,8 +49,8 @@ def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
 
 
 def check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
-    """Raises ModelError for a tokenizer without its vocabulary: transformers makes one of special tokens only."""
-    embeddings = max((one.num_embeddings for one in encoder.modules() if isinstance(one, nn.Embedding)), default=0)
+    """Raises ModelError if the vocabulary is missing: transformers then makes a tokenizer of special tokens only."""
+    embeddings = max((each.num_embeddings for each in encoder.modules() if isinstance(each, nn.Embedding)), default=0)
     if len(tokenizer) < embeddings // 2:
         raise ModelError(
             f"the tokenizer has {len(tokenizer)} tokens, its encoder {embeddings}: the vocabulary is missing "
@@ -59,10 +59,11 @@ def check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
 
 
 def token_limit(encoder: nn.Module, tokenizer: Any | None) -> int | None:
-    """Maximum tokens of one sequence, special tokens included; None if only memory limits them.
+    """Maximum tokens of one sequence, special tokens included; None if there is no limit.
 
-    gliner truncates silently at the tokenizer's `model_max_length`, and an encoder with a table of absolute positions
-    fails beyond its end. RoBERTa counts positions from `padding_idx + 1`, BART from `offset`.
+    tokenizer: None if sequences are not truncated at its limit. gliner truncates silently at the tokenizer's
+    `model_max_length`. An encoder with a table of absolute positions fails beyond the table's end. RoBERTa counts
+    positions from `padding_idx + 1`, BART from `offset`.
     """
     limits = [tokenizer.model_max_length] if tokenizer and tokenizer.model_max_length < 1_000_000 else []
     for name, module in encoder.named_modules():

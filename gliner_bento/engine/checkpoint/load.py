@@ -1,4 +1,4 @@
-"""Loads a checkpoint: on which device, in which dtype. Runs no code from a checkpoint."""
+"""Loads a checkpoint's model on a device, in a dtype. Runs no code from a checkpoint."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ from gliner_bento.storage.other_models import is_gliclass
 
 logger = logging.getLogger(__name__)
 
-_POOLER = re.compile(r"\.pooler\.")
-_BI_ENCODERS_LSTM = re.compile(rf"{_POOLER.pattern}|^rnn\.")
+# Names of tensors that gliner builds and never runs: a backbone's pooler; in bi-encoders, also an LSTM.
+_NEVER_RUN = re.compile(r"\.pooler\.")
+_NEVER_RUN_IN_BI_ENCODERS = re.compile(rf"{_NEVER_RUN.pattern}|^rnn\.")
 
-_WEIGHTS = {".safetensors", ".bin", ".onnx", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"}
-# A buffer of encoders that transformers used to save.
+_WEIGHT_SUFFIXES = {".safetensors", ".bin", ".onnx", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"}
+# A buffer of encoders, which only earlier versions of transformers saved.
 _NOT_SAVED_ANY_MORE = "position_ids"
 
 
@@ -59,20 +60,20 @@ def load(
         disable_tf32()
     weights = checkpoint.weights()
     with ThreadPoolExecutor(1, thread_name_prefix="weights") as thread:
-        tensors = thread.submit(read_converted, weights, checkpoint.options)
+        reading = thread.submit(read_converted, weights, checkpoint.options)
         if is_gliclass(checkpoint.folder):
-            named = checkpoint.folder, checkpoint.name
-            model = build_gliclass(*named, max_tokens=max_words, device=str(device), dtype=dtype)
-            load_weights(model.model, tensors.result(), weights.name)
+            folder, name = checkpoint.folder, checkpoint.name
+            model = build_gliclass(folder, name, max_tokens=max_words, device=str(device), dtype=dtype)
+            load_weights(model.model, reading.result(), weights.name)
             return model
         with _environment(USE_FLASHDEBERTA="1" if flashdeberta else ""):
             options = {"map_location": str(device), "dtype": dtype}
-            model, loaded = build(
-                checkpoint, tensors.result, max_words=max_words, max_span_width=max_span_width, **options
+            model, tensors = build(
+                checkpoint, reading.result, max_words=max_words, max_span_width=max_span_width, **options
             )
     if flashdeberta and type(text_encoder_of(model)).__name__ != "FlashDebertaV2Model":
         raise ModelError(f"enable_flashdeberta: gliner did not use flashdeberta's backbone for {checkpoint.name!r}")
-    load_weights(model.model, loaded, weights.name)
+    load_weights(model.model, tensors, weights.name)
     model.eval()
     return model
 
@@ -85,7 +86,8 @@ def build(
     max_span_width: int = 0,
     **options: Any,
 ) -> tuple[Any, Tensors]:
-    """The model of the checkpoint, of gliner or gliner2, with random weights; and its tensors, which `read` returns."""
+    """gliner's or gliner2's model of the checkpoint, with random weights; and the checkpoint's tensors, from `read`.
+    options: `map_location` and `dtype` of `GLiNER.from_pretrained`."""
     if is_gliner2(checkpoint.folder):
         model, tensors = build_gliner2(
             checkpoint.folder, checkpoint.name, read(), max_words=max_words, max_span_width=max_span_width
@@ -105,7 +107,7 @@ def text_encoder_of(model: Any) -> nn.Module:
 
 
 def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any:
-    """`GLiNER.from_pretrained` of a folder, its warnings in the log; what the checkpoint's own folder lacks comes from
+    """Call `GLiNER.from_pretrained` with `folder`, and log its warnings. What the folder lacks of backbones comes from
     the hub's cache. Raises ModelError."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -125,10 +127,11 @@ def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any
 
 @contextmanager
 def _without_weights(checkpoint: Checkpoint) -> Iterator[Path]:
-    """A folder with the checkpoint's other files and no tensors: gliner reads fewer formats, and checks no names."""
+    """A folder with the checkpoint's other files, and weights without tensors: gliner would read fewer formats, and not
+    check the tensors' names."""
     with TemporaryDirectory(prefix="gliner-bento-") as temporary:
         for path in checkpoint.folder.iterdir():
-            if path.suffix not in _WEIGHTS:
+            if path.suffix not in _WEIGHT_SUFFIXES:
                 Path(temporary, path.name).symlink_to(path.resolve())
         save_file({}, Path(temporary, SAFETENSORS))
         yield Path(temporary)
@@ -137,19 +140,19 @@ def _without_weights(checkpoint: Checkpoint) -> Iterator[Path]:
 def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:
     """Copy the tensors into gliner's inner model. Raises ModelError if one is missing or does not fit.
 
-    source: name of their file. May be missing: buffers, tensors that share memory with one that is there, and what
-    gliner builds and never runs: a backbone's pooler, a bi-encoder's LSTM. Tensors that the model does not have are
-    logged.
+    source: the name of the tensors' file. These may be missing: buffers, tensors that share memory with one that is not
+    missing, and what gliner builds and never runs (a backbone's pooler, a bi-encoder's LSTM). Tensors that the model
+    does not have are logged.
     """
     own = model.state_dict()
     shapes = {name: (tuple(tensor.shape), tuple(own[name].shape)) for name, tensor in tensors.items() if name in own}
-    if wrong := [f"{name} {there}, not {here}" for name, (there, here) in shapes.items() if there != here]:
+    if wrong := [f"{name} {saved}, not {needed}" for name, (saved, needed) in shapes.items() if saved != needed]:
         raise ModelError(f"{source} does not fit gliner_config.json: {listed(wrong)}")
-    here = {own[name].data_ptr() for name in shapes}
+    filled = {own[name].data_ptr() for name in shapes}
     optional = {name for name, _ in model.named_buffers()}
     missing = own.keys() - tensors.keys() - optional
-    never_run = _BI_ENCODERS_LSTM if any("labels_encoder." in name for name in own) else _POOLER
-    if missing := {name for name in missing if own[name].data_ptr() not in here and not never_run.search(name)}:
+    never_run = _NEVER_RUN_IN_BI_ENCODERS if any("labels_encoder." in name for name in own) else _NEVER_RUN
+    if missing := {name for name in missing if own[name].data_ptr() not in filled and not never_run.search(name)}:
         raise ModelError(f"{source} lacks {len(missing)} of the model's tensors: {listed(missing)}")
     if extra := {name for name in tensors.keys() - own.keys() if not name.endswith(_NOT_SAVED_ANY_MORE)}:
         logger.warning("%s has tensors that the model does not use: %s", source, listed(extra))
@@ -173,7 +176,7 @@ def check_flashdeberta(device: torch.device) -> None:
 
 
 def disable_tf32() -> None:
-    """No float32 multiplication in the GPU's 19-bit TF32, which torch enables for cuDNN (LSTMs) by default."""
+    """Multiply float32 on a GPU without TF32 (19 bits), which torch enables for cuDNN (LSTMs) by default."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
 

@@ -1,6 +1,6 @@
 """Loads an ONNX checkpoint through gliner's own ONNX Runtime model. Needs the extra `onnx`.
 
-An ONNX file is data, but it may name other files to read: only those in its folder are accepted.
+An ONNX file contains no code, but it may name other files to read. Only files in its folder are accepted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from gliner_bento.errors import install, one_line
 
 @dataclass(frozen=True, slots=True)
 class OnnxFacts:
-    """dtype: of its large multiplications. quantizes_batches: their scales are taken from all values of a batch
-    (dynamic quantization), so a text's scores depend on the other texts."""
+    """dtype: the type that large multiplications run in. quantizes_batches: whether quantization scales are computed
+    from all values of a batch (dynamic quantization); a text's scores then depend on the other texts."""
 
     dtype: str
     quantizes_batches: bool
@@ -39,14 +39,14 @@ class OnnxSession(ONNXRuntimeModel):  # type: ignore[misc]  # gliner has no type
         self.facts = facts
 
     def logits(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Scores before the sigmoid, on the CPU, of exactly the inputs in `input_names`."""
+        """Scores before the sigmoid, on the CPU. inputs: exactly those named in `input_names`."""
         return torch.from_numpy(self(inputs).logits)
 
 
 def load_onnx(checkpoint: Checkpoint, device: torch.device, dtype: DType, threads: int) -> Any:
     """gliner's model over the checkpoint's ONNX file; its `model` is an `OnnxSession`.
 
-    threads: of one run on a CPU; fixed for the session.
+    threads: number of threads of a run on a CPU; fixed for the session.
     """
     if find_spec("onnxruntime") is None or find_spec("onnx") is None:
         raise ModelError(f"runtime onnxruntime: a package is missing; {install('onnx')}")
@@ -61,7 +61,7 @@ def load_onnx(checkpoint: Checkpoint, device: torch.device, dtype: DType, thread
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.enable_mem_pattern = False  # it caches a plan per shape for ever, and almost every batch has a new shape
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it takes the cores from other lanes
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it would take cores from other lanes
     providers: list[Any] = ["CPUExecutionProvider"]
     if device.type == "cuda":
         providers.insert(0, ("CUDAExecutionProvider", {"device_id": device.index or 0}))
@@ -88,7 +88,7 @@ def _add_backbones(config: Any, checkpoint: Checkpoint) -> None:
 
 
 def inspect_onnx(path: Path) -> OnnxFacts:
-    """Raises ModelError for a file that is not ONNX, or that names files outside its folder."""
+    """The facts of a file. Raises ModelError if it is not ONNX, or names files outside its folder."""
     import onnx  # noqa: PLC0415  # an extra
 
     try:

@@ -13,18 +13,18 @@ import transformers
 from gliner_bento.errors import one_line
 
 _SENTENCEPIECE_PACKAGES = {"sentencepiece": "sentencepiece", "google.protobuf": "protobuf"}
-_INDEX = re.compile(r"class_token_index=(\d+) is out of range for the tokenizer \(len=(\d+)\)|The entity marker token")
+_MARKER = re.compile(r"class_token_index=(\d+) is out of range for the tokenizer \(len=(\d+)\)|The entity marker token")
 
 
 def reason(error: Exception) -> str:
     """The operator's message: the problem, and what to do about it."""
     text = one_line(error)
-    if isinstance(error, KeyError):  # transformers' table of configurations
+    if isinstance(error, KeyError):  # raised by transformers' table of configurations
         return f"model_type {text} is unknown to transformers {transformers.__version__}"
-    if match := _INDEX.search(text):
-        written = f"class_token_index is {match[1]}, but the tokenizer has {match[2]} tokens: " if match[1] else ""
+    if match := _MARKER.search(text):
+        numbers = f"class_token_index is {match[1]}, but the tokenizer has {match[2]} tokens: " if match[1] else ""
         return (
-            f"{written}the tokenizer lacks gliner's markers (<<ENT>>, <<SEP>>); add the tokenizer's files that were "
+            f"{numbers}the tokenizer lacks gliner's markers (<<ENT>>, <<SEP>>); add the tokenizer's files that were "
             "saved with the checkpoint (tokenizer_config.json, tokenizer.json or spm.model, added_tokens.json)"
         )
     if "tiktoken" in text.lower() or "SentencePiece" in text:
@@ -33,7 +33,7 @@ def reason(error: Exception) -> str:
 
 
 def _sentencepiece_reason(text: str) -> str:
-    """transformers first reads a SentencePiece model, then tries tiktoken; only the second error is raised."""
+    """The message for a SentencePiece model. transformers tries tiktoken after it, and raises only the second error."""
     missing = [package for module, package in _SENTENCEPIECE_PACKAGES.items() if not _is_installed(module)]
     if missing:
         packages = " ".join(missing)

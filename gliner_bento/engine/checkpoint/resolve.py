@@ -28,8 +28,9 @@ from gliner_bento.engine.checkpoint.hub import Hub, is_hub_id
 from gliner_bento.engine.options import CheckpointOptions
 from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, is_gliclass, no_checkpoint
 
-# Configurations, tokenizers and the card.
-_TEXTS = ["*.json", "*.txt", "*.model", "README.md"]
+# Files to download besides the weights: configurations, tokenizers and the card.
+_OTHER_FILES = ["*.json", "*.txt", "*.model", "README.md"]
+# By format: the names of the weights' file and index, and the patterns to download.
 _WEIGHTS = {
     FORMATS[:2]: ["model.safetensors", "model-*.safetensors"],
     FORMATS[2:]: ["pytorch_model.bin", "pytorch_model-*.bin"],
@@ -37,14 +38,15 @@ _WEIGHTS = {
 _VOCABULARIES = ["tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model"]
 _VOCABULARIES += ["tokenizer.model"]
 _CONFIG_NAMES = (CONFIG, GLINER2_CONFIG)
-_CONFIGS = {"configuration": "config.json", "tokenizer": "tokenizer_config.json"}
+_CONFIG_OF_PART = {"configuration": "config.json", "tokenizer": "tokenizer_config.json"}
 # gliner's default of `model_name`.
 _DEFAULT_BACKBONE = "microsoft/deberta-v3-small"
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """name: shown to clients. folder: local. hub: where its backbones may be. onnx_file: to run in place of weights."""
+    """A checkpoint in a local folder. name: shown to clients. model: as the operator named it. hub: for its backbones.
+    onnx_file: to run in place of weights."""
 
     name: str
     model: str
@@ -54,34 +56,32 @@ class Checkpoint:
     onnx_file: str | None = None
 
     def weights(self) -> WeightFiles:
-        """Its weights. Raises ModelError if there are none."""
+        """The files of its weights. Raises ModelError if there are none."""
         return find_weights(self.folder, self.model)
 
 
 def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | None = None) -> Checkpoint:
-    """The checkpoint in the folder or archive `model`, or of a hub id, which is downloaded. Raises ModelError.
+    """Find and check a checkpoint. Downloads to the hub's cache what is missing, also of its backbones.
 
-    Its configuration is checked, and what the folder lacks of its backbones is in the hub's cache afterwards.
-
-    onnx_file: the ONNX file to use in place of weights, relative to the folder.
+    model: a folder, an archive or a hub id. onnx_file: the ONNX file to run in place of weights, inside the folder.
+    Raises ModelError.
     """
     if onnx_file is not None and not stays_inside(onnx_file):
         raise ModelError(f"onnx_model_file {onnx_file!r} is not inside the checkpoint's folder")
     hub = Hub(options)
-    folder = given = Path(model).expanduser()
-    archived = is_archive(given)
-    if archived:
-        folder = unpacked(given, options.conversion_cache_dir)
-    local = folder.is_dir()
-    if not local:
-        if not is_hub_id(model):
-            raise ModelError(f"{model!r} is neither a folder nor a hub id (owner/name)")
-        folder = _downloaded(model, hub, options.revision, onnx_file)
+    path = Path(model).expanduser()
+    if is_archive(path):
+        folder, name = unpacked(path, options.conversion_cache_dir), name_of(path)
+    elif path.is_dir():
+        folder, name = path, path.resolve().name
+    elif is_hub_id(model):
+        folder, name = _downloaded(model, hub, options.revision, onnx_file), model
+    else:
+        raise ModelError(f"{model!r} is neither a folder nor a hub id (owner/name)")
     if config_of(folder) is None:
         raise ModelError(f"{model!r} is {no_checkpoint(folder)}")
     if onnx_file and not is_file(folder / onnx_file):
         raise ModelError(f"{model!r} has no {onnx_file}{_instead(folder)}")
-    name = name_of(given) if archived else folder.resolve().name if local else model
     checkpoint = Checkpoint(name, model, folder, hub, options, onnx_file)
     if not onnx_file:
         checkpoint.weights()
@@ -98,22 +98,23 @@ def _instead(folder: Path) -> str:
 
 
 def _downloaded(model: str, hub: Hub, revision: str | None, onnx_file: str | None) -> Path:
-    """The folder of a hub id: what is needed of it, safetensors if it has any."""
-    kinds = {(onnx_file,): [f"{onnx_file}*"]} if onnx_file else _WEIGHTS
+    """Download what is needed of a hub id, with safetensors if it has any; returns the folder."""
+    formats = {(onnx_file,): [f"{onnx_file}*"]} if onnx_file else _WEIGHTS
     folder = None
-    for names, patterns in kinds.items():
-        folder = hub.download(model, [*_TEXTS, *patterns], revision) or hub.cached(model, _CONFIG_NAMES, revision)
+    for names, patterns in formats.items():
+        folder = hub.download(model, [*_OTHER_FILES, *patterns], revision) or hub.cached(model, _CONFIG_NAMES, revision)
         if folder is None:
             break
-        if any(is_file(folder / name) for name in names) or config_of(folder) is None:
+        if any(is_file(folder / name) for name in names) or config_of(folder) is None:  # no checkpoint
             return folder
     if folder is not None and hub.refusal(model, revision) is None:
         raise no_weights(model, hub.files(model, revision))
     missing = "is no folder and is not in" if folder is None else "has no weights in"
-    raise ModelError(f"{model!r} {missing} the cache {hub.cache_dir}, and {_refused(hub, model, revision, model)}")
+    refused = _refused(hub, model, revision, model=model)
+    raise ModelError(f"{model!r} {missing} the cache {hub.cache_dir}, and {refused}")
 
 
-def _refused(hub: Hub, repo_id: str, revision: str | None, model: str) -> str:
+def _refused(hub: Hub, repo_id: str, revision: str | None, *, model: str) -> str:
     reason = hub.refusal(repo_id, revision)
     return f"cannot be downloaded ({reason}); {how_to_place(model)}"
 
@@ -126,7 +127,7 @@ def how_to_place(model: str) -> str:
 def _check_backbones(checkpoint: Checkpoint) -> None:
     """Check the configuration, and download what the folder lacks of its backbones. Raises ModelError."""
     config = check_config(checkpoint.folder)
-    if is_gliclass(checkpoint.folder):  # it has its encoder's configuration, and the tokenizer
+    if is_gliclass(checkpoint.folder):  # contains its encoder's configuration and tokenizer
         return
     if is_gliner2(checkpoint.folder):
         for name in ("encoder_config/config.json", "tokenizer_config.json"):
@@ -141,29 +142,29 @@ def _check_backbones(checkpoint: Checkpoint) -> None:
             "configuration": not config.get(backbone.config_key),
             "tokenizer": not is_file(checkpoint.folder / backbone.tokenizer_folder / "tokenizer_config.json"),
         }
-        if any(lacks.values()):
-            parts = [part for part, lacking in lacks.items() if lacking]
+        if parts := [part for part, lacking in lacks.items() if lacking]:
             folder = _backbone(str(source), parts, checkpoint)
-            refuse_code([read_json(folder / _CONFIGS[part]) for part in parts if is_file(folder / _CONFIGS[part])])
+            configs = [folder / _CONFIG_OF_PART[part] for part in parts]
+            refuse_code([read_json(config) for config in configs if is_file(config)])
 
 
 def _backbone(source: str, parts: list[str], checkpoint: Checkpoint) -> Path:
-    """The folder with the parts of a backbone: a local one, or in the hub's cache."""
+    """The folder with these parts of a backbone: `source` itself, or one in the hub's cache."""
     if Path(source).is_dir():
         return Path(source)
-    hub, lacking = checkpoint.hub, f"{checkpoint.model!r} lacks the {' and '.join(parts)} of its backbone {source!r}"
+    hub = checkpoint.hub
+    problem = f"{checkpoint.model!r} lacks the {' and '.join(parts)} of its backbone {source!r}"
     if not is_hub_id(source):
-        raise ModelError(f"{lacking}, which is neither a folder nor a hub id; copy them into the checkpoint's folder")
-    folder = _cached_backbone(hub, source, parts) or hub.download(source, _TEXTS, ignored=["*/*"])
+        raise ModelError(f"{problem}, which is neither a folder nor a hub id; copy them into the checkpoint's folder")
+    folder = _cached_backbone(hub, source, parts) or hub.download(source, _OTHER_FILES, ignored=["*/*"])
     if folder is not None:
         return folder
-    raise ModelError(
-        f"{lacking}, which is not in the cache {hub.cache_dir} and {_refused(hub, source, None, checkpoint.model)}"
-    )
+    refused = _refused(hub, source, None, model=checkpoint.model)
+    raise ModelError(f"{problem}, which is not in the cache {hub.cache_dir} and {refused}")
 
 
 def _cached_backbone(hub: Hub, source: str, parts: list[str]) -> Path | None:
-    """An earlier download with all parts."""
-    needed = {"configuration": [_CONFIGS["configuration"]], "tokenizer": _VOCABULARIES}
+    """The folder of an earlier download with all parts; None if there is none."""
+    needed = {"configuration": [_CONFIG_OF_PART["configuration"]], "tokenizer": _VOCABULARIES}
     folders = [hub.cached(source, needed[part]) for part in parts]
     return folders[0] if all(folders) else None

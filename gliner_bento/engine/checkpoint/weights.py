@@ -18,16 +18,17 @@ from gliner_bento.errors import one_line
 Tensors = Mapping[str, torch.Tensor]
 
 _LFS_POINTER = b"version https://git-lfs"
+# In torch's error: the class or function that a pickle needs.
 _GLOBAL = re.compile(r"GLOBAL:? (?:GLOBAL )?([\w.]+)", re.IGNORECASE)
 
 
 def read_weights(weights: WeightFiles) -> Tensors:
-    """The tensors of weights, straight from their files."""
+    """The tensors of the files, read without a conversion."""
     return read_pickled(weights.files) if weights.pickled else read_safetensors(weights.files)
 
 
 def read_safetensors(files: Iterable[Path]) -> dict[str, torch.Tensor]:
-    """The tensors of all files, mapped from them. A name in a file's metadata is another name of a tensor."""
+    """The tensors of all files, memory-mapped. A file's metadata may have further names of its tensors."""
     tensors: dict[str, torch.Tensor] = {}
     for path in files:
         refuse_pointer(path)
@@ -42,7 +43,7 @@ def read_safetensors(files: Iterable[Path]) -> dict[str, torch.Tensor]:
 
 
 def read_pickled(files: Iterable[Path]) -> dict[str, torch.Tensor]:
-    """The tensors of all files that torch.save wrote, mapped from them where the format allows it."""
+    """The tensors of all files that torch.save wrote, memory-mapped where the format allows it."""
     tensors: dict[str, torch.Tensor] = {}
     for path in files:
         refuse_pointer(path)
@@ -60,14 +61,15 @@ def read_pickled(files: Iterable[Path]) -> dict[str, torch.Tensor]:
 
 
 def _tensors_of(path: Path, content: Any) -> dict[str, torch.Tensor]:
-    named = isinstance(content, Mapping) and {k: v for k, v in content.items() if isinstance(v, torch.Tensor)}
+    entries = content.items() if isinstance(content, Mapping) else ()
+    named = {name: value for name, value in entries if isinstance(value, torch.Tensor)}
     if not named:
         raise ModelError(f"{path} contains a {type(content).__name__}, not named tensors; save model.state_dict()")
     return named
 
 
 def _check_sums(path: Path) -> None:
-    """Compare the checksums of torch's zip format, which torch itself does not."""
+    """Verify the checksums of torch's zip format; torch itself does not. Raises ValueError."""
     with zipfile.ZipFile(path) as file:
         if any(entry.CRC for entry in file.infolist()) and (damaged := file.testzip()):
             raise ValueError(f"wrong checksum of {damaged}")

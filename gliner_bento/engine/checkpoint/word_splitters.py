@@ -38,7 +38,7 @@ _HANLP_DATA = (
 
 
 def check_word_splitter(folder: Path) -> None:
-    """Raises ModelError if the checkpoint's word splitter cannot run here, with what to install."""
+    """Raises ModelError, with what to install, if the checkpoint's word splitter cannot run here."""
     kind = read_json(folder / CONFIG).get("words_splitter_type", "whitespace")
     if kind not in WORD_SPLITTERS:
         known = ", ".join(WORD_SPLITTERS)
@@ -56,8 +56,8 @@ def check_word_splitter(folder: Path) -> None:
 
 
 def _check_stanza() -> None:
-    """Raises ModelError without stanza's model: gliner downloads it, but ignores a failure, and then fails with every
-    text."""
+    """Raises ModelError without stanza's model. gliner downloads it, but ignores a failed download; then every text
+    fails."""
     splitter = StanzaWordsSplitter(download_on_missing=not constants.HF_HUB_OFFLINE)
     if splitter._pipelines[splitter.default_lang] is None:
         raise ModelError(f"words_splitter_type 'stanza': {_STANZA_DATA}")

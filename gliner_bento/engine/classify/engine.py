@@ -18,7 +18,7 @@ from gliner_bento.tasks.extraction import ExtractionItem
 
 
 class GLiClassEngine(GLiNEREngine):
-    """A `GLiNEREngine` for models that tokenize a text as a whole, and only classify."""
+    """A `GLiNEREngine` for models that tokenize a text as a whole and only classify."""
 
     _probe = ExtractionItem(
         "Nobody was asked.",
@@ -39,12 +39,12 @@ class GLiClassEngine(GLiNEREngine):
         """gliner_forward: run gliclass's own forward pass."""
         tasks = ("classifications",)
         self._device = model.device
-        self._limits = ModelLimits(model.limit, model.limit, model.limit)
+        self._limits = ModelLimits(words=model.limit, tokens=model.limit, label_tokens=model.limit)
         self._preparer = ClassPreparer(
             model, name, tasks, window_words=options.window_words, overlap_words=options.window_overlap_words
         )
-        make = partial(make_class_forward, model, options, own=not gliner_forward)
-        self._forward = self._torch_forward(model, make, options, padded=padded)
+        build_forward = partial(make_class_forward, model, options, pack=not gliner_forward)
+        self._forward = self._torch_forward(model, build_forward, options, padded=padded)
         self.packs = self._forward.packs
         dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
         self.info = ModelInfo(

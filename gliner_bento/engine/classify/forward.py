@@ -1,4 +1,4 @@
-"""The forward passes of GLiClass: our packed encoder with gliclass's head, text by text; or gliclass's own."""
+"""The forward passes of GLiClass: the packed encoder with gliclass's head, or all of gliclass's model text by text."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, ordered
 
 
 class ClassForward:
-    """encoder: None: gliclass's own. packs: texts are not padded. name: how it computes, for `/v1/model`.
+    """encoder: the packed one; None: gliclass's. packs: texts are not padded. name: how it computes, for `/v1/model`.
 
-    The head is small, and pools all tokens of a text: it runs text by text, so that no other text changes its result.
+    The head is small and pools all tokens of a text. It runs text by text, so that no other text changes its result.
     """
 
     packs = True
@@ -45,47 +45,48 @@ class ClassForward:
     def collate(
         self, items: Sequence[Prepared], slot_of: SlotOf | None = None, slots: int = 0, device: torch.device = CPU
     ) -> CollatedBatch:
-        """See `ordered`; the inputs are the tokens (T,), on the CPU, and their rows."""
+        """See `ordered`; the inputs are the tokens (T,) of all texts, on the CPU, and the rows of each text."""
         batch = ordered(items, slot_of, slots, device)
         if not batch.texts:
             return batch
-        given: list[ClassInput] = [text.payload for text in batch.texts]
-        token_ids = torch.from_numpy(np.concatenate([one.token_ids for one in given], dtype=np.int64))
-        return replace(batch, inputs=(token_ids, TextRows(tuple(text.tokens for text in batch.texts), batch.inputs)))
+        class_inputs: list[ClassInput] = [text.payload for text in batch.texts]
+        token_ids = torch.from_numpy(np.concatenate([text.token_ids for text in class_inputs], dtype=np.int64))
+        rows = TextRows(tuple(text.tokens for text in batch.texts), slots=batch.inputs)
+        return replace(batch, inputs=(token_ids, rows))
 
     def __call__(self, inputs: tuple[torch.Tensor, TextRows], texts: Sequence[Prepared]) -> list[Predictions]:
         """The predictions of each text. Raises `ScoresNotFinite`."""
         token_ids, rows = inputs[0].to(self._device), inputs[1]
         states = None if self._encoder is None else self._encoder(token_ids, rows, None)
-        of_texts = [None] * len(texts) if states is None else rows.split(states[: rows.size])
-        logits = []
-        for number, (ids, hidden) in enumerate(zip(rows.split(token_ids), of_texts, strict=True)):
-            with on_slot(rows.slot(number)), self._own_shapes():
-                logits.append(self._logits(ids[None], hidden, texts[number].payload))
-        joined = torch.cat(logits)
-        check_finite(joined)
-        of_text = joined.cpu().numpy().astype(np.float64)
+        text_states = [None] * len(texts) if states is None else rows.split(states[: rows.size])
+        text_logits = []
+        for index, (ids, hidden) in enumerate(zip(rows.split(token_ids), text_states, strict=True)):
+            with on_slot(rows.slot(index)), self._own_shapes():
+                text_logits.append(self._logits(ids[None], hidden, texts[index].payload))
+        all_logits = torch.cat(text_logits)
+        check_finite(all_logits)
         ends = np.cumsum([text.payload.labels for text in texts])[:-1]
-        return [_predicted(one, scores) for one, scores in zip(texts, np.split(of_text, ends), strict=True)]
+        logits_on_host = np.split(all_logits.cpu().numpy().astype(np.float64), ends)
+        return [_predicted(text, logits) for text, logits in zip(texts, logits_on_host, strict=True)]
 
-    def _logits(self, token_ids: torch.Tensor, hidden: torch.Tensor | None, given: ClassInput) -> torch.Tensor:
-        """(labels,), of one text, in float32. token_ids: (1, n). hidden: (n, D)."""
-        model, slots = self._model.model, self._model.label_slots(given.labels)
+    def _logits(self, token_ids: torch.Tensor, hidden: torch.Tensor | None, class_input: ClassInput) -> torch.Tensor:
+        """Logits (labels,) of one text, in float32. token_ids: (1, n). hidden: (n, D); None: gliclass encodes it."""
+        model, max_num_classes = self._model.model, self._model.label_slots(class_input.labels)
         if hidden is None:
-            prompt, text = token_ids[:, : given.prompt_tokens], token_ids[:, given.prompt_tokens :]
-            apart = {"class_input_ids": prompt, "class_attention_mask": torch.ones_like(prompt)}
-            inputs = apart if self._model.reads_labels_apart else {}
-            mask = torch.ones_like(text)
-            logits = model(input_ids=text, attention_mask=mask, max_num_classes=slots, **inputs).logits
+            prompt, text = token_ids[:, : class_input.prompt_tokens], token_ids[:, class_input.prompt_tokens :]
+            inputs = {"input_ids": text, "attention_mask": torch.ones_like(text)}
+            if self._model.reads_labels_apart:
+                inputs |= {"class_input_ids": prompt, "class_attention_mask": torch.ones_like(prompt)}
+            logits = model(**inputs, max_num_classes=max_num_classes).logits
         else:
             mask = torch.ones_like(token_ids)
-            output = model.model.process_encoder_output(token_ids, mask, hidden[None], None, slots)
-            logits, _, text, classes, there = output
+            output = model.model.process_encoder_output(token_ids, mask, hidden[None], None, max_num_classes)
+            logits, _, text, classes, class_mask = output
             if model.calibrator is not None:
-                factor, shift = model.calibrator(text, classes, logits, there)
+                factor, shift = model.calibrator(text, classes, logits, class_mask)
                 logits = (factor * logits.float() + shift).to(logits.dtype)
-        scores: torch.Tensor = logits[0, : given.labels].float()
-        return scores
+        label_logits: torch.Tensor = logits[0, : class_input.labels].float()
+        return label_logits
 
 
 def _predicted(text: Prepared, logits: NDArray[np.float64]) -> Predictions:
@@ -94,7 +95,7 @@ def _predicted(text: Prepared, logits: NDArray[np.float64]) -> Predictions:
 
 
 def class_scores(logits: NDArray[np.float64], *, multi_label: bool) -> NDArray[np.float64]:
-    """(labels,), 0 to 1: of each label on its own, or of all together 1."""
+    """Scores (labels,) from 0 to 1: with `multi_label` each label is scored on its own, else the scores sum to 1."""
     if multi_label:
         scores: NDArray[np.float64] = 1 / (1 + np.exp(-logits))
         return scores
@@ -103,16 +104,16 @@ def class_scores(logits: NDArray[np.float64], *, multi_label: bool) -> NDArray[n
 
 
 def make_class_forward(
-    model: GLiClass, options: EngineOptions, layers: LayerFactory, *, own: bool = True
+    model: GLiClass, options: EngineOptions, layers: LayerFactory, *, pack: bool = True
 ) -> ClassForward:
-    """own: our encoder, if there is one for the checkpoint. Raises ModelError for options that it does not support."""
+    """pack: use a packed encoder, if there is one for the checkpoint. Raises ModelError for unsupported options."""
     inner: Any = model.model.model
     config = model.config
     reads_last_layer = config.encoder_layer_id == -1 and not config.squeeze_layers
     packable = config.architecture_type == UNI_ENCODER and reads_last_layer and not config.use_segment_embeddings
-    encoder = packed_model(model.backbone, layers) if own and packable and options.enable_sequence_packing else None
+    encoder = packed_model(model.backbone, layers) if pack and packable and options.enable_sequence_packing else None
     if encoder is None and options.quantization == "int8":
-        raise ModelError("quantization int8 needs a packed encoder; this checkpoint runs in gliclass's own")
+        raise ModelError("quantization int8 needs a packed encoder; this checkpoint runs in gliclass's encoder")
     for name, child in inner.named_children():
         if encoder is None or name != "encoder_model":
             layers.adapt(child)

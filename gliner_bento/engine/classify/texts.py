@@ -1,12 +1,12 @@
-"""From an item to the passes of a model that tokenizes labels and text as wholes, and classifies.
+"""Makes the passes of an item for GLiClass, which tokenizes labels and text as a whole.
 
-    [CLS] <<LABEL>> label <<LABEL>> label <<SEP>> description text [SEP]    of an encoder
-    description text <<SEP>> label <<LABEL>> label <<LABEL>> <<SEP>>        of a decoder
+    [CLS] <<LABEL>> label <<LABEL>> label <<SEP>> description text [SEP]    for an encoder
+    description text <<SEP>> label <<LABEL>> label <<LABEL>> <<SEP>>        for a decoder
 
-An encoder with a decoder reads the labels with the description, and the text, as two sequences.
+An encoder-decoder reads two sequences: the labels with the description, and the text.
 
-One pass has one classification: its labels see each other. A long text is cut into overlapping windows, at the end of a
-sentence or else between words, so that each fits with the longest of the item's prompts.
+A pass has one classification, because its labels affect each other's scores. A long text is cut into overlapping
+windows, at the end of a sentence or else between words. Each window fits with the longest of the item's prompts.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from gliner_bento.tasks.classifications import Classification, WindowScores
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionItem
 
 _WORD = re.compile(r"\S+")
-# Characters of a token, at most, where a text is tokenized as a whole to see whether it fits.
+# A text of more than this many characters per token of the model's limit does not fit, and is not tokenized to see it.
 _MAX_TOKEN_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassInput:
-    """The input of a pass: its tokens, special ones included; the numbers of its labels and its words.
+    """The input of a pass. token_ids: special tokens included. labels: their number. own_words: words of the text.
 
-    prompt_tokens: how many of them are a sequence of their own, the labels; 0: all are one sequence.
+    prompt_tokens: how many of the first tokens are a separate sequence of labels; 0: all tokens are one sequence.
     """
 
     token_ids: TokenIds
@@ -49,7 +49,7 @@ class ClassInput:
 
 
 class Piece(NamedTuple):
-    """`text[start:end]`. words: their number; the first `repeated` ones are also in the piece before."""
+    """`text[start:end]`, with `words` words; the first `repeated` of them are also in the piece before."""
 
     start: int
     end: int
@@ -69,18 +69,20 @@ class ClassTokenizer:
         self._label_token = model.config.class_token_index
 
     def token_ids(self, text: str, classification: Classification) -> list[int]:
-        """Tokens of the labels and the text."""
+        """The tokens of the labels and the text."""
         return list(chain.from_iterable(self._sequences(text, classification)))
 
     def _sequences(self, text: str, classification: Classification) -> tuple[list[int], ...]:
-        """What the model reads, as gliclass's pipeline writes it: labels and text, or both as one."""
+        """The token sequences that the model reads, as in gliclass's pipeline: (labels, text), or both in one."""
         labels, description = list(classification.labels.values()), classification.description
         if self._model.reads_labels_apart:
             return self._ids(self._pipeline.prepare_labels_prompt(labels, description)), self._ids(text)
         if self._model.is_decoder:
-            (context,), (section,) = self._pipeline._build_context_and_labels([text], labels, True, None, description)
-            return (self._ids(context, special=False) + self._ids(section, special=False),)
-        return (self._ids(self._pipeline.prepare_input(text, labels, None, description)),)
+            (context,), (label_part,) = self._pipeline._build_context_and_labels(
+                [text], labels, same_labels=True, examples=None, prompt=description
+            )
+            return (self._ids(context, special=False) + self._ids(label_part, special=False),)
+        return (self._ids(self._pipeline.prepare_input(text, labels, prompt=description)),)
 
     def _ids(self, string: str, *, special: bool = True) -> list[int]:
         ids: list[int] = self._tokenizer.encode(string, add_special_tokens=special).ids
@@ -88,12 +90,12 @@ class ClassTokenizer:
 
     def check(self, classifications: Mapping[str, Classification]) -> None:
         """Raise InvalidField for labels that the model cannot encode."""
-        for name, one in classifications.items():
+        for name, classification in classifications.items():
             param = f"classifications.{name}"
-            shown = (*one.labels.values(), one.description or "")
-            check_unicode(shown, param)
-            ids = self.token_ids("", one)
-            if any(map(self._has_marker, shown)) or ids.count(self._label_token) != len(one.labels):
+            strings = (*classification.labels.values(), classification.description or "")
+            check_unicode(strings, param)
+            ids = self.token_ids("", classification)
+            if any(map(self._has_marker, strings)) or ids.count(self._label_token) != len(classification.labels):
                 raise InvalidField(f"{param}: contains a marker that the model reserves for its labels", param=param)
             if len(ids) > self.limit // 2:
                 raise InvalidField(
@@ -103,16 +105,17 @@ class ClassTokenizer:
                 )
 
     def input_of(self, text: str, classification: Classification, words: int) -> ClassInput:
-        """The input of a pass, for checked labels. words: of the text. Raises InvalidField (`text`)."""
-        prompt, *rest = sequences = self._sequences(text, classification)
+        """The input of a pass, for checked labels. words: number in the text. Raises InvalidField (`text`)."""
+        sequences = self._sequences(text, classification)
+        prompt_tokens = len(sequences[0]) if len(sequences) > 1 else 0
         ids = list(chain.from_iterable(sequences))
         if self._has_marker(text) or ids.count(self._label_token) != len(classification.labels):
             raise InvalidField("text: contains a marker that the model reserves for its labels", param="text")
-        return ClassInput(token_array(ids), len(classification.labels), words, len(prompt) if rest else 0)
+        return ClassInput(token_array(ids), len(classification.labels), words, prompt_tokens)
 
     def longest(self, classifications: Mapping[str, Classification]) -> Classification:
         """The classification whose prompt has the most tokens."""
-        return max(classifications.values(), key=lambda one: len(self.token_ids("", one)))
+        return max(classifications.values(), key=lambda classification: len(self.token_ids("", classification)))
 
     def fits(self, text: str, classification: Classification) -> bool:
         """Whether the text fits one pass."""
@@ -129,7 +132,7 @@ class ClassTokenizer:
                 return
             words = self.fitting(text, next_words, prompt)
             start, end = words[0][0], words[-1][1]
-            if end < len(text.rstrip()):
+            if end < len(text.rstrip()):  # end with a sentence of the last quarter of these words, if one ends there
                 ends = sentence_ends(text, words[len(words) * 3 // 4][0], end)
                 words = [word for word in words if not ends or word[1] <= ends[-1]]
                 end = words[-1][1]
@@ -141,15 +144,16 @@ class ClassTokenizer:
 
     def fitting(self, text: str, words: Sequence[tuple[int, int]], prompt: Classification) -> Sequence[tuple[int, int]]:
         """The first words that fit one pass; if the first word alone does not fit, a piece of it."""
-        start, fit, tried = words[0][0], 0, min(len(words), self.limit)
-        while fit < tried:  # a binary search: the number of tokens grows with that of the words
-            middle = (fit + tried + 1) // 2
+        start = words[0][0]
+        low, high = 0, min(len(words), self.limit)
+        while low < high:  # binary search for the number of words that fit
+            middle = (low + high + 1) // 2
             if self.fits(text[start : words[middle - 1][1]], prompt):
-                fit = middle
+                low = middle
             else:
-                tried = middle - 1
-        if fit:
-            return words[:fit]
+                high = middle - 1
+        if low:
+            return words[:low]
         end = words[0][1]
         while end - start > 1 and not self.fits(text[start:end], prompt):
             end = (start + end) // 2
@@ -160,7 +164,7 @@ class ClassTokenizer:
 
 
 class ClassPreparer:
-    """Prepares the items of one model. Thread-safe. window_words, overlap_words: the settings; 0: no limit."""
+    """Prepares the items of one model. Thread-safe. window_words, overlap_words: defaults; window_words 0: no limit."""
 
     def __init__(
         self, model: GLiClass, name: str, tasks: Sequence[str], *, window_words: int, overlap_words: int
@@ -177,7 +181,7 @@ class ClassPreparer:
         item.check_supported(self._name, self._tasks)
         if not item.classifications:
             raise InvalidField("classifications: Field required", param="classifications")
-        most = max(len(one.labels) for one in item.classifications.values())
+        most = max(len(classification.labels) for classification in item.classifications.values())
         if self._max_labels and most > self._max_labels:
             text = f"classifications: {most} labels; the limit of the model is {self._max_labels}"
             raise InvalidField(text, param="classifications")
@@ -185,7 +189,7 @@ class ClassPreparer:
 
     def prepare(self, item: ExtractionItem, lease: AdapterLease | None) -> Steps[Prepared]:
         """The item as one pass or as a chunked request; without the lease if it needs no pass."""
-        words, overlap = windows_of(item, self._window_words, self._overlap_words, self.tokenizer.limit, "tokens")
+        max_words, overlap = windows_of(item, self._window_words, self._overlap_words, self.tokenizer.limit, "tokens")
         if not item.text or item.text.isspace():
             return Prepared(item, tokens=0, words=0, result=Extraction.blank(item))
         check_unicode((item.text,), "text")
@@ -200,21 +204,21 @@ class ClassPreparer:
             words_of_text = [match.span() for match in islice(_WORD.finditer(text), self.tokenizer.limit)]
             truncated_at = self.tokenizer.fitting(text, words_of_text, prompt)[-1][1]
             text = text[:truncated_at]
-        number = len(_WORD.findall(text, 0, _MAX_TOKEN_CHARS * self.tokenizer.limit))
-        is_whole = (truncated_at is not None or number <= words) and self.tokenizer.fits(text, prompt)
+        words = len(_WORD.findall(text, 0, _MAX_TOKEN_CHARS * self.tokenizer.limit))  # a longer text does not fit
+        is_whole = (truncated_at is not None or words <= max_words) and self.tokenizer.fits(text, prompt)
         if is_whole and len(item.classifications) == 1:
-            return self._pass(item, text, number, lease, truncated_at=truncated_at)
-        pieces = (
-            iter([Piece(0, len(text), number)]) if is_whole else self.tokenizer.pieces(text, prompt, words, overlap)
-        )
+            return self._pass(item, text, words, lease, truncated_at=truncated_at)
+        whole = iter([Piece(0, len(text), words)])
+        pieces = whole if is_whole else self.tokenizer.pieces(text, prompt, max_words, overlap)
         request = ClassificationRequest(self, item, pieces, lease, truncated_at)
         return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
 
     def passes(self, item: ExtractionItem, piece: Piece, lease: AdapterLease | None) -> Iterator[Prepared]:
         """A pass of the piece for each classification."""
         text = item.text[piece.start : piece.end]
-        for name, one in item.classifications.items():
-            yield self._pass(replace(item, classifications={name: one}), text, piece.words, lease, is_pass=True)
+        for name, classification in item.classifications.items():
+            pass_item = replace(item, classifications={name: classification})
+            yield self._pass(pass_item, text, piece.words, lease, is_pass=True)
 
     def _pass(
         self,
@@ -227,14 +231,14 @@ class ClassPreparer:
         is_pass: bool = False,
     ) -> Prepared:
         (classification,) = item.classifications.values()
-        given = self.tokenizer.input_of(text, classification, words)
-        tokens = len(given.token_ids)
+        class_input = self.tokenizer.input_of(text, classification, words)
+        tokens = len(class_input.token_ids)
         return Prepared(
             item,
             tokens=tokens,
             words=words,
             truncated_at=truncated_at,
-            payload=given,
+            payload=class_input,
             cost_tokens=cost_of(tokens, 0, 0),
             adapter=lease,
             is_pass=is_pass,
@@ -242,7 +246,7 @@ class ClassPreparer:
 
 
 class ClassificationRequest(PassQueue):
-    """A `ChunkedRequest`: every classification of every window."""
+    """A `ChunkedRequest` with a pass for every classification of every window."""
 
     def __init__(
         self,

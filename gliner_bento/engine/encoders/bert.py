@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from gliner_bento.engine.encoders.post_norm import PostNormLayer, has_known_activation
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import Block, Layout, attention
+from gliner_bento.engine.layers.packing import Block, Layout, softmax_attention
 
 # Whether positions start after the padding token's id, as in RoBERTa.
 _POSITIONS_AFTER_PADDING = {"BertModel": False, "RobertaModel": True, "XLMRobertaModel": True, "CamembertModel": True}
@@ -18,7 +18,7 @@ _POSITIONS_AFTER_PADDING = {"BertModel": False, "RobertaModel": True, "XLMRobert
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block) -> torch.Tensor:
     """Softmax attention; see `packing.Attend`."""
-    return attention(q, k, v, block.allowed)
+    return softmax_attention(q, k, v, block.allowed)
 
 
 class PackedBert:
@@ -27,7 +27,7 @@ class PackedBert:
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         config, embeddings = model.config, model.embeddings
         self._words = embeddings.word_embeddings.weight.detach()
-        # Every token has type 0, so the type's embedding is added to the positions'.
+        # Every token has type 0, so the embedding of this type is added to all position embeddings.
         self._positions = (embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0]).detach()
         self._padding = config.pad_token_id if _POSITIONS_AFTER_PADDING[type(model).__name__] else None
         self._norm = Norm(embeddings.LayerNorm)
@@ -62,12 +62,12 @@ class PackedBert:
 
 
 def roberta_positions(token_ids: torch.Tensor, positions: torch.Tensor, padding: int) -> torch.Tensor:
-    """RoBERTa's positions: a text's tokens are counted from `padding` + 1 on, padding tokens have position `padding`.
+    """RoBERTa's positions: a text's tokens are counted from `padding` + 1 on; padding tokens have position `padding`.
 
-    A label may contain the padding token. token_ids, positions: (T,), the latter from 0 in each text.
+    A label may contain the padding token. token_ids: (T,). positions: (T,), from 0 in each text. padding: a token id.
     """
-    counts = token_ids != padding
-    so_far = counts.cumsum(0)
-    first = torch.arange(len(positions), device=positions.device) - positions
-    before = (so_far - counts.long())[first]
-    return (so_far - before) * counts + padding
+    is_counted = token_ids != padding
+    counts = is_counted.cumsum(0)  # over all texts
+    first = torch.arange(len(positions), device=positions.device) - positions  # the first token of each token's text
+    before = (counts - is_counted.long())[first]
+    return (counts - before) * is_counted + padding

@@ -39,7 +39,7 @@ class BiEncoder(Encoder):
 
     @property
     def encoded_labels(self) -> int:
-        """Labels that were not in the cache."""
+        """See `Encoder`. Cached labels are not encoded again."""
         return self._labels.encoded_labels
 
     def _fused(self, words: torch.Tensor, labels: torch.Tensor, rows: BatchRows) -> tuple[torch.Tensor, torch.Tensor]:
@@ -57,15 +57,16 @@ class BiEncoder(Encoder):
 def _fused_block(
     fuse: Any, words: torch.Tensor, labels: torch.Tensor, word_mask: torch.Tensor, label_mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """gliner's `CrossFuser`, except that only keys are masked: gliner masks the rows of padded queries too, which then
-    have nothing to attend to.
+    """As gliner's `CrossFuser`, but masks only keys. gliner also masks the rows of padded queries, which then attend to
+    nothing.
 
     words, labels: (texts, rows, D). word_mask, label_mask: (texts, rows), False for padding.
     """
     for sublayers in fuse.layers:
-        for kind, layer in zip(fuse.schema, sublayers, strict=True):  # "l2t": labels are the queries, words the keys
-            queries, keys = (words if end == "t" else labels for end in (kind[0], kind[2]))
-            mask = (word_mask if kind[2] == "t" else label_mask)[:, None].expand(-1, queries.shape[1], -1)
-            queries = layer(queries, mask=mask) if kind[0] == kind[2] else layer(queries, keys, mask=mask)
-            words, labels = (queries, labels) if kind[0] == "t" else (words, queries)
+        for direction, layer in zip(fuse.schema, sublayers, strict=True):  # "l2t": queries are labels, keys are words
+            query_side, key_side = direction[0], direction[2]
+            queries, keys = (words if side == "t" else labels for side in (query_side, key_side))
+            mask = (word_mask if key_side == "t" else label_mask)[:, None].expand(-1, queries.shape[1], -1)
+            queries = layer(queries, mask=mask) if query_side == key_side else layer(queries, keys, mask=mask)
+            words, labels = (queries, labels) if query_side == "t" else (words, queries)
     return words, labels

@@ -1,16 +1,15 @@
 """DeBERTa v2 and v3: disentangled attention, over exactly the relative positions that a text has.
 
-A score is q_i · k_j plus q_i · K[d] plus k_j · Q[d], where d is the distance from j to i, and K and Q are projections
-of an embedding per bucket of distances. transformers multiplies with all buckets and gathers. Here K and Q are laid out
-by distance once, for all distances within reach:
+A score is q_i · k_j plus q_i · K[d] plus k_j · Q[d], where d = i - j, and K and Q are projections of an embedding per
+bucket of distances. transformers multiplies with all buckets and gathers. Here, K and Q are laid out by distance once,
+for all distances within reach. q · K^T has the columns d = n-1 … -(n-1):
 
-    q · K^T      columns d = n-1 … -(n-1)                      the scores of row i start at column n-1-i:
-
-    i=0   . . . . [ . . . . . ]                                with a row stride one shorter than the row length, the
-    i=1   . . . [ . . . . . ] .                                bracketed parts are a matrix (i, j): no gather
+    i=0   . . . . [ . . . . . ]
+    i=1   . . . [ . . . . . ] .
     i=2   . . [ . . . . . ] . .
 
-The same with k · Q^T, its columns in reverse order, and transposed.
+The scores of row i start at column n-1-i. With a row stride one shorter than the row length, the bracketed parts are a
+matrix (i, j), so nothing is gathered. k · Q^T has its columns in rising order, and the matrix (j, i) is transposed.
 
 An adapter that changes the layers which project positions changes K and Q, for its texts only.
 """
@@ -27,15 +26,15 @@ from torch.nn import functional as F
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 from gliner_bento.adapters.adapter import LowRank
-from gliner_bento.adapters.device import AdapterTarget
+from gliner_bento.adapters.device import AdapterSink
 from gliner_bento.engine.encoders.post_norm import PostNormLayer, has_known_activation
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.kernels import skewed
 from gliner_bento.engine.layers.lora import LoraUpdate
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import Block, Layout, Slots, attention
+from gliner_bento.engine.layers.packing import Block, Layout, Slots, softmax_attention
 
-# Distances with precomputed projections; those of a longer text are computed when it comes.
+# K and Q are precomputed for texts up to this many tokens, and computed per batch for longer ones.
 _REACH = 512
 
 
@@ -43,7 +42,8 @@ class PackedDeberta:
     """A packed encoder (see `packed`)."""
 
     def __init__(self, model: Any, layers: LayerFactory, reach: int = _REACH) -> None:
-        reach += layers.padded  # see `PositionTable.columns`
+        if layers.padded:
+            reach += 1  # see `PositionTable.columns`
         embeddings = model.embeddings
         self._words = embeddings.word_embeddings.weight.detach()
         self._projection = layers.linear(embeddings.embed_proj) if embeddings.embed_proj is not None else None
@@ -87,15 +87,15 @@ class PackedDeberta:
 
 
 def scale_of(attention: Any) -> float:
-    """The divisor of scores."""
+    """The divisor of the scores of transformers' `attention` module."""
     terms = 1 + ("c2p" in attention.pos_att_type) + ("p2c" in attention.pos_att_type)
     return float((attention.attention_head_size * terms) ** 0.5)
 
 
 class DisentangledAttention:
-    """One layer's attention, over queries that are already scaled. Holds K and Q by distance, (H, distances, D).
+    """One layer's attention, for queries that are already scaled. Holds K and Q by distance (see `PositionTable`).
 
-    reach: longest text whose distances are precomputed.
+    attention: transformers' module. positions: embeddings (buckets, D). reach: see `_REACH`.
     """
 
     def __init__(self, attention: Any, positions: torch.Tensor, layers: LayerFactory, reach: int) -> None:
@@ -123,15 +123,15 @@ class DisentangledAttention:
         else:
             assert self._queries is not None
             bias = skewed(multiply(k, self._queries.columns(block))).transpose(2, 3)
-        if block.blocked is not None:
-            bias = bias.masked_fill(block.blocked, torch.finfo(q.dtype).min)
-        return attention(q, k, v, bias, scale=1.0)
+        if block.padding is not None:
+            bias = bias.masked_fill(block.padding, torch.finfo(q.dtype).min)
+        return softmax_attention(q, k, v, bias, scale=1.0)
 
 
-class PositionTable(AdapterTarget):
-    """K or Q of one layer: projected position embeddings, ordered by rising or by falling distance.
+class PositionTable(AdapterSink):
+    """K or Q of one layer: (H, distances, S), projected position embeddings, ordered by rising or by falling distance.
 
-    projection: of the positions. positions: (buckets, D), embeddings. reach: see `DisentangledAttention`.
+    H: heads. S: head size. positions, reach: see `DisentangledAttention`. projection: of the positions.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class PositionTable(AdapterTarget):
         self._by_bucket = (
             F.linear(self._positions, projection.layer.weight, projection.layer.bias).detach() * projection.scale
         )
-        self._near = self._by_distance(reach, self._by_bucket)
+        self._within_reach = self._by_distance(reach, self._by_bucket)
         self._own_shapes = layers.own_shapes
         self._updates: list[LoraUpdate | None] = [None] * layers.slots
         if layers.slots:
@@ -162,24 +162,26 @@ class PositionTable(AdapterTarget):
             layers.sinks.append(self)
 
     def columns(self, block: Block) -> torch.Tensor:
-        """The table of a block's texts. For one product of all texts, it has an even number of distances, which a GPU
-        multiplies faster."""
+        """The table of a block's texts. If they are multiplied together, it has one more, unused distance at the end: a
+        GPU multiplies an even number of columns faster."""
         if not block.together:
             return self(block.length, block.slots)
-        slots = (*block.slots, *[None] * (block.texts - len(block.slots))) if block.slots else ()
-        return self(block.length + 1, slots)[..., 1:, :]
+        empty_texts: Slots = (None,) * (block.texts - len(block.slots))
+        slots = (*block.slots, *empty_texts) if block.slots else ()
+        return self(block.length + 1, slots)[..., 1:, :]  # 2 * (length + 1) - 1 distances, less the first one
 
     def __call__(self, length: int, slots: Slots) -> torch.Tensor:
-        """For texts of `length` tokens: (H, 2 * length - 1, D), or where their adapters differ (texts, H, …, D)."""
-        table = self._within(length)
+        """For texts of `length` tokens: (H, 2 * length - 1, S), or (texts, H, …, S) if their adapters differ."""
+        base = self._of_length(length)
         changed = {slot for slot in slots if slot is not None and self._updates[slot] is not None}
         if not changed:
-            return table
-        tables = {slot: table + self._added(length, slot) if slot in changed else table for slot in set(slots)}
-        return next(iter(tables.values())) if len(tables) == 1 else torch.stack([tables[slot] for slot in slots])
+            return base
+        tables: dict[int | None, torch.Tensor] = dict.fromkeys(slots, base)
+        tables |= {slot: base + self._added(length, slot) for slot in changed}
+        return tables[slots[0]] if len(tables) == 1 else torch.stack([tables[slot] for slot in slots])
 
     def prepare(self, updates: Mapping[str, LowRank]) -> LoraUpdate | None:
-        """See `AdapterTarget`: here a is (buckets, r), in float32. Tables per length are computed when needed."""
+        """See `AdapterSink`. The result's `a` is (buckets, r), in float32; `_added` makes tables of it."""
         low_rank = updates.get(self._name)
         if low_rank is None:
             return None
@@ -199,21 +201,22 @@ class PositionTable(AdapterTarget):
             by_distance += update.bias
         return self._by_head(by_distance.to(self._positions.dtype))
 
-    def _within(self, length: int) -> torch.Tensor:
+    def _of_length(self, length: int) -> torch.Tensor:
+        """The base model's table for texts of `length` tokens, (H, 2 * length - 1, S)."""
         if length > self._reach:
             return self._by_distance(length, self._by_bucket)
-        return self._near[:, self._reach - length : self._reach + length - 1]
+        return self._within_reach[:, self._reach - length : self._reach + length - 1]
 
     def _by_distance(self, length: int, by_bucket: torch.Tensor) -> torch.Tensor:
         return self._by_head(by_bucket)[:, self._bucket_of_distance(length)].contiguous()
 
     def _by_head(self, table: torch.Tensor) -> torch.Tensor:
-        """(…, H * D) -> (H, …, D)."""
+        """(N, H * S) -> (H, N, S)."""
         return table.view(len(table), self._heads, -1).transpose(0, 1)
 
     def _bucket_of_distance(self, length: int) -> torch.Tensor:
         """Shape (2 * length - 1,), in this table's order."""
-        reach = max(length, self._reach)
+        reach = max(length, self._reach)  # so that `by_distance` is cached once for all shorter texts
         rising = self._buckets.by_distance(reach, self._positions.device)[reach - length : reach + length - 1]
         return rising if self._rising else rising.flip(0)
 
@@ -229,30 +232,30 @@ class Buckets:
     @lru_cache(maxsize=64)  # noqa: B019 - the same for all layers of a model, and small
     def by_distance(self, reach: int, device: torch.device) -> torch.Tensor:
         """The bucket of each distance from -(reach - 1) to reach - 1."""
-        first, every = torch.empty(1, 0), torch.empty(reach, 0)  # only lengths are read
-        behind = build_relative_position(every, first, self.position_buckets, self.max_relative_positions)
-        ahead = build_relative_position(first, every, self.position_buckets, self.max_relative_positions)
+        one, all_ = torch.empty(1, 0), torch.empty(reach, 0)  # the function reads only the lengths
+        behind = build_relative_position(all_, one, self.position_buckets, self.max_relative_positions)
+        ahead = build_relative_position(one, all_, self.position_buckets, self.max_relative_positions)
         rising = torch.cat([ahead.flatten()[1:].flip(0), behind.flatten()])
         return (rising + self.span).clamp(0, 2 * self.span - 1).to(device)
 
 
 def products(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """Multiply `x` (B, n, H, D) by one table (H, 2n - 1, D) or one per text (B, H, 2n - 1, D): (B, H, n, 2n - 1).
+    """Multiply `x` (B, n, H, S) by one table (H, 2n - 1, S) or one per text (B, H, 2n - 1, S): (B, H, n, 2n - 1).
 
     Text by text: the shape of a product, and so its rounding, must not depend on the other texts.
     """
     texts, length, heads, _ = x.shape
     tables = [table] * texts if table.dim() == 3 else table.unbind()
     scores = x.new_empty(texts, heads, length, 2 * length - 1)
-    for out, of_text, of_table in zip(scores, x.transpose(1, 2), tables, strict=True):
-        torch.bmm(of_text, of_table.transpose(1, 2), out=out)
+    for text_scores, text_x, text_table in zip(scores, x.transpose(1, 2), tables, strict=True):
+        torch.bmm(text_x, text_table.transpose(1, 2), out=text_scores)
     return scores
 
 
 def products_together(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """`products` of all texts in one: (B, H, n, columns of the table)."""
+    """As `products`, with one multiplication for all texts, and any number of columns: (B, H, n, columns)."""
     if table.dim() == 4:
         return x.transpose(1, 2) @ table.transpose(2, 3)
-    texts, length, heads, size = x.shape
-    scores = torch.bmm(x.permute(2, 0, 1, 3).reshape(heads, texts * length, size), table.transpose(1, 2))
+    texts, length, heads, head_size = x.shape
+    scores = torch.bmm(x.permute(2, 0, 1, 3).reshape(heads, texts * length, head_size), table.transpose(1, 2))
     return scores.view(heads, texts, length, -1).transpose(0, 1)

@@ -1,7 +1,7 @@
-"""The tensors that encoders and heads read: of a packed batch (on a CPU) or a padded one (on a GPU).
+"""The tensors that encoders and heads read, for a packed batch (on a CPU) or a padded one (on a GPU).
 
-A padded batch is one tensor of integers, whose parts have the sizes of a bucket: it takes one copy to the device, and
-the forward pass is a function of this tensor and the bucket alone.
+A padded batch is one tensor of integers, whose parts have the sizes of a bucket. So it takes only one copy to the
+device, and the forward pass is a function of this tensor and the bucket alone.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """T packed tokens, at their positions.
+    """A batch of T packed tokens. A position is an index into these tokens.
 
-    rows: how many of each belong to each text.
-    marked: positions of the tokens that are pooled to words; None: of all tokens, where those that are not pooled have
-        the row behind the last word. word_numbers: the row of the word of each marked token. word_positions: by row,
-        the position of the first marked token.
-    label_positions, relation_positions: by row, the positions of the tokens whose embeddings stand for these.
+    rows: how many tokens, words, labels and relations each text has.
+    marked: positions of the tokens that are pooled to words; None: all tokens, but those with a word number behind the
+        last word are not pooled.
+    word_numbers: for each marked token, the row of its word. word_positions: for each word, the position of its marked
+        token, or of the first one; used only if one token per word is marked.
+    label_positions, relation_positions: for each label or relation, the position of the token that stands for it.
     label_ids: the token ids of each separate label, text after text.
-    layout, thresholds: of a padded batch: its layout; the lowest threshold of each text, (texts,).
+    layout, thresholds: only for padded batches. thresholds: (texts,), the lowest threshold of each text.
     """
 
     rows: BatchRows
@@ -51,20 +52,20 @@ class Inputs:
 
     @classmethod
     def packed(cls, texts: Sequence[Prepared], adapters: TextSlots | None) -> Inputs:
-        """Without padding, on the CPU."""
+        """The inputs of a batch without padding, on the CPU. adapters: the texts' slots."""
         tokenized: list[Tokenized] = [text.payload for text in texts]
         token_counts = tuple(text.tokens for text in texts)
         word_counts = tuple(text.words for text in texts)
-        label_counts = tuple(len(one.labels) or len(one.label_positions) for one in tokenized)
-        relation_counts = tuple(len(one.relation_positions) for one in tokenized)
-        counts = (token_counts, word_counts, label_counts, relation_counts)
-        token_ids = torch.from_numpy(np.concatenate([one.token_ids for one in tokenized], dtype=np.int64))
-        marked = _joined([one.word_positions for one in tokenized], token_counts)
-        numbers = _joined([one.word_numbers for one in tokenized], word_counts)
-        labels = _joined([one.label_positions for one in tokenized], token_counts)
-        relations = _joined([one.relation_positions for one in tokenized], token_counts)
-        label_ids = tuple(chain.from_iterable(one.labels for one in tokenized))
-        rows = BatchRows(*(TextRows(some, adapters) for some in counts))
+        label_counts = tuple(len(text.labels) or len(text.label_positions) for text in tokenized)
+        relation_counts = tuple(len(text.relation_positions) for text in tokenized)
+        token_ids = torch.from_numpy(np.concatenate([text.token_ids for text in tokenized], dtype=np.int64))
+        marked = _joined([text.word_positions for text in tokenized], token_counts)
+        numbers = _joined([text.word_numbers for text in tokenized], word_counts)
+        labels = _joined([text.label_positions for text in tokenized], token_counts)
+        relations = _joined([text.relation_positions for text in tokenized], token_counts)
+        label_ids = tuple(chain.from_iterable(text.labels for text in tokenized))
+        all_counts = (token_counts, word_counts, label_counts, relation_counts)
+        rows = BatchRows(*(TextRows(counts, adapters) for counts in all_counts))
         return cls(rows, token_ids, marked, numbers, marked, labels, relations, label_ids)
 
 
@@ -72,8 +73,8 @@ class Inputs:
 class PaddedInputs:
     """`Inputs` of a bucket, in one tensor.
 
-    data: (N,), all parts, one after the other. sizes: of each part, by name; they follow from the bucket.
-    rows: without padding.
+    data: (N,), all parts, one after the other. sizes: size of each part by name; determined by the bucket.
+    rows: the counts of each text, without padding.
     """
 
     bucket: Bucket
@@ -84,11 +85,11 @@ class PaddedInputs:
 
     @classmethod
     def of(cls, inputs: Inputs, thresholds: Sequence[float], *, pin: bool) -> PaddedInputs:
-        """On the CPU. inputs: packed. thresholds: the lowest of each text. pin: copies to a GPU need not be waited
-        for."""
-        tokens, words, labels, relations = (np.array(some.counts, np.int64) for some in inputs.rows)
-        longest = (int(counts.max()) for counts in (tokens, words, labels, relations))
-        bucket = Bucket.of(len(tokens), int(tokens.sum()), *longest)
+        """The padded form of packed `inputs`, on the CPU. thresholds: the lowest of each text. pin: use pinned memory,
+        so that copies to a GPU need not be awaited."""
+        tokens, words, labels, relations = (np.array(rows.counts, np.int64) for rows in inputs.rows)
+        length, *highest = (int(counts.max()) for counts in (tokens, words, labels, relations))
+        bucket = Bucket.of(len(tokens), int(tokens.sum()), length, *highest)
         texts = bucket.texts
         sizes = {
             "token_ids": bucket.tokens,
@@ -111,16 +112,16 @@ class PaddedInputs:
         part["token_ids"][: len(cells)] = inputs.token_ids.numpy()
         part["cells"][: len(cells)] = cells
         part["index"][cells] = np.arange(len(cells))
-        part["word_numbers"].fill(texts * bucket.words)
+        part["word_numbers"].fill(texts * bucket.words)  # behind the last word
         part["word_numbers"][marked] = numbers
-        part["word_positions"][numbers[::-1]] = marked[::-1]
+        part["word_positions"][numbers[::-1]] = marked[::-1]  # in reverse, so that the first token of a word counts
         for name, positions, counts, height in (
             ("label_positions", inputs.label_positions, labels, bucket.labels),
             ("relation_positions", inputs.relation_positions, relations, bucket.relations),
         ):
             if len(positions):  # else the labels are separate
                 part[name][_cells(counts, height)] = positions.numpy()
-        # An empty text has a token, a word and a label, to have something to attend to, and no entities.
+        # An empty text has one token, word and label, so that attention has a key. Its threshold excludes entities.
         for name, counts in ("lengths", tokens), ("word_counts", words), ("label_counts", labels):
             part[name].fill(1)
             part[name][: len(counts)] = counts
@@ -130,21 +131,21 @@ class PaddedInputs:
         return cls(bucket, data, sizes, inputs.rows, inputs.label_ids)
 
     def to(self, device: torch.device) -> Inputs:
-        """On `device`."""
+        """The inputs on `device`."""
         return self.inputs(self.data.to(device, non_blocking=True))
 
     @property
     def depends_on_bucket_alone(self) -> bool:
-        """Whether the forward pass may be captured: neither an adapter's slot nor separate labels decide what runs."""
+        """Whether the forward pass may be captured: no adapter's slot and no separate label decides what runs."""
         return self.rows.tokens.slots is None and not any(self.label_ids)
 
-    def unread(self) -> PaddedInputs:
-        """These inputs without counts, which a captured forward pass must not read: the next batch has others."""
-        unread: Any = None
-        return replace(self, rows=BatchRows(*[TextRows(unread)] * 4))
+    def without_counts(self) -> PaddedInputs:
+        """These inputs without counts. A captured forward pass must not read counts, because they change per batch."""
+        no_counts: Any = None
+        return replace(self, rows=BatchRows(*[TextRows(no_counts)] * 4))
 
     def inputs(self, data: torch.Tensor) -> Inputs:
-        """`data` on the device, in parts."""
+        """The inputs whose parts are in `data`, which is on the device."""
         bucket, (tokens, words, labels, relations) = self.bucket, self.rows
         part = _parts(data, self.sizes)
         mask = torch.arange(bucket.length, device=data.device) < part["lengths"][:, None]
@@ -174,13 +175,13 @@ def _parts(data: torch.Tensor, sizes: Mapping[str, int]) -> dict[str, torch.Tens
 
 
 def _cells(counts: Integers, height: int) -> Integers:
-    """The row of each packed row, if each text is padded to `height` rows."""
+    """For each packed row, its row if each text is padded to `height` rows. counts: packed rows of each text."""
     before = np.array([0, *accumulate(counts[:-1].tolist())])
     cells: Integers = np.arange(counts.sum()) + np.repeat(np.arange(len(counts)) * height - before, counts)
     return cells
 
 
 def _joined(indexes: Sequence[Integers], counts: Sequence[int]) -> torch.Tensor:
-    """The indexes of each text as indexes over all texts. counts: rows of each text."""
+    """Turns indexes into the rows of a text into indexes into the rows of all texts. counts: rows of each text."""
     before = np.cumsum(counts) - counts
     return torch.from_numpy(np.concatenate(indexes) + before.repeat(list(map(len, indexes))))

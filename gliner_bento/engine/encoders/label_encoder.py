@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from gliner_bento.adapters.adapter import LowRank
-from gliner_bento.adapters.device import AdapterTarget
+from gliner_bento.adapters.device import AdapterSink
 from gliner_bento.engine.encoders.packed import packed_encoder
 from gliner_bento.engine.encoders.text_encoder import by_adapter, is_paddable
 from gliner_bento.engine.layers.factory import LayerFactory
@@ -22,8 +22,8 @@ LabelIds = tuple[int, ...]
 
 
 class LabelKey(NamedTuple):
-    """A cache key: a label's token ids, and the adapter, as the object that `prepare` returned for it; None: the base
-    model, or an adapter that does not change the label encoder."""
+    """A cache key. ids: the label's token ids. adapter: what `prepare` returned for the adapter; None: the base model,
+    or an adapter that does not change the label encoder."""
 
     ids: LabelIds
     adapter: object | None
@@ -33,12 +33,12 @@ class LabelKey(NamedTuple):
 _MAX_TOKENS = 4096
 
 
-class LabelEncoder(AdapterTarget):
+class LabelEncoder(AdapterSink):
     """Embeddings of labels, as gliner's `BiEncoder.encode_labels` gives them. Thread-safe: lanes share the table.
 
-    On a GPU, where each lane has a stream of its own, writing to the table waits for the device; it is rare.
+    On a GPU, each lane has its own stream, so a write to the table waits for the device. Writes are rare.
 
-    layer: gliner's `BiEncoder`. size: labels in the cache; 0: no cache.
+    layer: gliner's `BiEncoder`. size: maximum number of cached labels; 0: no cache.
     """
 
     def __init__(self, layer: Any, size: int, layers: LayerFactory, *, pack: bool) -> None:
@@ -66,10 +66,10 @@ class LabelEncoder(AdapterTarget):
         self._table_rows: OrderedDict[LabelKey, int] = OrderedDict()
         self._lock = threading.Lock()
         self.encoded_labels = 0
-        """Labels encoded since the start; those in the cache are not encoded again."""
+        """How many labels were encoded since the start. Cached labels are not encoded again."""
 
     def prepare(self, updates: Mapping[str, LowRank]) -> object | None:
-        """See `AdapterTarget`: an adapter that changes the label encoder gets cache keys of its own."""
+        """See `AdapterSink`. An adapter that changes the label encoder gets an object to make its cache keys unique."""
         changes = (name == part or name.startswith(f"{part}.") for name in updates for part in self._names)
         return object() if any(changes) else None
 
@@ -77,9 +77,9 @@ class LabelEncoder(AdapterTarget):
         self._adapter_of_slot[slot] = prepared
 
     def __call__(self, ids: Sequence[LabelIds], label_rows: TextRows) -> torch.Tensor:
-        """Shape (len(ids), D). ids: the token ids of each label. Encodes each label that is not in the cache once."""
-        slot_of: dict[object | None, int | None] = {None: None}  # any slot of an adapter
-        adapters: list[object | None] = []  # of each label
+        """Embeddings (len(ids), D). ids: the token ids of each label. Encodes each label that is not cached once."""
+        slot_of: dict[object | None, int | None] = {None: None}  # for each adapter, one of its slots
+        adapters: list[object | None] = []  # for each label
         for text, count in enumerate(label_rows.counts):
             slot = label_rows.slot(text)
             adapter = None if slot is None else self._adapter_of_slot[slot]
@@ -94,12 +94,14 @@ class LabelEncoder(AdapterTarget):
             hits = self._rows([cached[key] for key in distinct if key in cached])
             missing = [key for key in distinct if key not in cached]
             self.encoded_labels += len(missing)
-        slots = [slot_of[key.adapter] for key in missing]
-        encoded = self._encode([key.ids for key in missing], slots, label_rows.slots) if missing else hits
-        self._insert(missing, encoded)
+        embeddings = hits
+        if missing:
+            slots = [slot_of[key.adapter] for key in missing]
+            encoded = self._encode([key.ids for key in missing], slots, label_rows.slots)
+            self._insert(missing, encoded)
+            embeddings = torch.cat([hits, encoded]) if cached else encoded
         index_of = {key: index for index, key in enumerate([*cached, *missing])}
-        embeddings = torch.cat([hits, encoded]) if cached and missing else (encoded if missing else hits)
-        return embeddings[self._indexes(label_rows.filled([index_of[key] for key in keys]))]
+        return embeddings[self._indexes(label_rows.with_padding([index_of[key] for key in keys]))]
 
     def _rows(self, rows: list[int]) -> torch.Tensor:
         if self._table is None:
@@ -111,50 +113,50 @@ class LabelEncoder(AdapterTarget):
 
     def _insert(self, keys: Sequence[LabelKey], embeddings: torch.Tensor) -> None:
         """Cache new labels; only the last `size` of them, if there are more."""
-        if not keys or not self._size:
+        if not self._size:
             return
         with self._lock:
             synchronize(self._device)  # reads of the table that other streams have queued
             if self._table is None:
                 self._table = embeddings.new_zeros(self._size, embeddings.shape[1])
-            numbers: dict[int, int] = {}  # of the embedding that is written into each row, the last one
-            for number, key in list(enumerate(keys))[-self._size :]:
+            index_of_row: dict[int, int] = {}  # the index of the embedding to write into each row
+            for index, key in list(enumerate(keys))[-self._size :]:
                 if key in self._table_rows:  # another lane inserted it meanwhile
                     continue
                 full = len(self._table_rows) >= self._size
                 row = self._table_rows.popitem(last=False)[1] if full else len(self._table_rows)
                 self._table_rows[key] = row
-                numbers[row] = number
-            self._table[self._indexes(list(numbers))] = embeddings[self._indexes(list(numbers.values()))]
+                index_of_row[row] = index
+            self._table[self._indexes(list(index_of_row))] = embeddings[self._indexes(list(index_of_row.values()))]
             synchronize(self._device)  # this write, before another stream reads it
 
     def _encode(
         self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: TextSlots | None
     ) -> torch.Tensor:
-        """Shape (len(labels), D): the mean over a label's tokens, as in gliner."""
-        by_slot = sorted(range(len(labels)), key=lambda n: (slots[n] is None, slots[n] or 0, len(labels[n])))
+        """Embeddings (len(labels), D): the mean over a label's tokens, as in gliner. slots: of each label's adapter."""
+        order = sorted(range(len(labels)), key=lambda n: (slots[n] is None, slots[n] or 0, len(labels[n])))
         pooled = torch.cat(
             [
                 self._pooled([labels[n] for n in batch], [slots[n] for n in batch], adapters)
-                for batch in self._batches(by_slot, labels)
+                for batch in self._batches(order, labels)
             ]
         )
         embeddings = torch.empty_like(pooled)
-        embeddings[self._indexes(by_slot)] = pooled
+        embeddings[self._indexes(order)] = pooled
         return embeddings
 
-    def _batches(self, numbers: Sequence[int], labels: Sequence[LabelIds]) -> Iterator[list[int]]:
-        """Numbers of the labels of each call of the encoder."""
+    def _batches(self, order: Sequence[int], labels: Sequence[LabelIds]) -> Iterator[list[int]]:
+        """Indexes of the labels of each call of the encoder. order: indexes of all labels."""
         batch: list[int] = []
         longest = 0
-        for number in numbers:
-            length = len(labels[number])
+        for index in order:
+            length = len(labels[index])
             differs = length != longest and not self._mixes_lengths
             longest = max(longest, length)
             if batch and (self._one_by_one or differs or (len(batch) + 1) * longest > _MAX_TOKENS):
                 yield batch
                 batch, longest = [], length
-            batch.append(number)
+            batch.append(index)
         yield batch
 
     def _pooled(

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from gliner_bento.engine.encoders.post_norm import ACTIVATIONS
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import Attend, Block, Layout, attention
+from gliner_bento.engine.layers.packing import Attend, Block, Layout, softmax_attention
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
-"""Cosines and sines (T, 1, 1, width / 2) of each token's rotary angles."""
+"""Cosines and sines (T, 1, 1, head size / 2) of each token's rotary angles."""
 
 
 class PackedModernBert:
@@ -25,7 +25,7 @@ class PackedModernBert:
         self._words = model.embeddings.tok_embeddings.weight.detach()
         self._norm, self._final_norm = Norm(model.embeddings.norm), Norm(model.final_norm)
         self._layers = [(layer.attention_type, GatedLayer(layer, layers, model.config)) for layer in model.layers]
-        # Recomputed: the model's own frequencies lost precision if the model was cast to a smaller dtype.
+        # Recomputed in float32, because the model's frequencies lost precision if it was cast to a smaller dtype.
         rotary = type(model.rotary_emb)(model.config)
         self._frequencies: dict[str, tuple[torch.Tensor, float]] = {
             kind: (
@@ -55,7 +55,7 @@ class PackedModernBert:
 
 
 class GatedLayer:
-    """Attention and a gated feed-forward network, each with a norm before and a residual after."""
+    """Attention and a gated feed-forward network, each with a norm before it and a residual after it."""
 
     def __init__(self, layer: Any, layers: LayerFactory, config: Any) -> None:
         # The first layer's input is already normalized.
@@ -65,11 +65,11 @@ class GatedLayer:
         self._heads = config.num_attention_heads
         self._attend: Attend = partial(attend_locally, config.sliding_window if layer.attn.sliding_window else None)
         self._mlp_norm = Norm(layer.mlp_norm)
-        both, half = layer.mlp.Wi, layer.mlp.Wi.out_features // 2
+        expand_and_gate, half = layer.mlp.Wi, layer.mlp.Wi.out_features // 2
         self._expand = layers.encoder_linear(
-            WeightSlice(both, outputs=slice(half)), activation=ACTIVATIONS[config.hidden_activation]
+            WeightSlice(expand_and_gate, outputs=slice(half)), activation=ACTIVATIONS[config.hidden_activation]
         )
-        self._gate = layers.encoder_linear(WeightSlice(both, outputs=slice(half, None)))
+        self._gate = layers.encoder_linear(WeightSlice(expand_and_gate, outputs=slice(half, None)))
         self._reduce = layers.encoder_linear(layer.mlp.Wo, residual=True)
 
     def __call__(self, x: torch.Tensor, layout: Layout, rotation: Rotation) -> torch.Tensor:
@@ -88,7 +88,7 @@ def _rotation(positions: torch.Tensor, frequencies: torch.Tensor, scale: float) 
 
 
 def rotated(qkv: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-    """`qkv` (T, 3, heads, width), its queries and keys rotated in place, in float32."""
+    """Rotate the queries and keys of `qkv` (T, 3, heads, head size) in place, computing in float32; returns `qkv`."""
     cos, sin = rotation
     first, second = qkv[:, :2].float().chunk(2, dim=-1)
     qkv[:, :2] = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
@@ -104,4 +104,4 @@ def attend_locally(reach: int | None, q: torch.Tensor, k: torch.Tensor, v: torch
             near = (positions[:, None] - positions).abs() <= reach
             block.cache[reach] = near if allowed is None else allowed & near
         allowed = block.cache[reach]
-    return attention(q, k, v, allowed)
+    return softmax_attention(q, k, v, allowed)

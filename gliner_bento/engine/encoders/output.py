@@ -1,4 +1,4 @@
-"""The output of an encoder, which the heads take, and the contract of both kinds of encoders."""
+"""The output of an encoder, which heads read, and the contract of uni- and bi-encoders."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class EncoderOutput:
     thresholds: torch.Tensor | None = None
 
     def check_finite(self) -> None:
-        """Raises `ScoresNotFinite`. The heads' scores would not show it: oneDNN's ReLU makes zeros of NaN."""
+        """Raises `ScoresNotFinite`. The heads' scores would not show NaN, because oneDNN's ReLU turns it into 0."""
         for embeddings in (self.words, self.labels, self.relations):
             check_finite(embeddings)
 
     def sum(self) -> torch.Tensor:
-        """Shape (1,), finite if all embeddings are."""
+        """The sum of all embeddings, shape (1,), in float32. It is finite if all embeddings are."""
         sums = [embeddings.sum(dtype=torch.float32) for embeddings in (self.words, self.labels, self.relations)]
         return (sums[0] + sums[1] + sums[2])[None]
 
@@ -36,7 +36,7 @@ class EncoderOutput:
 class Encoder(Protocol):
     """Encodes a batch.
 
-    packs: texts are packed without padding, inside the encoder too.
+    packs: texts are packed without padding, also inside the encoder.
     name: how it computes, for `/v1/model`.
     """
 
@@ -48,4 +48,4 @@ class Encoder(Protocol):
         """How many labels were encoded separately from texts since the start."""
 
     def __call__(self, inputs: Inputs) -> EncoderOutput:
-        """`inputs` are on the encoder's device."""
+        """Encode a batch. inputs: on the encoder's device."""

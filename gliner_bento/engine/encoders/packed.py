@@ -21,21 +21,21 @@ from gliner_bento.engine.layers.packing import BlockLayout, Layout, PaddedLayout
 from gliner_bento.engine.layers.rows import TextRows
 
 TextEncoder = Callable[[torch.Tensor, TextRows, "PaddedLayout | None"], torch.Tensor]
-"""(token ids (T,), tokens of each text, layout of a padded batch) -> hidden states (T, D)."""
+"""(token ids (T,), rows of tokens of each text, layout of a padded batch or None) -> hidden states (T, D)."""
 PackedBackbone = Callable[[torch.Tensor, Layout], torch.Tensor]
 """(token ids (T,), layout) -> hidden states (T, D)."""
 
-# On a CPU, lengths are rounded up to multiples of this: bfloat16 attention caches a megabyte for every length it sees.
+# On a CPU, lengths are rounded up to multiples of this. bfloat16 attention caches a megabyte for each different length.
 _LENGTH_MULTIPLE = {torch.bfloat16: 8}
 
 
 def packed_encoder(transformer: Any, projection: Any | None, layers: LayerFactory) -> TextEncoder | None:
-    """The packed form of gliner's `Transformer` with its projection; None if its backbone has none."""
+    """The packed form of gliner's `Transformer` with its projection; None if there is none for its backbone."""
     return None if transformer.config.fuse_layers else packed_model(transformer.model, layers, projection)
 
 
 def packed_model(model: Any, layers: LayerFactory, projection: Any | None = None) -> TextEncoder | None:
-    """The packed form of transformers' model, with a projection of its hidden states; None if it has none."""
+    """The packed form of a transformers model, then `projection` of its hidden states; None if there is none."""
     encoder = packed_backbone(model, layers)
     if encoder is None:
         return None
@@ -46,9 +46,9 @@ def packed_model(model: Any, layers: LayerFactory, projection: Any | None = None
 
 
 def packed_backbone(model: Any, layers: LayerFactory) -> PackedBackbone | None:
-    """The packed form of transformers' model; None if it has none."""
-    kinds = (PackedDeberta, PackedBert, PackedModernBert)
-    return next((kind(model, layers) for kind in kinds if kind.supports(model)), None)
+    """The packed form of a transformers model; None if there is none."""
+    classes = (PackedDeberta, PackedBert, PackedModernBert)
+    return next((packed(model, layers) for packed in classes if packed.supports(model)), None)
 
 
 def in_blocks(encoder: PackedBackbone, length_multiple: int) -> TextEncoder:
@@ -56,9 +56,9 @@ def in_blocks(encoder: PackedBackbone, length_multiple: int) -> TextEncoder:
 
     def run(token_ids: torch.Tensor, rows: TextRows, _: PaddedLayout | None) -> torch.Tensor:
         layout = BlockLayout.of(rows, length_multiple)
-        spread = token_ids.new_zeros(layout.size)
-        spread[layout.tokens] = token_ids
-        return encoder(spread, layout)[layout.tokens]
+        bucketed_ids = token_ids.new_zeros(layout.size)
+        bucketed_ids[layout.is_token] = token_ids
+        return encoder(bucketed_ids, layout)[layout.is_token]
 
     return run
 

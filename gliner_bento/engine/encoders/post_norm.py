@@ -15,15 +15,15 @@ ACTIVATIONS: dict[str, Activation] = {"gelu": "gelu", "relu": "relu"}
 
 
 def has_known_activation(config: Any) -> bool:
-    """Whether `PostNormLayer` has the backbone's activation."""
+    """Whether `PostNormLayer` supports the backbone's activation."""
     return config.hidden_act in ACTIVATIONS
 
 
 class PostNormLayer:
     """Attention and a feed-forward network, each followed by its residual and LayerNorm.
 
-    layer: the backbone's module, with `attention.output`, `intermediate` and `output` as BERT names them.
-    qkv: queries, keys and values, stacked, each of `heads` heads.
+    layer: the backbone's module, with BERT's attributes `attention.output`, `intermediate` and `output`.
+    qkv: projects to queries, keys and values, stacked; each has `heads` heads.
     """
 
     def __init__(

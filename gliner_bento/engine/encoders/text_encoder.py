@@ -1,4 +1,4 @@
-"""gliner's text encoder over packed texts, in its packed form or through transformers, and the pooling of words."""
+"""gliner's text encoder for packed texts, as a packed encoder or through transformers, and the pooling of words."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gliner_bento.engine.layers.rows import TextRows
 
 logger = logging.getLogger(__name__)
 
-# Backbones of transformers whose hidden states do not depend on padding after a text. Others run text by text: some
-# have convolutions or mix all tokens.
+# Backbones of transformers whose hidden states do not depend on padding after a text. Others run text by text, because
+# some have convolutions or mix all tokens.
 _PADDABLE = {
     *("BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel", "ElectraModel", "DistilBertModel"),
     *("AlbertModel", "MPNetModel", "DebertaModel", "DebertaV2Model", "FlashDebertaV2Model", "ModernBertModel"),
     *("T5EncoderModel", "LlamaModel"),
 }
-# Those that gliner replaces by bidirectional ones if the package llm2vec is installed.
+# Backbones that gliner replaces by bidirectional ones if the package llm2vec is installed.
 _CAUSAL = {"LlamaModel", "MistralModel", "GemmaModel", "Qwen2Model"}
 
 
 class WordPooling:
-    """gliner's `subtoken_pooling`: one embedding per word, from its marked tokens."""
+    """gliner's `subtoken_pooling`: one embedding per word, from its marked tokens (see `Inputs`)."""
 
     def __init__(self, pooling: str) -> None:
         self._reduce = {"mean": "mean", "max": "amax"}.get(pooling)
@@ -39,13 +39,13 @@ class WordPooling:
         if self._reduce is None:  # one token of each word is marked
             return tokens[inputs.word_positions]
         marked = tokens if inputs.marked is None else tokens[inputs.marked]
-        words = tokens.new_zeros(inputs.rows.words.size + 1, tokens.shape[1])
+        words = tokens.new_zeros(inputs.rows.words.size + 1, tokens.shape[1])  # the last row is for unpooled tokens
         index = inputs.word_numbers[:, None].expand_as(marked)
         return words.scatter_reduce(0, index, marked, self._reduce, include_self=False)[:-1]
 
 
 def text_encoder(token_rep_layer: Any, layers: LayerFactory, *, pack: bool) -> tuple[TextEncoder, str, bool]:
-    """gliner's text encoder over packed texts, its name, and whether it works without padding inside."""
+    """gliner's text encoder for packed texts, its name, and whether it never pads texts internally."""
     transformer, projection = token_rep_layer.bert_layer, getattr(token_rep_layer, "projection", None)
     kind = type(transformer.model).__name__
     warn_if_causal(transformer)
@@ -63,12 +63,12 @@ def text_encoder(token_rep_layer: Any, layers: LayerFactory, *, pack: bool) -> t
 
 def is_paddable(transformer: Any) -> bool:
     """Whether gliner's `Transformer` gives a text the same hidden states in a padded batch."""
-    # The weights of fused layers are means over a text, padding included.
+    # Fusing weighs layers by means over all positions of a text, padding included.
     return type(transformer.model).__name__ in _PADDABLE and not transformer.config.fuse_layers
 
 
 def warn_if_causal(transformer: Any) -> None:
-    """Log that gliner runs a language model in one direction where the checkpoint may need both."""
+    """Log a warning if attention is causal although the checkpoint may need both directions."""
     if (kind := type(transformer.model).__name__) in _CAUSAL:
         logger.warning(
             "%s: attention is causal, as in gliner without the package llm2vec; a checkpoint that was trained with "
@@ -78,7 +78,7 @@ def warn_if_causal(transformer: Any) -> None:
 
 
 def padded(encode: Callable[..., torch.Tensor]) -> TextEncoder:
-    """A text encoder from one of padded texts, (ids, mask) -> (texts, longest, D); one call per adapter."""
+    """A `TextEncoder` that pads texts, with one call per adapter. encode: (ids, mask) -> (texts, longest, D)."""
 
     def run(token_ids: torch.Tensor, rows: TextRows, layout: PaddedLayout | None) -> torch.Tensor:
         layout = layout or PaddedLayout.of(rows, token_ids.device)
@@ -94,7 +94,7 @@ def by_adapter(
     ids, mask = layout.padded(token_ids), layout.mask.long()
     encoded, first = [], 0
     for slot, texts in rows.by_adapter():
-        # Empty texts behind the last one are encoded with it.
+        # The last call also gets the empty texts that fill up a bucket.
         part = slice(first, first + texts if first + texts < len(rows.counts) else None)
         with on_slot(slot):
             encoded.append(encode(ids[part], mask[part]))
@@ -103,13 +103,14 @@ def by_adapter(
 
 
 def text_by_text(encode: Callable[..., torch.Tensor], own_shapes: OwnShapes) -> TextEncoder:
-    """A text encoder from one of padded texts; one call per text, without padding. own_shapes: `LayerFactory`'s."""
+    """A `TextEncoder` that calls `encode` once per text, without padding. encode: see `padded`."""
 
     def run(token_ids: torch.Tensor, rows: TextRows, _: PaddedLayout | None) -> torch.Tensor:
         encoded = []
-        for number, text in enumerate(rows.split(token_ids[: rows.size])):
-            with on_slot(rows.slot(number)), own_shapes():
+        for index, text in enumerate(rows.split(token_ids[: rows.size])):
+            with on_slot(rows.slot(index)), own_shapes():
                 encoded.append(encode(text[None], torch.ones_like(text)[None])[0])
+        # In padded batches, token ids continue after the last text.
         encoded.append(encoded[0].new_zeros(len(token_ids) - rows.size, encoded[0].shape[1]))
         return torch.cat(encoded)
 

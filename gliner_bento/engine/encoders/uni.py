@@ -17,7 +17,7 @@ from gliner_bento.engine.options import EngineOptions
 
 
 class BareBackbone(nn.Module):
-    """A backbone of transformers under the names of gliner's `Encoder` and, as `bert_layer`, of its `Transformer`."""
+    """A transformers backbone with the attributes of gliner's `Encoder` and of its `bert_layer`, a `Transformer`."""
 
     config = SimpleNamespace(fuse_layers=False)
 
@@ -27,7 +27,7 @@ class BareBackbone(nn.Module):
 
     @property
     def bert_layer(self) -> BareBackbone:
-        """Itself."""
+        """This module."""
         return self
 
     def forward(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -37,7 +37,7 @@ class BareBackbone(nn.Module):
 
 
 def schema_encoder(model: Any, layers: LayerFactory, options: EngineOptions) -> UniEncoder:
-    """The encoder of gliner2's model. The relations of its output are all markers except those of labels."""
+    """The encoder for gliner2's model. In its output, `relations` has all markers except those of labels."""
     config = SimpleNamespace(subtoken_pooling=model.processor.token_pooling, num_rnn_layers=0)
     return UniEncoder(SimpleNamespace(config=config, token_rep_layer=BareBackbone(model.encoder)), layers, options)
 

@@ -1,7 +1,7 @@
 """The head of GLiNER2's boundary models (2.5): gliner2's own modules over the engine's encoder, text by text.
 
-gliner2 divides the distance between a relation's ends by the longest text of a batch, so its scores depend on the
-other texts. Here each text is a batch of its own.
+gliner2 divides the distance between a relation's ends by the length of the batch's longest text, so the scores of a
+text depend on the other texts. Here each text is a batch of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gliner_bento.engine.heads.schema_tasks import (
     clipped,
     fields_of,
     tasks_of,
-    with_ends,
+    with_relations,
 )
 from gliner_bento.engine.heads.typed_relations import relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory, without
@@ -39,11 +39,11 @@ from gliner_bento.engine.text.schema_prompts import choice_words
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 from gliner_bento.tasks.structures import Structure
 
-_DTYPES = {"string": "str", "list": "list"}
+_DTYPE_OF_FIELD_TYPE = {"string": "str", "list": "list"}  # in gliner2's terms
 
 
 class BoundaryHead:
-    """A `Head` over gliner2's model, whose linear layers become adaptable, in place."""
+    """A `Head` that runs gliner2's model. Changes the model: replaces its linear layers by ones that take adapters."""
 
     def __init__(self, model: Any, layers: LayerFactory, relations: object) -> None:
         self._classify = Projection(model.classifier, layers)
@@ -61,15 +61,15 @@ class BoundaryHead:
         """See `Head`."""
         encoded.check_finite()
         rows = encoded.rows
-        firsts = zip(rows.labels.firsts, rows.relations.firsts, strict=True)
-        tasks = [list(tasks_of(text.item, *of_text)) for text, of_text in zip(texts, firsts, strict=False)]
+        first_rows = zip(rows.labels.firsts, rows.relations.firsts, strict=True)
+        tasks = [list(tasks_of(text.item, *firsts)) for text, firsts in zip(texts, first_rows, strict=False)]
         predictions = []
         for number, (text, words) in enumerate(zip(texts, rows.words.split(encoded.words), strict=False)):
-            asked = [one for one in tasks[number] if one.param != "classifications"]
+            span_tasks = [task for task in tasks[number] if task.param != "classifications"]
             with on_slot(rows.words.slot(number)), self._own_shapes():
-                predictions.append(Predictions.or_error(self._predicted, text, asked, words, encoded))
+                predictions.append(Predictions.or_error(self._predicted, text, span_tasks, words, encoded))
         classes = classes_of(encoded, texts, tasks, self._class_logits)
-        return [replace(one, classes=of_text) for one, of_text in zip(predictions, classes, strict=True)]
+        return [replace(of_text, classes=scores) for of_text, scores in zip(predictions, classes, strict=True)]
 
     def _class_logits(self, fields: torch.Tensor, rows: TextRows) -> torch.Tensor:
         return self._classify(fields, rows.slot_rows) / self._temperature
@@ -77,36 +77,37 @@ class BoundaryHead:
     def _predicted(
         self, text: Prepared, tasks: Sequence[SchemaTask], words: torch.Tensor, encoded: EncoderOutput
     ) -> Predictions:
-        """Raises LimitExceeded."""
+        """The predictions of one text, except for classifications. words: (W, D). Raises LimitExceeded."""
         if not tasks:
             return Predictions()
         item, own = text.item, text.payload.own
         schema = _Schema.of(self._model, item, tasks)
-        queries = torch.cat([fields_of(one, encoded) for one in tasks])
+        queries = torch.cat([fields_of(task, encoded) for task in tasks])
         core = {
             "text_states": words[None],
             "text_mask": words.new_ones((1, len(words)), dtype=torch.bool),
             "query_states": queries[None],
             "query_mask": words.new_ones((1, len(queries)), dtype=torch.bool),
-            "rel_specs": [schema.relations(queries)],
+            "rel_specs": [schema.relation_specs(queries)],
         }
         states = (core[name] for name in ("text_states", "text_mask", "query_states", "query_mask"))
         output = self._model.boundary_head(*states, return_candidates=True)
-        grouped = self._above(output, item, tasks, len(queries))
-        of_labels = _spans(schema.labels, grouped, self._abstaining(output))
-        resolved = resolve(replace(text, item=replace(item, overlap=schema.overlap)), of_labels, within_labels=True)
-        spans, suppressed = (clipped(some.take(some.first >= own.start), own) for some in resolved[:2])
+        grouped = self._candidates_above(output, item, tasks)
+        label_spans = _spans(schema.label_queries, grouped, self._abstaining(output))
+        resolved = resolve(replace(text, item=replace(item, overlap=schema.overlap)), label_spans, within_labels=True)
+        tables = resolved.entities, resolved.suppressed
+        spans, suppressed = (clipped(table.take(table.first >= own.start), own) for table in tables)
         entities = Resolved(spans, suppressed, resolved.cut)
         source = _Source.of(text)
         related = list(schema.related(core, output.candidates, source)) if item.relations else []
-        predictions = with_ends(text, entities, related)
+        predictions = with_relations(text, entities, related)
         if not item.structures:
             return predictions
         instances = schema.instances(core, output.candidates, grouped, source)
         return replace(predictions, structures=_structures(item, instances, source))
 
-    def _above(self, output: Any, item: Item, tasks: Sequence[SchemaTask], queries: int) -> list[Any]:
-        """For each query, the candidates (score, start, end) that reach its threshold; unused for relations."""
+    def _candidates_above(self, output: Any, item: Item, tasks: Sequence[SchemaTask]) -> list[Any]:
+        """For each query, the candidates (score, start, end) in words that reach its threshold; relations use none."""
         from gliner2.models.boundary.model import _group_scored_candidates  # noqa: PLC0415  # takes seconds
 
         settings = self._model.boundary_settings
@@ -131,9 +132,9 @@ class BoundaryHead:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A text as gliner2 reads it: with the full stop behind it. starts, ends: in characters, of its words.
+    """A text as gliner2 reads it: with the full stop that may have been added to it (see `schema_prompts`).
 
-    own: the words of the text among all of a pass."""
+    starts, ends: the first character of each word, and one past its last. own: see `Tokenized`."""
 
     text: str
     starts: Sequence[int]
@@ -146,26 +147,26 @@ class _Source:
         starts, ends = bounds[own.start :].T.tolist()
         if own.stop == len(bounds):
             return cls(text.item.text, starts, ends, own)
-        end = starts[-1]
-        read = text.item.text if not text.item.text[end:].strip() else text.item.text[:end]
-        return cls(f"{read}.", [*starts[:-1], len(read)], [*ends[:-1], len(read) + 1], own)
+        end = starts[-1]  # the added full stop is the last word, at the end of the last word of the text
+        before_stop = text.item.text[:end] if text.item.text[end:].strip() else text.item.text
+        return cls(f"{before_stop}.", [*starts[:-1], len(before_stop)], [*ends[:-1], len(before_stop) + 1], own)
 
     def words(self, start: int, end: int) -> WordSpan | None:
-        """First and last word of these characters; None behind the text's end."""
+        """The first and the last word of the characters [start, end); None after the text's end."""
         first, last = (int(np.searchsorted(self.starts, at, "right")) - 1 + self.own.start for at in (start, end - 1))
         return None if first >= self.own.stop else (first, min(last, self.own.stop - 1))
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
-        """Arguments that gliner2's decoders share: first word, characters, text, number of words."""
+    def decoder_arguments(self) -> tuple[Any, ...]:
+        """Arguments that all of gliner2's decoders take: first word, starts, ends, text, number of words."""
         return self.own.start, self.starts, self.ends, self.text, len(self.starts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """An item's tasks, as the decoders of gliner2's `model` take them. firsts: the first query of each task.
+    """Converts an item's tasks to the input of the decoders of gliner2's `model`. firsts: the first query of each task.
 
-    Tasks go by their numbers, not by their names: names need not differ."""
+    gliner2 identifies tasks by name. Here it gets their numbers, because several tasks may have the same name."""
 
     model: Any
     item: Item
@@ -174,10 +175,10 @@ class _Schema:
 
     @classmethod
     def of(cls, model: Any, item: Item, tasks: Sequence[SchemaTask]) -> _Schema:
-        return cls(model, item, tasks, np.cumsum([0, *(one.fields for one in tasks)])[:-1].tolist())
+        return cls(model, item, tasks, np.cumsum([0, *(task.fields for task in tasks)])[:-1].tolist())
 
-    def _of(self, param: str) -> Iterator[tuple[int, int]]:
-        """The number and the first query of each task. param: the option that the tasks are of."""
+    def _first_queries(self, param: str) -> Iterator[tuple[int, int]]:
+        """The number and the first query of each task of the option `param`."""
         for task, first in zip(self.tasks, self.firsts, strict=True):
             if task.param == param:
                 yield task.number, first
@@ -186,21 +187,21 @@ class _Schema:
     def overlap(self) -> Any:
         """The policy for overlaps: the item's, or the model's."""
         policy: str = self.model._resolved_overlap_policy(self.item.overlap)
-        return {"disallow": "flat"}.get(policy, policy)
+        return "flat" if policy == "disallow" else policy
 
     @property
-    def labels(self) -> range:
+    def label_queries(self) -> range:
         """The queries of the labels."""
-        first = next((first for _, first in self._of("labels")), 0)
+        first = next((first for _, first in self._first_queries("labels")), 0)
         return range(first, first + len(self.item.labels))
 
-    def relations(self, queries: torch.Tensor) -> list[dict[str, Any]]:
+    def relation_specs(self, queries: torch.Tensor) -> list[dict[str, Any]]:
         """gliner2's specifications of the relations. queries: (Q, D)."""
         from gliner2.models.boundary.relations import RelationTypeSpec  # noqa: PLC0415
 
         directional = self.model.boundary_settings.directional_relation_states
         specs = []
-        for number, head in self._of("relations"):
+        for number, head in self._first_queries("relations"):
             ends = queries[head : head + 2]
             state = ends.flatten() if directional else ends.mean(dim=0)
             specs.append({"spec": RelationTypeSpec(str(number), (head,), (head + 1,)), "query_state": state})
@@ -208,28 +209,29 @@ class _Schema:
 
     def related(self, core: Any, candidates: Any, source: _Source) -> Iterator[Related]:
         """The relations above their thresholds."""
-        least = np.broadcast_to(relation_thresholds_of(self.item), len(self.item.relations)).tolist()
-        metadata = {"relation_metadata": {str(number): {"threshold": one} for number, one in enumerate(least)}}
-        edges = self.model._decode_relations(
-            0, core, candidates, metadata, self.item.threshold, *source.arguments, True, True
-        )
-        for number, of_relation in edges.items():
-            for edge in of_relation:
-                head, tail = (source.words(edge[end]["start"], edge[end]["end"]) for end in ("head", "tail"))
+        thresholds = np.broadcast_to(relation_thresholds_of(self.item), len(self.item.relations)).tolist()
+        metadata = {"relation_metadata": {str(number): {"threshold": least} for number, least in enumerate(thresholds)}}
+        edges_of_relations = self.model._decode_relations(
+            0, core, candidates, metadata, self.item.threshold, *source.decoder_arguments,
+            include_confidence=True, include_spans=True,
+        )  # fmt: skip
+        for number, edges in edges_of_relations.items():
+            for edge in edges:
+                head, tail = (source.words(edge[side]["start"], edge[side]["end"]) for side in ("head", "tail"))
                 if head and tail:
                     yield Related(int(number), head, tail, edge["confidence"])
 
     def instances(
         self, core: Any, candidates: Any, grouped: Sequence[Any], source: _Source
     ) -> Mapping[str, list[dict[str, Any]]]:
-        """For each structure, by its number, the values of its instances, as gliner2's `extract_json` decodes them. A
-        model without a record decoder has one instance."""
+        """For each structure, by its number, the values of its instances, as gliner2's `extract_json` decodes them. If
+        the model has no record decoder, each structure has one instance."""
         structures = list(self.item.structures.values())
         batch = SimpleNamespace(text_tokens=[choice_words(self.item.structures)], record_specs=[])
         metadata = {
             "field_metadata": {
                 f"{number}.{name}": {
-                    "dtype": _DTYPES[field.type],
+                    "dtype": _DTYPE_OF_FIELD_TYPE[field.type],
                     "choices": list(field.choices),
                     "threshold": field.threshold,
                 }
@@ -239,38 +241,31 @@ class _Schema:
         }
         if not self.model.enable_records:
             specs = [{"task_type": ""}] * len(grouped)
-            for number, first in self._of("structures"):
+            for number, first in self._first_queries("structures"):
                 for query, name in enumerate(structures[number], first):
                     specs[query] = {"task_type": "json_structures", "task_name": str(number), "field_name": name}
-            of_one: dict[str, list[dict[str, Any]]] = self.model._decode_legacy_structures(
-                batch,
-                0,
-                core,
-                specs,
-                grouped,
-                metadata,
-                set(),
-                self.overlap,
-                *source.arguments,
-                self.item.threshold,
-                True,
-                True,
-            )
-            return of_one
-        records = {number: _record(number, first, structures[number]) for number, first in self._of("structures")}
+            single: dict[str, list[dict[str, Any]]] = self.model._decode_legacy_structures(
+                batch, 0, core, specs, grouped, metadata, set(), self.overlap, *source.decoder_arguments,
+                self.item.threshold, include_confidence=True, include_spans=True,
+            )  # fmt: skip
+            return single
+        records = {
+            number: _record(number, first, structures[number]) for number, first in self._first_queries("structures")
+        }
         batch.record_specs = [records]
 
         def decoded(candidates: Any) -> dict[str, list[dict[str, Any]]]:
             packed, copied = self._packed_records(core, candidates, records)
-            of_all: dict[str, list[dict[str, Any]]] = self.model._decode_records(
-                batch, 0, core, copied, *source.arguments, True, True, threshold=self.item.threshold,
-                metadata=metadata, overlap_policy=self.overlap, packed_record_output=packed,
+            instances: dict[str, list[dict[str, Any]]] = self.model._decode_records(
+                batch, 0, core, copied, *source.decoder_arguments, include_confidence=True, include_spans=True,
+                threshold=self.item.threshold, metadata=metadata, overlap_policy=self.overlap,
+                packed_record_output=packed,
             )  # fmt: skip
-            return of_all
+            return instances
 
         try:
             return decoded(candidates)
-        except ValueError:  # gliner2 fails where a choice before the text names an instance; here it names none
+        except ValueError:  # gliner2 fails if an anchor's value is a choice before the text: allow no choices
             inside = candidates.valid_mask.clone()
             for record in records.values():
                 anchor = record.anchor_query_id
@@ -278,7 +273,8 @@ class _Schema:
             return decoded(replace(candidates, valid_mask=inside))
 
     def _packed_records(self, core: Any, candidates: Any, records: Mapping[int, Any]) -> tuple[Any, Any]:
-        """gliner2's record decoder over a shared pool of candidates; without one, it decodes each structure alone."""
+        """Run gliner2's record decoder for all structures together; returns its output and the candidates, on the CPU.
+        Without a shared pool of candidates, returns None and `candidates`: gliner2 then runs it for each structure."""
         settings = self.model.boundary_settings
         if settings.candidate_pool != "shared":
             return None, candidates
@@ -294,13 +290,14 @@ class _Schema:
 
 
 def _record(number: int, first: int, fields: Structure) -> Any:
-    """gliner2's specification of a structure: its first field names an instance, if possible one without choices."""
+    """gliner2's specification of a structure. Each value of its anchor makes an instance. The anchor is the first field
+    without choices, else the first field."""
     from gliner2.processing.records import FieldCardinality, RecordFieldSpec, RecordSpec  # noqa: PLC0415
 
-    many = {"string": FieldCardinality.REQUIRED_ONE, "list": FieldCardinality.ZERO_OR_MORE}
+    cardinality = {"string": FieldCardinality.REQUIRED_ONE, "list": FieldCardinality.ZERO_OR_MORE}
     anchor = next((role for role, field in enumerate(fields.values()) if not field.choices), 0)
     specs = tuple(
-        RecordFieldSpec(first + role, name, role, many[field.type], is_anchor=role == anchor, exclusive=True)
+        RecordFieldSpec(first + role, name, role, cardinality[field.type], is_anchor=role == anchor, exclusive=True)
         for role, (name, field) in enumerate(fields.items())
     )
     return RecordSpec(number, str(number), "json_structures", "natural", specs, first + anchor)
@@ -310,18 +307,18 @@ def _thresholds(item: Item, tasks: Sequence[SchemaTask]) -> NDArray[np.float32]:
     """For each query, the minimum score of its candidates."""
     structures = list(item.structures.values())
     parts: list[Any] = []
-    for one in tasks:
-        if one.param == "labels":
-            parts.append(np.broadcast_to(thresholds_of(item), one.fields))
-        elif one.param == "relations":
-            parts.append([item.threshold] * one.fields)
+    for task in tasks:
+        if task.param == "labels":
+            parts.append(np.broadcast_to(thresholds_of(item), task.fields))
+        elif task.param == "relations":
+            parts.append([item.threshold] * task.fields)
         else:
-            parts.append([field.threshold for field in structures[one.number].values()])
+            parts.append([field.threshold for field in structures[task.number].values()])
     return np.concatenate(parts).astype(np.float32)
 
 
 def _spans(queries: range, grouped: Sequence[Any], abstaining: Sequence[bool]) -> SpanTable:
-    """The candidates of the labels."""
+    """The candidates of the labels, whose `queries` are given, as spans."""
     spans = [
         Span(start, end - 1, label, score)
         for label, query in enumerate(queries)
@@ -335,22 +332,24 @@ def _structures(item: Item, instances: Mapping[str, Sequence[Any]], source: _Sou
     """The instances that have a value. Raises LimitExceeded."""
     structures: list[list[FieldSpans]] = []
     for number, fields in enumerate(item.structures.values()):
-        values = [
-            [list(_values(one.get(name), field.choices, source)) for name, field in fields.items()]
-            for one in instances.get(str(number), ())
+        converted = [
+            [list(_values(instance.get(name), field.choices, source)) for name, field in fields.items()]
+            for instance in instances.get(str(number), ())
         ]
-        structures.append([one for one in values if any(one)])
-    if sum(len(spans) for one in structures for instance in one for spans in instance) > item.max_entities:
+        structures.append([values for values in converted if any(values)])
+    if sum(len(spans) for kept in structures for instance in kept for spans in instance) > item.max_entities:
         raise too_many(item, "max_entities")
     return structures
 
 
 def _values(given: Any, choices: Sequence[str], source: _Source) -> Iterator[Span]:
-    """The values of a field of gliner2's instance, each once."""
+    """The values of a field in an instance, each once. given: gliner2's value, a list of values, or none."""
     seen = set()
-    for one in given if isinstance(given, list) else [given] if given else []:
+    if not isinstance(given, list):
+        given = [given] if given else []
+    for value in given:
         if choices:
-            yield Span(0, 0, choices.index(one["text"]), one["confidence"])
-        elif (words := source.words(one["start"], one["end"])) and words not in seen:
+            yield Span(0, 0, choices.index(value["text"]), value["confidence"])
+        elif (words := source.words(value["start"], value["end"])) and words not in seen:
             seen.add(words)
-            yield Span(*words, -1, one["confidence"])
+            yield Span(*words, -1, value["confidence"])

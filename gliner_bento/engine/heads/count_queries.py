@@ -1,11 +1,11 @@
 """The queries of GLiNER2's fields, one for each instance of their task: gliner2's three counting layers, packed.
 
-A GRU starts with a field's embedding as its state, and reads the number of an instance in each step. A second part
-turns the states into queries: a projection, experts, or a transformer in which the fields of one instance see each
-other.
+The state of a GRU starts as a field's embedding, and step n reads the embedding of the number n: the state after it is
+for instance n. A second part converts states to queries: a projection, experts, or a transformer that attends between
+the fields of an instance.
 
-All but that attention treats each row alike, so the fields of all texts run together, in layers whose bits do not
-depend on the other rows.
+Except for this attention, rows do not depend on each other. So the fields of all texts are computed together, in layers
+whose bits do not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -18,69 +18,68 @@ from torch import nn
 
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.norm import Norm
-from gliner_bento.engine.layers.packing import attention
+from gliner_bento.engine.layers.packing import softmax_attention
 from gliner_bento.engine.layers.projection import Projection, linear_layers
 from gliner_bento.engine.layers.rows import SlotRows, TextRows
 
 
 class FieldGroup(NamedTuple):
-    """The fields of a task: consecutive rows, and its instances."""
+    """The numbers of a task's fields, which are consecutive rows, and of its instances."""
 
     fields: int
     instances: int
 
     @property
     def queries(self) -> int:
-        """How many there are, in order of instances, then fields."""
+        """The number of queries. They are ordered by instance, then by field."""
         return self.fields * self.instances
 
 
 Queries = Callable[[torch.Tensor, torch.Tensor, Sequence[FieldGroup], SlotRows | None], torch.Tensor]
-"""(states of the GRU, embeddings of their fields, groups, slots), all by query (Q, D) -> queries (Q, D)."""
+"""(states of the GRU (Q, D), embeddings of their fields (Q, D), groups, rows of each slot) -> queries (Q, D)."""
 
 
 class CountQueries:
-    """From embeddings of fields to queries."""
+    """Converts embeddings of fields to queries."""
 
     def __init__(self, module: Any, layers: LayerFactory) -> None:
         self.name = f"packed {type(module).__name__}"
         self._gru = _Gru(module.gru, module.pos_embedding.weight.detach(), layers)
-        self._finish = _FINISH[type(module).__name__](module, layers)
+        self._to_queries = _TO_QUERIES[type(module).__name__](module, layers)
 
     def __call__(self, fields: torch.Tensor, groups: Sequence[FieldGroup], query_rows: TextRows) -> torch.Tensor:
         """fields: (N, D), of all groups. query_rows: how many queries each text has. Returns (Q, D)."""
         steps = [group.instances for group in groups for _ in range(group.fields)]
         states = self._gru(fields, steps)
-        rows: list[int] = []
-        step: list[int] = []
+        field_of_query: list[int] = []
+        step_of_query: list[int] = []
         first = 0
         for group in groups:
             for instance in range(group.instances):
-                rows += range(first, first + group.fields)
-                step += [instance] * group.fields
+                field_of_query += range(first, first + group.fields)
+                step_of_query += [instance] * group.fields
             first += group.fields
-        row = torch.tensor(rows, device=fields.device)
-        return self._finish(
-            states[torch.tensor(step, device=fields.device), row], fields[row], groups, query_rows.slot_rows
-        )
+        row = torch.tensor(field_of_query, device=fields.device)
+        step = torch.tensor(step_of_query, device=fields.device)
+        return self._to_queries(states[step, row], fields[row], groups, query_rows.slot_rows)
 
 
 class _Gru:
-    """gliner2's `CompileSafeGRU` over its embeddings of instances, as many steps as each row has."""
+    """gliner2's `CompileSafeGRU`, whose inputs are embeddings of the numbers of instances."""
 
     def __init__(self, gru: Any, inputs: torch.Tensor, layers: LayerFactory) -> None:
         self._inputs = (inputs @ gru.weight_ih_l0.T + gru.bias_ih_l0).detach().float()
         self._recur = layers.linear(_linear(gru.weight_hh_l0, gru.bias_hh_l0))
 
     def __call__(self, start: torch.Tensor, steps: Sequence[int]) -> torch.Tensor:
-        """start: (N, D). Returns (longest, N, D)."""
+        """start: (N, D). steps: how many each row takes. Returns each row's state after each step, (steps, N, D)."""
         states = start.new_zeros(max(steps, default=0), *start.shape)
         state = start
         active = torch.arange(len(start), device=start.device)
         for step in range(len(states)):
-            if (on := [number for number, count in enumerate(steps) if count > step]) != active.tolist():
-                index = torch.tensor(on, device=start.device)
-                state, active = states[step - 1, index], index
+            if (rows := [row for row, count in enumerate(steps) if count > step]) != active.tolist():
+                active = torch.tensor(rows, device=start.device)
+                state = states[step - 1, active]
             state = self._next(self._inputs[step], state)
             states[step, active] = state
         return states
@@ -88,7 +87,7 @@ class _Gru:
     def _next(self, inputs: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         of_input, of_state = inputs.chunk(3), self._recur(state).float().chunk(3, dim=-1)
         reset, update = _sigmoid(of_input[0] + of_state[0]), _sigmoid(of_input[1] + of_state[1])
-        new = _sigmoid(2 * (of_input[2] + reset * of_state[2])) * 2 - 1
+        new = _sigmoid(2 * (of_input[2] + reset * of_state[2])) * 2 - 1  # tanh
         return ((1 - update) * new + update * state).to(state.dtype)
 
 
@@ -108,19 +107,20 @@ class _Experts:
     """The second part of gliner2's `CountLSTMoE`."""
 
     def __init__(self, module: Any, layers: LayerFactory) -> None:
-        gate, gates = linear_layers(module.router)
-        self._gate, self._gates = layers.linear(gate, activation="gelu"), layers.linear(gates)
+        first, last = linear_layers(module.router)
+        self._route, self._gates = layers.linear(first, activation="gelu"), layers.linear(last)
         self._expand = layers.linear(
             _linear(module.w1.transpose(1, 2).flatten(0, 1), module.b1.flatten()), activation="gelu"
         )
         self._reduce = [
-            layers.linear(_linear(w.T, b)) for w, b in zip(module.w2.detach(), module.b2.detach(), strict=True)
+            layers.linear(_linear(weight.T, bias))
+            for weight, bias in zip(module.w2.detach(), module.b2.detach(), strict=True)
         ]
 
     def __call__(
         self, states: torch.Tensor, fields: torch.Tensor, groups: Sequence[FieldGroup], slot_rows: SlotRows | None
     ) -> torch.Tensor:
-        gates = self._gates(self._gate(states, slot_rows), slot_rows).float().softmax(-1).to(states.dtype)
+        gates = self._gates(self._route(states, slot_rows), slot_rows).float().softmax(-1).to(states.dtype)
         inner = self._expand(states).chunk(len(self._reduce), dim=-1)
         queries = torch.zeros_like(states)
         for number, reduce in enumerate(self._reduce):
@@ -132,10 +132,10 @@ class _Attending:
     """The second part of gliner2's `CountLSTMv2`."""
 
     def __init__(self, module: Any, layers: LayerFactory) -> None:
-        small = module.transformer
-        self._in = layers.linear(small.in_projector)
-        self._layers = [_PostNorm(layer, layers) for layer in small.transformer.layers]
-        *hidden, last = (layer for layer in small.out_projector if isinstance(layer, nn.Linear))
+        transformer = module.transformer
+        self._in = layers.linear(transformer.in_projector)
+        self._layers = [_PostNorm(layer, layers) for layer in transformer.transformer.layers]
+        *hidden, last = (layer for layer in transformer.out_projector if isinstance(layer, nn.Linear))
         self._out = [*(layers.linear(layer, activation="relu") for layer in hidden), layers.linear(last)]
 
     def __call__(
@@ -155,11 +155,11 @@ class _PostNorm:
     """torch's `TransformerEncoderLayer` over the fields of each instance."""
 
     def __init__(self, layer: Any, layers: LayerFactory) -> None:
-        own = layer.self_attn
+        attends = layer.self_attn
         self._own_shapes = layers.own_shapes
-        self._heads = own.num_heads
-        self._qkv = layers.linear(_linear(own.in_proj_weight, own.in_proj_bias))
-        self._context = layers.linear(own.out_proj, residual=True)
+        self._heads = attends.num_heads
+        self._qkv = layers.linear(_linear(attends.in_proj_weight, attends.in_proj_bias))
+        self._context = layers.linear(attends.out_proj, residual=True)
         self._expand = layers.linear(layer.linear1, activation="relu")
         self._reduce = layers.linear(layer.linear2, residual=True)
         self._norms = Norm(layer.norm1), Norm(layer.norm2)
@@ -170,12 +170,12 @@ class _PostNorm:
         for group, part in zip(groups, qkv.split_with_sizes([group.queries for group in groups]), strict=True):
             q, k, v = part.view(group.instances, group.fields, *part.shape[1:]).unbind(2)
             with self._own_shapes():
-                contexts.append(attention(q, k, v, None).reshape(group.queries, -1))
+                contexts.append(softmax_attention(q, k, v, None).reshape(group.queries, -1))
         x = self._norms[0](self._context.plus(torch.cat(contexts), x, slot_rows))
         return self._norms[1](self._reduce.plus(self._expand(x, slot_rows), x, slot_rows))
 
 
-_FINISH: Mapping[str, Callable[[Any, LayerFactory], Queries]] = {
+_TO_QUERIES: Mapping[str, Callable[[Any, LayerFactory], Queries]] = {
     "CountLSTM": _Projected,
     "CountLSTMv2": _Attending,
     "CountLSTMoE": _Experts,
@@ -183,7 +183,7 @@ _FINISH: Mapping[str, Callable[[Any, LayerFactory], Queries]] = {
 
 
 def _linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
-    """A linear layer of parameters that are not a linear layer in the model: adapters cannot change it."""
+    """A linear layer of parameters that do not belong to an `nn.Linear` of the model, so adapters cannot change it."""
     layer = nn.Linear(1, 1, device="meta")
     layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
     layer.bias = nn.Parameter(bias.detach(), requires_grad=False)
@@ -191,5 +191,5 @@ def _linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
 
 
 def _sigmoid(x: torch.Tensor) -> torch.Tensor:
-    """As `decode.probabilities`: the same bits at every position of a tensor."""
+    """Computed as in `decode.probabilities`, so that the bits do not depend on the position in the tensor."""
     return torch.exp(-x).add_(1).reciprocal_()

@@ -1,7 +1,7 @@
 """From scores to spans: the spans above their label's threshold.
 
 The results are those of gliner 0.2.29's decoders (`gliner/decoding/decoder.py`), with each text's own options, in time
-linear in the number of spans. Knows word and label numbers, no strings and no model.
+linear in the number of spans. Words and labels are numbers here; the module knows no strings and no model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 
 
 def probabilities(logits: torch.Tensor) -> torch.Tensor:
-    """Scores, in float32 for any dtype of the model, so that a threshold has the same meaning.
+    """Sigmoid of the logits, in float32 for any dtype of the model, so that a threshold has the same meaning.
 
     Not computed by `torch.sigmoid`, whose rounding on a CPU depends on a score's position in the tensor.
     Raises `ScoresNotFinite`.
@@ -42,9 +42,10 @@ def probabilities(logits: torch.Tensor) -> torch.Tensor:
 class PaddedSpans:
     """The spans of a padded batch, on the device, that are above each text's lowest threshold.
 
-    shape: (texts, words, K, labels). scores, above: flat; each span's and label's score, and whether it is above.
-    report: for one transfer to the host: the sum of all embeddings and the sum of all scores, which are finite if all
-        of these are; the number of spans above; positions and scores of the first `SPANS_PER_TEXT` x texts of them.
+    shape: (texts, words, K, labels): a span is its first word and its width - 1, which is less than K.
+    scores, above: flat; for each span and label, its score, and whether that is above the threshold.
+    report: for one transfer to the host: the sum of all embeddings, and that of all scores (a sum is finite only if
+        all its terms are); the number of spans above; positions and scores of the first `SPANS_PER_TEXT` x texts.
     """
 
     shape: tuple[int, ...]
@@ -54,18 +55,19 @@ class PaddedSpans:
 
     @classmethod
     def of(cls, logits: torch.Tensor, encoded: EncoderOutput) -> PaddedSpans:
-        """Without waiting for the device. logits: (texts, words, K, labels)."""
-        _, words, labels, _ = encoded.rows
+        """Does not wait for the device. logits: (texts, words, K, labels)."""
+        words, labels = encoded.rows.words, encoded.rows.labels
         assert isinstance(words, PaddedRows)
         assert isinstance(labels, PaddedRows)
         assert encoded.thresholds is not None
         scores = logits.float().sigmoid()
         numbers = torch.arange(max(logits.shape[1:3]), device=logits.device)
         last = numbers[: logits.shape[1], None] + numbers[: logits.shape[2]]
-        inside = last < words.of_texts[:, None, None]
+        inside = last < words.device_counts[:, None, None]
         above = scores > encoded.thresholds[:, None, None, None]
         above = (above & inside[..., None] & labels.mask[:, None, None]).flatten()
-        # `nonzero` without waiting for the count: spans above are numbered, all others share the last index.
+        # `nonzero` would wait for the number of spans. Instead, the position of the n-th span above the threshold is
+        # written to index n - 1. The positions of all others are written to index `size`, which is cut off.
         size = SPANS_PER_TEXT * len(logits)
         count = above.cumsum(0)
         index = torch.where(above, count - 1, size).clamp_max(size)
@@ -76,18 +78,20 @@ class PaddedSpans:
 
     def read(self, texts: int) -> list[SpanTable]:
         """The spans of each text. Waits for the device. Raises `ScoresNotFinite`."""
-        sums, count, positions, scores = np.split(self.report.cpu().numpy(), [2, 3, 3 + (len(self.report) - 3) // 2])
+        report = self.report.cpu().numpy()
+        size = (len(report) - 3) // 2
+        sums, count, positions, scores = np.split(report, [2, 3, 3 + size])
         if not np.isfinite(sums).all():
             raise ScoresNotFinite
         number = int(count[0])
-        at, above = positions[:number].astype(np.int64), scores[:number]
-        if number > len(positions):
-            every = self.above.nonzero()[:, 0]
-            at, above = every.cpu().numpy(), self.scores[every].cpu().numpy().astype(np.float64)
-        text, first, width, label = np.unravel_index(at, self.shape)
+        positions, scores = positions[:number].astype(np.int64), scores[:number]
+        if number > size:
+            at = self.above.nonzero()[:, 0]
+            positions, scores = at.cpu().numpy(), self.scores[at].cpu().numpy().astype(np.float64)
+        text, first, width, label = np.unravel_index(positions, self.shape)
         cuts = np.searchsorted(text, np.arange(texts + 1))
         return [
-            SpanTable(first[start:end], (first + width)[start:end], label[start:end], above[start:end])
+            SpanTable(first[start:end], (first + width)[start:end], label[start:end], scores[start:end])
             for start, end in pairwise(cuts.tolist())
         ]
 
@@ -102,7 +106,7 @@ def decode_padded_spans(logits: torch.Tensor, texts: Sequence[Prepared]) -> list
 
 
 def above_own_threshold(text: Prepared, spans: SpanTable) -> SpanTable:
-    """Drop the spans that are above the text's lowest threshold only, not above their label's."""
+    """The spans that are above their label's threshold. spans: above the text's lowest threshold."""
     if not text.item.label_thresholds:
         return spans
     thresholds = np.asarray(thresholds_of(text.item), np.float32)
@@ -126,7 +130,7 @@ def thresholds_of(item: Item) -> float | NDArray[np.float64]:
 def decode_spans(logits: Sequence[torch.Tensor], lowest: Sequence[float]) -> list[SpanTable]:
     """Spans above each text's lowest threshold. logits: of each text, shape (words, width - 1, labels).
 
-    One pass over all scores on the device, and one transfer of those above the threshold.
+    The texts are decoded together, with one transfer of the scores above the thresholds to the host.
     """
     device = logits[0].device
     sizes = torch.tensor([scores.numel() for scores in logits])
@@ -137,16 +141,16 @@ def decode_spans(logits: Sequence[torch.Tensor], lowest: Sequence[float]) -> lis
     scores = probabilities(flat)
     positions = (scores > thresholds.repeat_interleave(sizes, output_size=len(flat))).nonzero()[:, 0]
     at, above = positions.cpu().numpy(), scores[positions].cpu().numpy()
-    ends = np.cumsum([text.numel() for text in logits])
-    cuts = np.searchsorted(at, ends)
+    text_ends = np.cumsum([text.numel() for text in logits])
+    cuts = np.searchsorted(at, text_ends)
     return [
-        _spans(at[start:end] - (last - text.numel()), above[start:end], (text.shape[0], text.shape[1], text.shape[2]))
-        for text, start, end, last in zip(logits, [0, *cuts[:-1]], cuts, ends, strict=True)
+        _spans(at[start:end] - text_start, above[start:end], (text.shape[0], text.shape[1], text.shape[2]))
+        for text, start, end, text_start in zip(logits, [0, *cuts[:-1]], cuts, [0, *text_ends[:-1]], strict=True)
     ]
 
 
 def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int, int, int]) -> SpanTable:
-    """Spans inside the text, of positions in flattened scores of this `shape`."""
+    """Spans that end in the text. at, scores: in its flattened scores of this shape, (words, width - 1, labels)."""
     first, width, label = np.unravel_index(at, shape)
     inside = first + width < shape[0]
     first = first[inside]
@@ -154,15 +158,15 @@ def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int,
 
 
 def decode_tags(scores: NDArray[np.float32], thresholds: float | NDArray[np.float64]) -> SpanTable:
-    """Spans of one text. scores: of start, end and inside, shape (words, labels, 3); a span's score is its lowest.
+    """Spans of one text. scores: of start, end and inside, shape (words, labels, 3). thresholds: see `thresholds_of`.
 
-    thresholds: of all labels, or of each. Raises LimitExceeded."""
+    A span's score is the lowest of its start, its end, and the inside scores of all its words. Raises LimitExceeded."""
     start, end, inside = scores[..., 0], scores[..., 1], scores[..., 2]
     spans: list[Span] = []
     # gliner compares inside scores as Python floats with >=, starts and ends as float32 with >.
     is_inside = inside.astype(np.float64) >= thresholds
-    least = np.asarray(thresholds, np.float32)
-    for first, label, lasts in _runs(start > least, end > least, is_inside):
+    rounded = np.asarray(thresholds, np.float32)
+    for first, label, lasts in _runs(start > rounded, end > rounded, is_inside):
         lowest = np.minimum.accumulate(inside[first : lasts[-1] + 1, label])
         lowest = np.minimum(np.minimum(lowest[lasts - first], end[lasts, label]), start[first, label])
         spans += [Span(first, int(last), label, float(score)) for last, score in zip(lasts, lowest, strict=True)]
@@ -176,15 +180,15 @@ def proposed_spans(scores: NDArray[np.float32], threshold: float) -> list[WordSp
 
 
 def _runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield each start word and label with the possible last words: only inside words lie between. Flags: (W, C)."""
-    reach = np.full(start.shape[1], -1)
-    reaches = np.empty(start.shape, dtype=np.intp)
+    """Yield (first word, label, last words); all words in between are inside. Flags: (W, C). Raises LimitExceeded."""
+    run_end = np.full(start.shape[1], -1)
+    run_ends = np.empty(start.shape, dtype=np.intp)  # the last word of the run of inside words; -1: not inside
     for word in range(len(start) - 1, -1, -1):
-        reach = np.where(inside[word], np.maximum(reach, word), -1)
-        reaches[word] = reach
+        run_end = np.where(inside[word], np.maximum(run_end, word), -1)
+        run_ends[word] = run_end
     candidates = 0
     for first, label in np.argwhere(start & inside).tolist():
-        lasts = first + np.flatnonzero(end[first : reaches[first, label] + 1, label])
+        lasts = first + np.flatnonzero(end[first : run_ends[first, label] + 1, label])
         candidates += len(lasts)
         if candidates > MAX_CANDIDATES:
             raise too_many_candidates(candidates)
@@ -199,7 +203,7 @@ def decode_padded_tags(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[
 
 
 def padded_tag_report(logits: torch.Tensor, encoded: EncoderOutput) -> torch.Tensor:
-    """For one transfer to the host: the sum of all embeddings, and the scores of padded logits."""
+    """For one transfer to the host: the sum of all embeddings, then the scores of padded logits, flat."""
     return torch.cat([encoded.sum(), logits.float().sigmoid().flatten()])
 
 
@@ -215,7 +219,7 @@ def read_padded_tags(
 
 
 def tag_scores(logits: Sequence[torch.Tensor]) -> list[NDArray[np.float32]]:
-    """Each text's scores, shape (words, labels, 3), of its logits; one transfer for all."""
+    """Each text's scores, shape (words, labels, 3), in one transfer to the host. Raises `ScoresNotFinite`."""
     scores = probabilities(torch.cat([text.flatten() for text in logits])).cpu().numpy()
     split = np.split(scores, np.cumsum([text.numel() for text in logits])[:-1])
     return [of_text.reshape(text.shape) for of_text, text in zip(split, logits, strict=True)]

@@ -21,7 +21,7 @@ class Resolved(NamedTuple):
 
     suppressed: the spans that overlap resolution drops, if the text is a pass of a chunked request: merging may still
         keep them.
-    cut: `max_entities` if that limit dropped spans. A pass has no limit.
+    cut: `max_entities` if that limit dropped spans. It does not apply to a pass of a chunked request.
     """
 
     entities: SpanTable
@@ -30,7 +30,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) -> Resolved:
-    """The text's entities: the spans that overlap resolution keeps, or those that a relation pass is given.
+    """The text's entities: the spans that overlap resolution keeps or, in a relation pass, the entities it is given.
 
     within_labels: see `kept_spans`. Raises LimitExceeded."""
     item = text.item
@@ -44,7 +44,7 @@ def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) ->
         dropped = np.ones(len(spans), np.bool_)
         dropped[kept] = False
         return Resolved(entities, NO_SPANS if len(kept) == len(spans) else spans.take(dropped))
-    # A short text with few entities cannot exceed a limit.
+    # No entity is longer than the text, so short texts with few entities are within the limit.
     if len(entities) <= item.max_entities and len(entities) * len(item.text) <= item.max_entities:
         return Resolved(entities)
     fitting = kept_of(item, "max_entities", entities.score, chars_of(text, entities))
@@ -66,8 +66,8 @@ def chars_of(text: Prepared, spans: SpanTable) -> NDArray[np.int64]:
 def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
     """Indices of the spans that overlap resolution with the item's options keeps, in order of position.
 
-    Of several spans of the same words, only the one with the highest score is compared with spans of other words; with
-    `multi_label`, the others are kept if it is. within_labels: as in gliner2, only spans of the same label conflict.
+    Of several spans of the same words, only the best by score is compared with spans of other words; the others are
+    dropped or, with `multi_label`, kept if the best is. within_labels: as in gliner2, only spans of one label conflict.
     """
     if not len(spans):
         return np.empty(0, np.intp)
@@ -79,7 +79,7 @@ def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
     by_score = np.argsort(-compared.score, kind="stable")
     _, best = np.unique(compared.word_spans[by_score], return_index=True)
     if greedy:
-        best.sort()
+        best.sort()  # the highest score first; else in order of words
     competing = compared.take(by_score[best])
     if greedy:
         chosen = _greedy(competing, flat=item.overlap is None and (within_labels or item.flat_ner))
@@ -139,10 +139,10 @@ _POLICIES = {"allow": _all, "flat": _heaviest, "longest": _longest}
 
 
 def _greedy(spans: SpanTable, *, flat: bool) -> Indices:
-    """gliner's greedy search: in order, a span is kept unless it conflicts with one that was kept before.
+    """gliner's greedy search: in order, a span is kept unless it conflicts with a span that was kept before.
 
-    spans: of different words, the highest score first. flat: spans conflict if they share a word; else if they share a
-    word and neither contains the other."""
+    spans: of different words, the highest score first. Spans that share a word conflict; unless `flat`, not if one of
+    them contains the other."""
     kept = _Flat() if flat else _Nested(int(spans.last.max()) + 1)
     words = zip(spans.first.tolist(), spans.last.tolist(), strict=True)
     return np.flatnonzero([kept.add(first, last) for first, last in words])
@@ -156,8 +156,8 @@ class _Flat:
 
     def add(self, first: int, last: int) -> bool:
         """Keep a span unless it conflicts with a kept one; returns whether it is kept."""
-        words = (1 << last - first + 1) - 1
-        if self._words >> first & words:
+        words = (1 << (last - first + 1)) - 1
+        if (self._words >> first) & words:
             return False
         self._words |= words << first
         return True
@@ -172,8 +172,8 @@ class _Nested:
 
     def add(self, first: int, last: int) -> bool:
         """As `_Flat.add`."""
-        firsts = self._first_of[first:last]  # of the kept spans that end inside this one, but not with it
-        lasts = self._last_of[first + 1 : last + 1]  # of those that begin inside this one, but not with it
+        firsts = self._first_of[first:last]  # of kept spans that end inside this span, before its last word
+        lasts = self._last_of[first + 1 : last + 1]  # of kept spans that begin inside it, after its first word
         if firsts and (min(firsts) < first or max(lasts) > last):
             return False
         self._first_of[last] = min(self._first_of[last], first)

@@ -40,7 +40,7 @@ class SpanTable:
     @classmethod
     def of(cls, spans: Iterable[Span]) -> SpanTable:
         """A table of these spans."""
-        first, last, label, score = zip(*spans, strict=True) if (spans := list(spans)) else ((), (), (), ())
+        first, last, label, score = list(zip(*spans, strict=True)) or ((), (), (), ())
         return cls(
             np.array(first, np.int64), np.array(last, np.int64), np.array(label, np.int64), np.array(score, np.float64)
         )
@@ -58,8 +58,8 @@ class SpanTable:
 
     @property
     def word_spans(self) -> NDArray[np.int64]:
-        """A number for the words of each span, in the order of first and last word."""
-        return cast("NDArray[np.int64]", self.first << 32 | self.last)
+        """For each span, a number that identifies its words; sorts by first word, then by last word."""
+        return cast("NDArray[np.int64]", (self.first << 32) | self.last)
 
     def index_of_words(self) -> dict[WordSpan, int]:
         """For the words of each span, the index of the first span of these words."""
@@ -73,12 +73,12 @@ NO_SPANS = SpanTable.of(())
 
 
 FieldSpans = Sequence[Sequence[Span]]
-"""The values of each field of an instance. `label`: the number of the choice; -1: the value is the words."""
+"""The values of each field of an instance. `label`: the number of the choice; -1: the value is the span's text."""
 
 
 class PredictedRelation(NamedTuple):
-    """`relation` is an index into the item's relations; `head` and `tail` are indexes into the text's spans, and into
-    `ends` behind them."""
+    """`relation` is an index into the item's relations; `head` and `tail` are indexes into the spans of `Predictions`
+    followed by its `ends`."""
 
     relation: int
     head: int
@@ -90,12 +90,12 @@ class PredictedRelation(NamedTuple):
 class Predictions:
     """The predictions of one text: spans in order of position, and the relations between them.
 
-    suppressed: of a pass of a chunked request: spans above the threshold that overlap resolution dropped.
+    suppressed: spans above the threshold that overlap resolution dropped, if this is a pass of a chunked request.
     classes: for each classification of the item, in order, the scores of its labels, in order: (labels,).
     structures: for each structure of the item, in order, its instances, with the values of each field, best first.
     cut: limits of the item that dropped something, `max_entities` or `max_relations`.
-    ends: the ends of relations that are none of the spans.
-    error: there are too many results for the item's limits.
+    ends: heads and tails of relations that are not among the spans.
+    error: set if there are more results than a limit allows.
     """
 
     spans: SpanTable = NO_SPANS

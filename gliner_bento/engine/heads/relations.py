@@ -1,8 +1,8 @@
-"""The relation head of joint models: the relations between the predicted entities of a text.
+"""The relation head: the relations between the predicted entities of a text.
 
 gliner scores every pair of proposed spans (millions, at a low threshold) and keeps the relations between entities. A
 pair's score does not depend on other pairs, so here only pairs of entities are scored. A model may have an adjacency, a
-layer that proposes pairs. If that is joint, it takes all proposed spans as input.
+layer that proposes pairs. A *joint* adjacency takes all proposed spans as input.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from gliner_bento.engine.limits import kept_of, too_many_candidates
 from gliner_bento.errors import ScoresNotFinite
 
 Represent = Callable[[Sequence[int], Sequence[Sequence[WordSpan]]], torch.Tensor]
-"""Texts of one adapter and spans of each -> the spans' representations, (E, D) in all."""
+"""(numbers of texts with the same adapter, the spans of each text) -> representations of all these spans (E, D)."""
 SlotRowsOf = Callable[[int], "SlotRows | None"]
-"""The number of rows of a matrix, all of one adapter -> their slot."""
+"""The number of rows of a matrix, which all belong to one adapter -> the rows of each slot."""
 ScorePairs = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""(heads, tails) of each text's pairs, (texts, P), as rows of the ends' matrix -> logits (texts, P, R)."""
+"""(heads, tails) of each text's pairs, (texts, P) each, as row numbers of `ends` -> logits (texts, P, R)."""
 
-# Values of `relations_layer` whose adjacency scores each pair by its two ends alone, or is none. Others are joint: they
-# take all proposed spans.
+# Values of `relations_layer` without an adjacency, or with one that scores each pair by its two ends alone. With other
+# values, the adjacency is joint.
 _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
 
-# Limits for one text, because the number of pairs grows with the square: the spans between which relations are scored,
-# and the proposed spans that a joint adjacency takes. If a text has more, the item's `on_limit` decides: an error, or
-# only the `MAX_RELATED_SPANS` entities with the highest scores are taken.
+# Limits for one text, because the number of pairs grows with the square of them: the spans between which relations are
+# scored, and the proposed spans that a joint adjacency takes. With more, the text fails or, if the item's `on_limit` is
+# `truncate`, only the `MAX_RELATED_SPANS` entities with the highest scores are taken.
 MAX_RELATED_SPANS = 512
 MAX_JOINT_PROPOSALS = 2048
 
 # Limits of the pairs that are scored in one chunk: their number, and the bytes of all temporary tensors. The limits of
-# a padded batch are `_PADDED` times as high.
+# a padded batch are `_PADDED_FACTOR` times as high.
 _MAX_PAIRS = 8192
 _CHUNK_BYTES = 32 << 20
-_PADDED = 16
+_PADDED_FACTOR = 16
 # Temporary bytes for each pair and relation: logit, score, score in double precision, flag, position and key.
 _SCORE_BYTES = 4 + 4 + 8 + 1 + 16 + 24
 
 
 class PairScorer:
-    """gliner's `pair_rep_layer`, factorised as in `span_scores`: first layer per span, last one folded into labels."""
+    """gliner's `pair_rep_layer`, factorised as `MarkerV0`: first layer per span, last one folded into the relations."""
 
     def __init__(self, scorer: Any, layers: LayerFactory) -> None:
         hidden, out = linear_layers(scorer)
@@ -74,7 +74,7 @@ class PairScorer:
         self._out_bias = layers.linear(WeightSlice(out, "bias"))
 
     def __call__(self, ends: torch.Tensor, relations: torch.Tensor, slot_rows_of: SlotRowsOf) -> ScorePairs:
-        """Scores pairs of `ends` (E, D) for `relations` (texts, R, D), all of one adapter."""
+        """Returns a function that scores pairs of `ends` (E, D) for `relations` (texts, R, D), all of one adapter."""
         slot_rows = slot_rows_of(len(ends))
         of_heads, of_tails = self._head(ends, slot_rows), self._tail(ends, slot_rows)
         rows = relations.flatten(0, 1)
@@ -126,12 +126,12 @@ class TripleScorer:
 class RelationCollector:
     """Collects the relations between the entities of a text, in gliner's order.
 
-    Keeps at most `max_relations` of the item, those with the highest scores; or their number is an error.
-    least_score: a relation counts only if its score is above it; infinite if none can count any more.
+    Keeps at most `max_relations` of the item, those with the highest scores, or fails if there are more (`on_limit`).
+    least_score: relations to add must have a higher score to be kept; infinite if none can be kept any more.
     """
 
     def __init__(self, text: Prepared, resolved: Resolved, *, incomplete: bool = False) -> None:
-        """resolved: the text's entities. incomplete: some of them are not scored as ends of relations."""
+        """resolved: the text's entities. incomplete: relations of some of them are not scored."""
         entities = resolved.entities
         self._text = text
         self._resolved = resolved
@@ -141,44 +141,44 @@ class RelationCollector:
         self._keys = np.empty((0, 3), np.int64)
         self._scores = np.empty(0, np.float64)
         self._added: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
-        self._number = 0
+        self._count = 0
         self._failed: Predictions | None = None
         self.least_score = -inf
 
     def add(self, relation: NDArray[np.int64], ends: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
-        """Add N relations; of a repeated one, the first counts. ends: (2, N), indexes of heads and tails among the
-        entities."""
+        """Add N relations; of equal ones, the first counts. relation: (N,), indexes into the item's relations. ends:
+        (2, N), heads and tails as indexes into the entities."""
         keys = np.stack([relation, *ends], axis=-1)
         if self._allowed:
             labels = self._resolved.entities.label
             permitted = self._allowed.permit(relation, *labels[ends])
             keys, scores = keys[permitted], scores[permitted]
         self._added.append((keys, scores))
-        self._number += len(keys)
-        dropped = self.least_score > -inf
-        # After relations were dropped, each join sorts: twice as many are collected before the next one.
-        if self._failed is None and self._number > self._text.item.max_relations * (1 + dropped):
+        self._count += len(keys)
+        # After relations were dropped, each join sorts, so twice as many are collected before the next one.
+        factor = 2 if self.least_score > -inf else 1
+        if self._failed is None and self._count > factor * self._text.item.max_relations:
             self._failed = Predictions.or_error(self._join)
             if self._failed is not None:
                 self.least_score = inf
 
     def predictions(self) -> Predictions:
         """The text's entities and relations, or the error."""
-        return Predictions.or_error(self._all) if self._failed is None else self._failed
+        return Predictions.or_error(self._result) if self._failed is None else self._failed
 
-    def _all(self) -> Predictions:
+    def _result(self) -> Predictions:
         item, resolved = self._text.item, self._resolved
         self._join()
-        if 2 * len(self._keys) * len(item.text) > item.max_relations:  # else the ends' texts cannot be too long
+        if 2 * len(self._keys) * len(item.text) > item.max_relations:  # else the texts of the ends are within the limit
             chars = chars_of(self._text, resolved.entities)
             self._limit(chars[self._keys[:, 1]] + chars[self._keys[:, 2]])
         scored = zip(self._keys.tolist(), self._scores.tolist(), strict=True)
-        relations = [PredictedRelation(key[0], key[1], key[2], score) for key, score in scored]
+        relations = [PredictedRelation(relation, head, tail, score) for (relation, head, tail), score in scored]
         cut = ["max_relations"] if self._incomplete or self.least_score > -inf else []
         return Predictions(resolved.entities, resolved.suppressed, [*resolved.cut, *cut], relations)
 
     def _join(self) -> None:
-        """Join what was added with the relations before, without repetitions. Raises LimitExceeded."""
+        """Join the added relations with those from before, without repetitions. Raises LimitExceeded."""
         if not self._added:
             return
         keys = np.concatenate([self._keys, *(keys for keys, _ in self._added)])
@@ -188,10 +188,10 @@ class RelationCollector:
         first.sort()
         self._keys, self._scores = keys[first], scores[first]
         self._limit(np.zeros(len(first), np.int64))
-        self._number = len(self._keys)
+        self._count = len(self._keys)
 
     def _limit(self, chars: NDArray[np.int64]) -> None:
-        """Drop relations beyond the limit. chars: of each, the length of its ends' texts. Raises LimitExceeded."""
+        """Drop relations beyond the limit. chars: for each, the length of its ends' texts. Raises LimitExceeded."""
         fitting = kept_of(self._text.item, "max_relations", self._scores, chars)
         if fitting is not None:
             self._keys, self._scores = self._keys[fitting], self._scores[fitting]
@@ -200,11 +200,11 @@ class RelationCollector:
 
 @dataclass(frozen=True, slots=True)
 class RelationTask:
-    """The relations of one text, to be scored.
+    """One text whose relations are to be scored.
 
-    spans: those that may be ends of relations, or, with a joint adjacency, all spans that it takes.
-    entity_of_span: the index of each span's entity; -1: it is none.
-    labels: of the entities. collected: the relations so far.
+    spans: the spans that may be ends of relations, or all input spans of a joint adjacency.
+    entity_of_span: (spans,), the index of each span's entity; -1: the span is no entity.
+    labels: of each entity. collected: collects the scored relations.
     """
 
     text: Prepared
@@ -217,8 +217,8 @@ class RelationTask:
     def of(cls, text: Prepared, resolved: Resolved, proposed: Sequence[WordSpan], *, joint: bool) -> RelationTask:
         """Relations between the entities of a text.
 
-        joint: whether the model has a joint adjacency; it takes the `proposed` spans, or the entities that a relation
-        pass is given.
+        joint: whether the model has a joint adjacency. Its input is the `proposed` spans or, in a relation pass, the
+        entities that the pass is given.
 
         Several labels of the same words are one end of a relation, represented by the first of them. If a token
         model proposes the same words for several labels, gliner repeats their relations and adds self-relations; here
@@ -244,7 +244,7 @@ class RelationTask:
         return cls(text, proposed, entity_of_span, entities.label, collected)
 
     def pairs(self, adjacent: Flags | None) -> NDArray[np.int64]:
-        """(2, P): heads and tails to be scored, as indexes of spans: every two different entities.
+        """(2, P): heads and tails of the pairs to score, as indexes into `spans`. They are different entities.
 
         adjacent: (spans, spans), the pairs that the model's adjacency proposes; None: all."""
         entity = self.entity_of_span
@@ -258,7 +258,7 @@ class RelationTask:
 
 
 class RelationHead:
-    """Predicts the relations of texts: one by one, or, if batches are padded, of those with similar numbers of ends."""
+    """Predicts the relations of texts: one by one or, in padded batches, in groups with similar numbers of spans."""
 
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         config = model.config
@@ -275,9 +275,9 @@ class RelationHead:
             self._score = TripleScorer(model.triples_score_layer, layers)
 
     def __call__(self, tasks: Mapping[int, RelationTask], represent: Represent, encoded: EncoderOutput) -> None:
-        """Collect the relations of tasks, by the number of their text in the batch.
+        """Add the relations of all tasks to their `collected`. tasks: by the number of their text in the batch.
 
-        Ends early when the items of all texts that are scored together are cancelled. Raises `ScoresNotFinite`."""
+        A group of texts ends early when all its items are cancelled. Raises `ScoresNotFinite`."""
         rows = encoded.rows.relations
         relations = rows.split(encoded.relations)
         for group in rows.groups({number: len(task.spans) for number, task in tasks.items() if len(task.spans) > 1}):
@@ -286,23 +286,23 @@ class RelationHead:
 
     def _collect(
         self,
-        numbers: Sequence[int],
+        texts: Sequence[int],
         tasks: Sequence[RelationTask],
         represent: Represent,
         relations: Sequence[torch.Tensor],
         rows: TextRows,
     ) -> None:
-        """Score the pairs of texts of one adapter together. relations: (R, D) of each text of the batch."""
+        """Score the pairs of texts with the same adapter together. relations: (R, D) of each text of the batch."""
         counts = [len(task.spans) for task in tasks]
-        ends = represent(numbers, [task.spans for task in tasks])
+        ends = represent(texts, [task.spans for task in tasks])
         adjacent = self._adjacent(ends, counts, [task.text.item.threshold for task in tasks])
         pairs_of_texts = [task.pairs(flags) for task, flags in zip(tasks, adjacent, strict=True)]
         end_rows = copied(torch.from_numpy(_padded_pairs(pairs_of_texts, counts)), ends.device)
-        block = pad_sequence([relations[number] for number in numbers], batch_first=True)
-        score = self._score(ends, block, partial(rows.slot_rows_of, numbers[0]))
+        block = pad_sequence([relations[text] for text in texts], batch_first=True)
+        score = self._score(ends, block, partial(rows.slot_rows_of, texts[0]))
         thresholds = np.full(block.shape[:2], inf)
-        for of_text, task in zip(thresholds, tasks, strict=True):
-            of_text[: len(task.text.item.relations)] = relation_thresholds_of(task.text.item)
+        for row, task in zip(thresholds, tasks, strict=True):
+            row[: len(task.text.item.relations)] = relation_thresholds_of(task.text.item)
         for chunk in self._chunks(end_rows.shape[2], block):
             least = np.maximum(thresholds, [[task.collected.least_score] for task in tasks])
             if all(task.text.cancellation.requested for task in tasks) or (least == inf).all():
@@ -310,24 +310,25 @@ class RelationHead:
             scores = probabilities(score(end_rows[0, :, chunk], end_rows[1, :, chunk]))
             above = (scores.double() > copied(torch.from_numpy(least), ends.device)[:, None]).nonzero()
             values = scores[tuple(above.unbind(1))].cpu().numpy()
-            text, pair, relation = above.cpu().numpy().T
+            task_index, pair, relation = above.cpu().numpy().T
             pair += chunk.start
-            for number, (task, pairs) in enumerate(zip(tasks, pairs_of_texts, strict=True)):
-                own = (text == number) & (pair < pairs.shape[1])  # not the padding's
-                task.collected.add(relation[own], task.entity_of_span[pairs[:, pair[own]]], values[own])
+            for index, (task, pairs) in enumerate(zip(tasks, pairs_of_texts, strict=True)):
+                mask = (task_index == index) & (pair < pairs.shape[1])  # the others are padding
+                task.collected.add(relation[mask], task.entity_of_span[pairs[:, pair[mask]]], values[mask])
 
     def _chunks(self, pairs: int, relations: torch.Tensor) -> Iterator[slice]:
-        """Pairs of each text to score together. All, if their tensors fit: chunks may round differently."""
-        texts, number, _ = relations.shape
-        more = _PADDED if self._padded else 1
-        pair_bytes = texts * (self._score.pair_bytes(relations) + number * _SCORE_BYTES)
-        step = max(1, min(more * _MAX_PAIRS // texts, more * _CHUNK_BYTES // pair_bytes))
+        """Slices of each text's pairs, to be scored one after the other. All pairs are one slice if their tensors fit,
+        because the size of a slice may change the rounding. relations: (texts, R, D)."""
+        texts, relations_per_text, _ = relations.shape
+        factor = _PADDED_FACTOR if self._padded else 1
+        pair_bytes = texts * (self._score.pair_bytes(relations) + relations_per_text * _SCORE_BYTES)
+        step = max(1, min(factor * _MAX_PAIRS // texts, factor * _CHUNK_BYTES // pair_bytes))
         return (slice(start, start + step) for start in range(0, pairs, step))
 
     def _adjacent(
         self, ends: torch.Tensor, counts: Sequence[int], thresholds: Sequence[float]
     ) -> Sequence[Flags | None]:
-        """For each text: the pairs that the model's adjacency proposes, (E, E); None: all."""
+        """For each text: the pairs that the model's adjacency proposes, (spans, spans); None: all."""
         if self._adjacency is None:
             return [None] * len(counts)
         block = pad_sequence(list(ends.split_with_sizes(list(counts))), batch_first=True)
@@ -342,7 +343,7 @@ class RelationHead:
 
 
 def _padded_pairs(pairs_of_texts: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> NDArray[np.int64]:
-    """(2, texts, P): the pairs of each text as rows of all texts' spans, padded with 0. counts: spans of each text."""
+    """(2, texts, P): each text's pairs, as rows of all texts' spans, padded with 0. counts: each text's spans."""
     padded = np.zeros((2, len(counts), max(pairs.shape[1] for pairs in pairs_of_texts)), np.int64)
     first_rows = accumulate(counts[:-1], initial=0)
     for number, (pairs, first_row) in enumerate(zip(pairs_of_texts, first_rows, strict=True)):
@@ -356,16 +357,16 @@ def predict_relations(
     represent: Represent,
     encoded: EncoderOutput,
 ) -> list[Predictions]:
-    """The predictions of all texts. outcomes: of each text, its predictions or what is left to do; relate: None if
-    there are no tasks."""
+    """The predictions of all texts. outcomes: for each text, its predictions, or a task if its relations have to be
+    scored. relate: None if the model predicts no relations, so that there are no tasks."""
     if relate is not None:
-        tasks = {number: one for number, one in enumerate(outcomes) if isinstance(one, RelationTask)}
+        tasks = {number: outcome for number, outcome in enumerate(outcomes) if isinstance(outcome, RelationTask)}
         relate(tasks, represent, encoded)
-    return [one.collected.predictions() if isinstance(one, RelationTask) else one for one in outcomes]
+    return [outcome.collected.predictions() if isinstance(outcome, RelationTask) else outcome for outcome in outcomes]
 
 
 def _best(text: Prepared, entities: SpanTable, index_of: dict[WordSpan, int], proposed: int) -> dict[WordSpan, int]:
-    """The `MAX_RELATED_SPANS` ends with the highest scores. Raises LimitExceeded unless `on_limit` is `truncate`."""
+    """The `MAX_RELATED_SPANS` entries of `index_of` with the highest scores. Raises LimitExceeded (`on_limit`)."""
     if text.item.on_limit == "error":
         limit = MAX_RELATED_SPANS if len(index_of) > MAX_RELATED_SPANS else MAX_JOINT_PROPOSALS
         raise too_many_candidates(max(len(index_of), proposed), limit)

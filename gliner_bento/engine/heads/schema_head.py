@@ -41,7 +41,7 @@ from gliner_bento.engine.heads.schema_tasks import (
     clipped,
     fields_of,
     tasks_of,
-    with_ends,
+    with_relations,
 )
 from gliner_bento.engine.heads.span_scores import MarkerV0, WordEnds
 from gliner_bento.engine.heads.typed_relations import relation_thresholds_of
@@ -50,40 +50,40 @@ from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import Projection
 from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
 from gliner_bento.engine.limits import too_many
-from gliner_bento.engine.text.schema_prompts import choice_row, choice_words
+from gliner_bento.engine.text.schema_prompts import choice_index, choice_words
 from gliner_bento.errors import LimitExceeded, ScoresNotFinite
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
-MAX_SCORED_WORDS = 4_000_000
+MAX_WORDS_TIMES_QUERIES = 4_000_000
 """Maximum number of words times number of queries, of one text in one pass."""
 
 
 class TextTask(NamedTuple):
-    """A task that has instances. queries: number of the text's queries before those of this task."""
+    """A task that has instances. first: the number of its first query, among the text's queries."""
 
     task: SchemaTask
     group: FieldGroup
-    queries: int
+    first: int
 
 
 class SchemaScores(NamedTuple):
-    """spans: embeddings of the batch's spans; None: not computed yet. instances: for each [P], logits of numbers of
-    instances, (markers, numbers)."""
+    """spans: embeddings of the batch's spans; None: not computed yet. instances: for each marker, the logits of 0, 1, 2
+    and more instances, (markers, numbers); only those of [P] are used."""
 
     spans: Any
     instances: torch.Tensor
 
 
 class SchemaModules(Protocol):
-    """The layers of a `SchemaHead`. name: of the implementation, for `/v1/model`."""
+    """The layers of a `SchemaHead`. name: how they compute, for `/v1/model`."""
 
     name: str
 
     def spans(self, words: torch.Tensor, rows: TextRows) -> Any:
-        """Embeddings of the spans, in the form that `logits` takes."""
+        """Embeddings of the spans, in a form that only `logits` reads."""
 
     def instances(self, markers: torch.Tensor, rows: TextRows) -> torch.Tensor:
-        """For each [P], logits of the number of its task's instances, (markers, numbers)."""
+        """See `SchemaScores`. markers: embeddings of all markers except those of labels."""
 
     def queries(self, fields: torch.Tensor, groups: Sequence[FieldGroup], rows: TextRows) -> torch.Tensor:
         """The queries of all groups, (Q, D). rows: the queries of each text."""
@@ -97,7 +97,7 @@ class SchemaModules(Protocol):
 
 
 class PackedModules:
-    """The fast layers, for all texts of the batch together."""
+    """The engine's own layers, which compute all texts of a batch together."""
 
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         self.spans: Any = MarkerV0(model.span_rep.span_rep_layer, model.max_width, layers)
@@ -120,14 +120,14 @@ class PackedModules:
             return [block[0] for block in self.spans.scores(spans, queries, rows)]
         height = max(rows.counts)
         padded = PaddedRows(rows.counts, rows.slots, words.texts, height)
-        index = torch.tensor([text * height + at for text, count in enumerate(rows.counts) for at in range(count)])
-        filled = queries.new_zeros(padded.size, queries.shape[1])
-        filled[copied(index, queries.device)] = queries
-        (block,) = self.spans.scores(spans, filled, padded)
+        row_of_query = torch.tensor([text * height + n for text, count in enumerate(rows.counts) for n in range(count)])
+        padded_queries = queries.new_zeros(padded.size, queries.shape[1])
+        padded_queries[copied(row_of_query, queries.device)] = queries
+        (block,) = self.spans.scores(spans, padded_queries, padded)
         return [block[text, ..., :count] for text, count in enumerate(rows.counts)]
 
 
-class OwnModules:
+class Gliner2Modules:
     """gliner2's own modules, text by text."""
 
     def __init__(self, model: Any, layers: LayerFactory) -> None:
@@ -161,13 +161,13 @@ class OwnModules:
 
     def queries(self, fields: torch.Tensor, groups: Sequence[FieldGroup], rows: TextRows) -> torch.Tensor:
         """See `SchemaModules`."""
-        texts = np.searchsorted(np.cumsum(rows.counts), np.cumsum([group.queries for group in groups])).tolist()
+        group_ends = np.cumsum([group.queries for group in groups])
+        text_of_group = np.searchsorted(np.cumsum(rows.counts), group_ends).tolist()
+        fields_of_group = fields.split_with_sizes([group.fields for group in groups])
         queries = []
-        for text, group, part in zip(
-            texts, groups, fields.split_with_sizes([group.fields for group in groups]), strict=True
-        ):
+        for text, group, group_fields in zip(text_of_group, groups, fields_of_group, strict=True):
             with on_slot(rows.slot(text)), self._own_shapes():
-                queries.append(self._model.count_embed(part, group.instances).flatten(0, 1))
+                queries.append(self._model.count_embed(group_fields, group.instances).flatten(0, 1))
         return torch.cat(queries)
 
     def logits(self, spans: torch.Tensor, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
@@ -188,13 +188,13 @@ class SchemaHead:
 
     @classmethod
     def packed(cls, model: Any, layers: LayerFactory, relations: object) -> SchemaHead:
-        """With the fast layers."""
+        """With the engine's own layers."""
         return cls(PackedModules(model, layers))
 
     @classmethod
     def own_modules(cls, model: Any, layers: LayerFactory, relations: object) -> SchemaHead:
         """With gliner2's own modules."""
-        return cls(OwnModules(model, layers))
+        return cls(Gliner2Modules(model, layers))
 
     def scores(self, encoded: EncoderOutput) -> SchemaScores:
         """See `Head`. On a GPU, spans are computed here, because the CUDA graph ends here. On a CPU, `predictions`
@@ -206,27 +206,29 @@ class SchemaHead:
 
     def predictions(self, scores: SchemaScores, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
         """See `Head`."""
-        firsts = zip(encoded.rows.labels.firsts, encoded.rows.relations.firsts, strict=True)
-        every = [list(tasks_of(text.item, *of_text)) for text, of_text in zip(texts, firsts, strict=False)]
+        first_rows = zip(encoded.rows.labels.firsts, encoded.rows.relations.firsts, strict=True)
+        all_tasks = [list(tasks_of(text.item, *firsts)) for text, firsts in zip(texts, first_rows, strict=False)]
         instances = _instances(scores.instances, encoded)
-        tasks = [list(_with_instances(of_text, instances)) for of_text in every]
-        too_large = {n: error for n, of_text in enumerate(tasks) if (error := _too_many_queries(texts[n], of_text))}
-        tasks = [[] if n in too_large else of_text for n, of_text in enumerate(tasks)]
+        tasks = [list(_with_instances(of_text, instances)) for of_text in all_tasks]
+        errors = list(map(_too_many_queries, texts, tasks))
+        tasks = [[] if error else of_text for error, of_text in zip(errors, tasks, strict=True)]
         spans = self._spans(scores.spans, encoded, texts, tasks)
         predictions = [Predictions.or_error(_predicted, *of_text) for of_text in zip(texts, tasks, spans, strict=True)]
-        predictions = [replace(one, error=too_large.get(n, one.error)) for n, one in enumerate(predictions)]
-        classes = classes_of(encoded, texts, every, self._modules.classes)
-        return [replace(one, classes=of_text) for one, of_text in zip(predictions, classes, strict=True)]
+        classes = classes_of(encoded, texts, all_tasks, self._modules.classes)
+        return [
+            replace(of_text, classes=scores_of_text, error=error or of_text.error)
+            for of_text, scores_of_text, error in zip(predictions, classes, errors, strict=True)
+        ]
 
     def _spans(
         self, spans: Any, encoded: EncoderOutput, texts: Sequence[Prepared], tasks: Sequence[Sequence[TextTask]]
     ) -> list[SpanTable]:
-        """For each text, the spans that score above the threshold of a query; their labels are numbers of queries."""
-        groups = [one.group for of_text in tasks for one in of_text]
+        """For each text, the spans above the threshold of a query; `label` is the query. spans: see `SchemaScores`."""
+        groups = [group for of_text in tasks for _, group, _ in of_text]
         if not groups:
             return [NO_SPANS for _ in texts]
-        fields = torch.cat([fields_of(one.task, encoded) for of_text in tasks for one in of_text])
-        counts = tuple(sum(one.group.queries for one in of_text) for of_text in tasks)
+        fields = torch.cat([fields_of(task, encoded) for of_text in tasks for task, _, _ in of_text])
+        counts = tuple(sum(group.queries for _, group, _ in of_text) for of_text in tasks)
         rows = TextRows(counts, encoded.rows.words.slots)
         queries = self._modules.queries(fields, groups, rows)
         words = encoded.rows.words
@@ -234,7 +236,7 @@ class SchemaHead:
         logits = self._modules.logits(spans, queries, rows, words)
         thresholds = [_thresholds(text.item, of_text) for text, of_text in zip(texts, tasks, strict=True)]
         above = decode_spans(
-            [one[: text.words] for one, text in zip(logits, texts, strict=True)],
+            [of_text[: text.words] for of_text, text in zip(logits, texts, strict=True)],
             [float(of_text.min(initial=1)) for of_text in thresholds],
         )
         return [
@@ -244,11 +246,11 @@ class SchemaHead:
 
 
 def _too_many_queries(text: Prepared, tasks: Sequence[TextTask]) -> LimitExceeded | None:
-    """The error of a text whose scores would take gigabytes: too many instances of too many fields."""
-    queries = sum(one.group.queries for one in tasks)
-    if queries * text.words <= MAX_SCORED_WORDS:
+    """The error of a text whose scores would take gigabytes; None if they do not."""
+    queries = sum(group.queries for _, group, _ in tasks)
+    if queries * text.words <= MAX_WORDS_TIMES_QUERIES:
         return None
-    param = max(tasks, key=lambda one: one.group.queries).task.param
+    param = max(tasks, key=lambda text_task: text_task.group.queries).task.param
     return LimitExceeded(
         f"{param}: the text has {text.words} words and {queries} fields in all instances, more than fit in one pass; "
         "request fewer fields, or lower window_words",
@@ -257,7 +259,7 @@ def _too_many_queries(text: Prepared, tasks: Sequence[TextTask]) -> LimitExceede
 
 
 def _instances(logits: torch.Tensor, encoded: EncoderOutput) -> list[int]:
-    """The number of instances of each marker's task. Waits for the device. Raises `ScoresNotFinite`."""
+    """For each marker, the most likely number of instances. Waits for the device. Raises `ScoresNotFinite`."""
     counts = logits.argmax(-1)
     if encoded.thresholds is None:  # `EncoderOutput.check_finite` has checked the embeddings
         return counts.tolist()
@@ -269,12 +271,12 @@ def _instances(logits: torch.Tensor, encoded: EncoderOutput) -> list[int]:
 
 def _with_instances(tasks: Iterable[SchemaTask], instances: Sequence[int]) -> Iterator[TextTask]:
     """The tasks that have instances. Entities have at most one."""
-    queries = 0
+    first = 0
     for task in tasks:
         if task.param != "classifications" and (count := instances[task.marker]):
             group = FieldGroup(task.fields, 1 if task.param == "labels" else count)
-            yield TextTask(task, group, queries)
-            queries += group.queries
+            yield TextTask(task, group, first)
+            first += group.queries
 
 
 def _thresholds(item: Item, tasks: Sequence[TextTask]) -> NDArray[np.float32]:
@@ -282,43 +284,43 @@ def _thresholds(item: Item, tasks: Sequence[TextTask]) -> NDArray[np.float32]:
     includes scores that are equal to it."""
     structures = list(item.structures.values())
     parts: list[NDArray[np.float64]] = [np.empty(0)]
-    for one in tasks:
-        if one.task.param == "labels":
+    for task, group, _ in tasks:
+        if task.param == "labels":
             parts.append(np.broadcast_to(thresholds_of(item), len(item.labels)))
-        elif one.task.param == "relations":
+        elif task.param == "relations":
             of_relations = np.broadcast_to(relation_thresholds_of(item), len(item.relations))
-            parts.append(np.repeat(of_relations[one.task.number], one.group.queries))
+            parts.append(np.repeat(of_relations[task.number], group.queries))
         else:
-            of_fields = [field.threshold for field in structures[one.task.number].values()]
-            parts.append(np.tile(of_fields, one.group.instances))
+            of_fields = [field.threshold for field in structures[task.number].values()]
+            parts.append(np.tile(of_fields, group.instances))
     thresholds = np.concatenate(parts).astype(np.float32)
     least: NDArray[np.float32] = np.nextafter(thresholds, np.float32(-1))
     return least
 
 
 def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> Predictions:
-    """above: see `SchemaHead._spans`. Raises LimitExceeded."""
-    item, own = text.item, text.payload.own  # own: the words of the text, without the choices before it
-    inside = above.take(above.first >= own.start)
+    """The predictions of one text, except for classifications. above: see `SchemaHead._spans`. Raises LimitExceeded."""
+    item, own = text.item, text.payload.own
+    inside = above.take(above.first >= own.start)  # without the choices before the text
     entities = Resolved(NO_SPANS)
-    for one in tasks:
-        if one.task.param == "labels":
-            of_labels = inside.take((inside.label >= one.queries) & (inside.label < one.queries + one.group.queries))
-            entities = resolve(text, replace(of_labels, label=of_labels.label - one.queries), within_labels=True)
+    for task, group, first in tasks:
+        if task.param == "labels":
+            of_labels = inside.take((inside.label >= first) & (inside.label < first + group.queries))
+            entities = resolve(text, replace(of_labels, label=of_labels.label - first), within_labels=True)
     entities = Resolved(clipped(entities.entities, own), clipped(entities.suppressed, own), entities.cut)
-    others = [one for one in tasks if one.task.param != "labels"]
+    others = [text_task for text_task in tasks if text_task.task.param != "labels"]
     values = _values(item, inside, own) if others else {}
-    predictions = with_ends(text, entities, list(_related(others, values)))
+    predictions = with_relations(text, entities, list(_related(others, values)))
     return replace(predictions, structures=_structures(text, others, values, above)) if item.structures else predictions
 
 
 def _values(item: Item, inside: SpanTable, own: slice) -> dict[int, list[Span]]:
-    """The spans of each query, best first. A span of words after the text is empty: it ends before it begins."""
+    """The spans of each query, best first, cut to the text. A span of words after the text ends before it begins."""
     kept = inside.take(kept_spans(inside, item, within_labels=True))
     values: dict[int, dict[WordSpan, Span]] = {}
     for span in kept.take(np.lexsort((kept.last, kept.first, -kept.score))):
-        clipped = span._replace(last=min(span.last, own.stop - 1))
-        values.setdefault(span.label, {}).setdefault(clipped[:2], clipped)
+        within = span._replace(last=min(span.last, own.stop - 1))
+        values.setdefault(span.label, {}).setdefault((within.first, within.last), within)
     return {query: list(spans.values()) for query, spans in values.items()}
 
 
@@ -328,42 +330,42 @@ def _structures(
     """The instances of each structure that have a value. Raises LimitExceeded."""
     structures: list[list[FieldSpans]] = [[] for _ in text.item.structures]
     structure_fields = list(text.item.structures.values())
-    words = choice_words(text.item.structures)  # in the prompt, before the text
+    words = choice_words(text.item.structures)  # before the text
     choice_spans = above.take((above.first == above.last) & (above.first < len(words)))
-    chosen = {(span.label, span.first): span.score for span in choice_spans}
-    for one in tasks:
-        if one.task.param != "structures":
+    choice_scores = {(span.label, span.first): span.score for span in choice_spans}
+    for task, group, first in tasks:
+        if task.param != "structures":
             continue
-        fields = list(structure_fields[one.task.number].values())
-        for first in range(one.queries, one.queries + one.group.queries, one.group.fields):
+        fields = list(structure_fields[task.number].values())
+        for first_of_instance in range(first, first + group.queries, group.fields):
             instance = []
-            for query, field in enumerate(fields, first):
+            for query, field in enumerate(fields, first_of_instance):
                 spans = values.get(query, ())
                 if field.choices:
-                    rows = [choice_row(words, choice) for choice in field.choices]
+                    keys = [(query, choice_index(words, choice)) for choice in field.choices]
                     spans = [
-                        Span(0, 0, number, chosen[query, row])
-                        for number, row in enumerate(rows)
-                        if (query, row) in chosen
+                        Span(0, 0, number, choice_scores[key])
+                        for number, key in enumerate(keys)
+                        if key in choice_scores
                     ]
                 if field.type == "string":
                     spans = [max(spans, key=lambda span: span.score)] if spans else []
                 instance.append([span for span in spans if span.first <= span.last])
             if any(instance):
-                structures[one.task.number].append(instance)
-    if sum(len(spans) for one in structures for instance in one for spans in instance) > text.item.max_entities:
+                structures[task.number].append(instance)
+    if sum(len(spans) for kept in structures for instance in kept for spans in instance) > text.item.max_entities:
         raise too_many(text.item, "max_entities")
     return structures
 
 
 def _related(tasks: Sequence[TextTask], values: Mapping[int, Sequence[Span]]) -> Iterator[Related]:
     """The relations of all instances; the score is the lower of both ends' scores."""
-    for one in tasks:
-        if one.task.param != "relations":
+    for task, group, first in tasks:
+        if task.param != "relations":
             continue
-        for query in range(one.queries, one.queries + one.group.queries, 2):
+        for query in range(first, first + group.queries, 2):
             if query in values and query + 1 in values:
                 head, tail = values[query][0], values[query + 1][0]
                 if head.first <= head.last and tail.first <= tail.last:
                     ends = (head.first, head.last), (tail.first, tail.last)
-                    yield Related(one.task.number, *ends, min(head.score, tail.score))
+                    yield Related(task.number, *ends, min(head.score, tail.score))

@@ -1,4 +1,4 @@
-"""What GLiNER2's heads share: the tasks of a text, the scores of its classes, and predictions within the text's end."""
+"""What GLiNER2's heads share: the tasks of a text, the scores of its classes, and its relations."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 
 class SchemaTask(NamedTuple):
-    """A task of a text. param: the option that it is of. number: its index there. marker: row of its [P]. first: row of
-    its first field. fields: their number."""
+    """A task of a text, from the option `param`. number: its index in this option. marker: the row of its [P] in
+    `EncoderOutput.relations`. first: the row of its first field (see `fields_of`). fields: how many it has."""
 
     param: str
     number: int
@@ -32,15 +32,16 @@ class SchemaTask(NamedTuple):
 
 
 def tasks_of(item: Item, first_label: int, first_marker: int) -> Iterator[SchemaTask]:
-    """The tasks of an item, in the order of its prompt: rows of its labels, and of its other markers."""
+    """The tasks of an item, in the order of its prompt. first_label, first_marker: the text's first row in the batch's
+    embeddings of labels, and of all other markers (`EncoderOutput.relations`)."""
     row = first_marker
     fields = [
-        *(("structures", number, len(one)) for number, one in enumerate(item.structures.values())),
+        *(("structures", number, len(structure)) for number, structure in enumerate(item.structures.values())),
         *([("labels", 0, 0)] if item.labels else ()),
         *(("relations", number, 2) for number in range(len(item.relations))),
         *(("classifications", number, len(one.labels)) for number, one in enumerate(item.classifications.values())),
     ]
-    for param, number, size in fields:
+    for param, number, size in fields:  # size: rows among the other markers
         if param == "labels":
             yield SchemaTask(param, number, row, first_label, len(item.labels))
         else:
@@ -61,13 +62,13 @@ def classes_of(
     classify: Callable[[torch.Tensor, TextRows], torch.Tensor],
 ) -> list[list[NDArray[np.float64]]]:
     """The scores of each text's classes. classify: (fields, classes of each text) -> logits (classes, 1)."""
-    asked = [[one for one in of_text if one.param == "classifications"] for of_text in tasks]
-    if not any(asked):
+    class_tasks = [[task for task in of_text if task.param == "classifications"] for of_text in tasks]
+    if not any(class_tasks):
         return [[] for _ in texts]
-    fields = torch.cat([fields_of(one, encoded) for of_text in asked for one in of_text])
-    rows = TextRows(tuple(sum(one.fields for one in of_text) for of_text in asked), encoded.rows.words.slots)
+    fields = torch.cat([fields_of(task, encoded) for of_text in class_tasks for task in of_text])
+    rows = TextRows(tuple(sum(task.fields for task in of_text) for of_text in class_tasks), encoded.rows.words.slots)
     logits = classify(fields, rows)[:, 0].float().cpu().numpy().astype(np.float64)
-    sizes = [one.fields for of_text in asked for one in of_text]
+    sizes = [task.fields for of_text in class_tasks for task in of_text]
     parts = iter(np.split(logits, np.cumsum(sizes)[:-1]))
     return [
         [_class_scores(next(parts), one.multi_label) for one in text.item.classifications.values()] for text in texts
@@ -75,6 +76,7 @@ def classes_of(
 
 
 def _class_scores(logits: NDArray[np.float64], multi_label: bool) -> NDArray[np.float64]:
+    """The softmax of the logits or, with `multi_label`, their sigmoids."""
     scores: NDArray[np.float64] = 1 / (1 + np.exp(-logits)) if multi_label else np.exp(logits - logits.max())
     return scores if multi_label else scores / scores.sum()
 
@@ -92,7 +94,7 @@ def clipped(spans: SpanTable, own: slice) -> SpanTable:
 
 
 class Related(NamedTuple):
-    """A relation between two spans of words."""
+    """A predicted relation between two spans of words. relation: an index into the item's relations."""
 
     relation: int
     head: WordSpan
@@ -100,34 +102,34 @@ class Related(NamedTuple):
     score: float
 
 
-def with_ends(text: Prepared, entities: Resolved, related: Sequence[Related]) -> Predictions:
-    """The predictions with the relations that the item allows and its limits keep. Raises LimitExceeded."""
+def with_relations(text: Prepared, entities: Resolved, related: Sequence[Related]) -> Predictions:
+    """The entities, with the relations that the item allows and its limits keep. Raises LimitExceeded."""
     table = entities.entities
     index_of = table.index_of_words()
     best: dict[tuple[int, WordSpan, WordSpan], float] = {}
     allowed = AllowedEnds.of(text.item)
-    for one in related:
-        if allowed is None or _is_allowed(one, allowed, index_of, table):
-            key = one.relation, one.head, one.tail
-            best[key] = max(one.score, best.get(key, 0.0))
-    spans = {span: None for _, *ends in best for span in ends if span not in index_of}
-    ends = SpanTable.of([Span(*span, 0, 0.0) for span in spans])
-    index_of |= {span: len(table) + number for number, span in enumerate(spans)}
+    for found in related:
+        if allowed is None or _is_allowed(found, allowed, index_of, table):
+            key = found.relation, found.head, found.tail
+            best[key] = max(found.score, best.get(key, 0.0))
+    no_entities = {span: None for _, *pair in best for span in pair if span not in index_of}
+    ends = SpanTable.of([Span(*span, 0, 0.0) for span in no_entities])
+    index_of |= {span: len(table) + number for number, span in enumerate(no_entities)}
     relations = [PredictedRelation(key[0], index_of[key[1]], index_of[key[2]], score) for key, score in best.items()]
     cut = list(entities.cut)
     if relations and not text.is_pass:
         chars = np.concatenate([chars_of(text, table), chars_of(text, ends)])
-        lengths = np.array([chars[one.head] + chars[one.tail] for one in relations])
-        fitting = kept_of(text.item, "max_relations", np.array([one.score for one in relations]), lengths)
+        lengths = np.array([chars[relation.head] + chars[relation.tail] for relation in relations])
+        fitting = kept_of(text.item, "max_relations", np.array([relation.score for relation in relations]), lengths)
         if fitting is not None:
             relations = [relations[number] for number in fitting.tolist()]
             cut.append("max_relations")
     return Predictions(table, entities.suppressed, cut, relations, ends)
 
 
-def _is_allowed(one: Related, allowed: AllowedEnds, index_of: dict[WordSpan, int], entities: SpanTable) -> bool:
-    """Whether both ends are entities with a label that they may have."""
-    head, tail = index_of.get(one.head), index_of.get(one.tail)
+def _is_allowed(related: Related, allowed: AllowedEnds, index_of: dict[WordSpan, int], entities: SpanTable) -> bool:
+    """Whether both ends are entities whose labels the relation may have."""
+    head, tail = index_of.get(related.head), index_of.get(related.tail)
     if head is None or tail is None:
         return False
-    return bool(allowed.permit(one.relation, entities.label[head], entities.label[tail]))
+    return bool(allowed.permit(related.relation, entities.label[head], entities.label[tail]))

@@ -1,6 +1,6 @@
 """The head of span models: a score for each span and label, and relations between the predicted entities.
 
-Every text is scored on its own, after the encoder: no padding and no option of another text can change its result.
+After the encoder, the result of a text depends neither on padding nor on the options of other texts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gliner_bento.engine.layers.factory import LayerFactory
 
 
 class SpanScores(NamedTuple):
-    """The encoded spans of a batch, and each text's logits; of a padded batch, the spans above the thresholds."""
+    """The encoded spans of a batch, and each text's logits or, of a padded batch, the spans above the thresholds."""
 
     spans: Any
     logits: Sequence[torch.Tensor]
@@ -30,7 +30,7 @@ class SpanScores(NamedTuple):
 
 
 class SpanHead:
-    """A `Head`."""
+    """The `Head` of span models."""
 
     def __init__(self, model: Any, layers: LayerFactory, relations: RelationHead | None) -> None:
         self._scorer = span_scorer(model, layers)

@@ -47,7 +47,7 @@ class SpanScorer(Protocol):
         Logits of spans beyond a text's last word, and of padding, are undefined. spans: encoded."""
 
     def represent(self, spans: Any, texts: Sequence[int], selected: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
-        """Representations (N, D) of the selected spans of each text; of one text if the spans are not padded."""
+        """Representations (N, D) of the selected spans of `texts` with the same adapter; of one text if not padded."""
 
 
 class WordEnds(NamedTuple):
@@ -57,7 +57,7 @@ class WordEnds(NamedTuple):
     last: torch.Tensor
     word_rows: TextRows
 
-    def of(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def of_spans(self, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]) -> tuple[torch.Tensor, torch.Tensor]:
         """The contributions of the first and of the last word of these spans of each text, (N, H) each."""
         first, last = rows_of_spans(self.word_rows, texts, spans, self.first.device)
         return self.first[first], self.last[last]
@@ -86,9 +86,9 @@ def span_scorer(model: Any, layers: LayerFactory) -> SpanScorer:
 def rows_of_spans(
     word_rows: TextRows, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]], device: torch.device
 ) -> torch.Tensor:
-    """(2, N): the rows of the first and of the last words of each text's spans."""
-    before = [word_rows.firsts[text] for text in texts]
-    rows = [(first + row, last + row) for row, of_text in zip(before, spans, strict=True) for first, last in of_text]
+    """(2, N): the rows of the first and of the last word of each text's spans."""
+    starts = [word_rows.firsts[text] for text in texts]
+    rows = [(row + first, row + last) for row, of_text in zip(starts, spans, strict=True) for first, last in of_text]
     return copied(torch.tensor(rows).T, device)
 
 
@@ -146,7 +146,7 @@ class MarkerV0(SpanScorer):
         return scores
 
     def represent(self, spans: WordEnds, texts: Sequence[int], selected: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
-        first, last = spans.of(texts, selected)
+        first, last = spans.of_spans(texts, selected)
         hidden = F.relu(first + last)
         return self._out(hidden, spans.word_rows.slot_rows_of(texts[0], len(hidden)))
 
@@ -196,14 +196,14 @@ class Marker(SpanScorer):
         return scores
 
     def represent(self, spans: WordEnds, texts: Sequence[int], selected: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
-        ends = torch.cat(spans.of(texts, selected), dim=-1)
+        ends = torch.cat(spans.of_spans(texts, selected), dim=-1)
         return self._out(ends, spans.word_rows.slot_rows_of(texts[0], len(ends)))
 
 
 class GlinerSpans(SpanScorer):
     """Any span layer of gliner: every span of a text is represented.
 
-    together: padding does not change a text's result, so a padded block takes one call for each adapter."""
+    together: padding does not change a text's result, so a padded block takes one call per adapter, not per text."""
 
     def __init__(self, layer: nn.Module, max_width: int, mode: str, layers: LayerFactory, *, together: bool) -> None:
         self._own_shapes = layers.own_shapes
@@ -224,7 +224,7 @@ class GlinerSpans(SpanScorer):
         return Represented([torch.cat(by_text)], word_rows)
 
     def _represented(self, words: torch.Tensor, word_rows: TextRows) -> list[torch.Tensor]:
-        """(texts, words, K, D) of all spans, for each block of texts of one adapter."""
+        """The representations of all spans, (texts, words, K, D) for each block of texts with the same adapter."""
         represented = []
         for slot, block, mask in word_rows.by_slot(words):
             first = torch.arange(block.shape[1], device=block.device)[:, None].expand(-1, self._max_width)
@@ -232,14 +232,14 @@ class GlinerSpans(SpanScorer):
             spans = torch.stack([first, last], dim=-1).flatten(0, 1)
             is_inside = spans[:, 1] < mask.sum(1)[:, None]
             with on_slot(slot), self._own_shapes():
-                # Spans beyond the last word are (0, 0), as gliner's mask makes them.
+                # As in gliner, spans that end after the last word become (0, 0).
                 represented.append(self._layer(block, spans * is_inside[..., None]))
         return represented
 
     def scores(self, spans: Represented, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
         with self._own_shapes():
-            of_texts = zip(spans.blocks, label_rows.blocks(labels), strict=True)
-            return [multiplied(block, of_text) for block, of_text in of_texts]
+            blocks = zip(spans.blocks, label_rows.blocks(labels), strict=True)
+            return [multiplied(span_block, label_block) for span_block, label_block in blocks]
 
     def represent(
         self, spans: Represented, texts: Sequence[int], selected: Sequence[Sequence[WordSpan]]

@@ -1,7 +1,8 @@
 """Scores of start, end and inside for every word and label, with the first layer factorised.
 
-gliner's `Scorer` feeds `[t1; l1; t2 * l2]` of every word and label to an MLP. What t1 and l1 add to its first layer is
-computed once per word and once per label; only the product's part is computed for every pair.
+gliner's `Scorer` projects each word to [t1; t2] and each label to [l1; l2], and feeds `[t1; l1; t2 * l2]` of every pair
+to an MLP. Here the part of its first layer that t1 adds is computed once per word, and that of l1 once per label; only
+the part of the product is computed for every pair.
 """
 
 from __future__ import annotations
@@ -39,14 +40,13 @@ class TagScorer:
     def __call__(
         self, words: torch.Tensor, word_rows: TextRows, labels: torch.Tensor, label_rows: TextRows
     ) -> list[torch.Tensor]:
-        """Logits of each block of texts, shape (texts, words, labels, 3), of `words` (W, D) and `labels` (C, D)."""
+        """Logits of each block of texts, (texts, words, labels, 3). words: (W, D). labels: (C, D)."""
         words, labels = self._words(words, word_rows.slot_rows), self._labels(labels, label_rows.slot_rows)
-        first, second = words[:, : self._size].contiguous(), words[:, self._size :]
-        of_word = self._of_word(first, word_rows.slot_rows)
+        of_word = self._of_word(words[:, : self._size].contiguous(), word_rows.slot_rows)
         of_label = self._of_label(labels[:, : self._size].contiguous(), label_rows.slot_rows)
         tensors = (
             word_rows.blocks(of_word),
-            word_rows.blocks(second),
+            word_rows.blocks(words[:, self._size :]),
             label_rows.blocks(of_label),
             label_rows.blocks(labels[:, self._size :]),
         )
@@ -58,17 +58,18 @@ class TagScorer:
     def _scores(
         self,
         of_word: torch.Tensor,
-        word: torch.Tensor,
+        word_factor: torch.Tensor,
         of_label: torch.Tensor,
-        label: torch.Tensor,
+        label_factor: torch.Tensor,
         slot_rows_of: Callable[[int], SlotRows | None],
     ) -> torch.Tensor:
-        """Shape (texts, words, labels, 3), of a block, in chunks of words. slot_rows_of: see `block_slot_rows`."""
+        """Logits of a block, (texts, words, labels, 3), computed in chunks of words. of_word, of_label: parts of the
+        first layer. word_factor, label_factor: t2 and l2. slot_rows_of: see `TextRows.block_slot_rows`."""
         chunks = []
-        texts, labels = label.shape[:2]
+        texts, labels = label_factor.shape[:2]
         step = max(1, _MAX_PAIRS[self._layout] // (texts * labels))
-        for at in range(0, word.shape[1], step):
-            product = word[:, at : at + step, None] * label[:, None]
+        for at in range(0, word_factor.shape[1], step):
+            product = word_factor[:, at : at + step, None] * label_factor[:, None]
             shape = product.shape[:3]
             slot_rows = slot_rows_of(shape[1] * labels)
             hidden = self._of_product(product.flatten(0, 2), slot_rows).view(*shape, -1)

@@ -1,6 +1,6 @@
 """The head of token models: scores of start, end and inside for each word and label.
 
-If the model represents spans, the tags only propose spans, and the spans' own scores decide.
+If the model represents spans and predicts no relations, the tags only propose spans, and the spans' own scores decide.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TagLogits(NamedTuple):
 
 
 class TokenHead:
-    """A `Head`."""
+    """The `Head` of token models."""
 
     def __init__(self, model: Any, layers: LayerFactory, relations: RelationHead | None) -> None:
         self._tag = TagScorer(model.scorer, layers)
@@ -82,18 +82,18 @@ class TokenHead:
         return predict_relations(outcomes, self._relate, partial(self._represent, encoded), encoded)
 
     def _outcome(self, text: Prepared, scores: NDArray[np.float32]) -> RelationTask | Predictions:
-        """scores: of the text's tags. Raises LimitExceeded."""
-        related = self._relate is not None and bool(text.item.relations)
-        proposed = proposed_spans(scores, lowest_threshold(text.item)) if related else []
+        """scores: of the text's tags, (words, labels, 3). Raises LimitExceeded."""
+        has_relations = self._relate is not None and bool(text.item.relations)
+        proposed = proposed_spans(scores, lowest_threshold(text.item)) if has_relations else []
         resolved = resolve(text, decode_tags(scores, thresholds_of(text.item)))
-        if self._relate is None or not related:
+        if self._relate is None or not has_relations:
             return Predictions(*resolved)
         return RelationTask.of(text, resolved, proposed, joint=self._relate.joint)
 
     def _scored(
         self, proposed: Mapping[int, Sequence[WordSpan]], encoded: EncoderOutput, texts: Sequence[Prepared]
     ) -> Mapping[int, SpanTable]:
-        """The spans whose own score for a label is above its threshold, by the text's number."""
+        """For each text, by number, the proposed spans whose own score for a label is above its threshold."""
         scored = {number: NO_SPANS for number, spans in proposed.items() if not spans}
         rows, labels = encoded.rows.labels, encoded.rows.labels.split(encoded.labels)
         for group in rows.groups({number: len(spans) for number, spans in proposed.items() if spans}):

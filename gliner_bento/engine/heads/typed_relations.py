@@ -1,4 +1,4 @@
-"""The options of each of an item's relations: its threshold, and the labels that its head and its tail may have."""
+"""The options of each relation of an item: its threshold, and the labels that its head and its tail may have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def relation_thresholds_of(item: Item) -> float | NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class AllowedEnds:
-    """The labels that a relation's head and tail may have: two masks (relations, labels)."""
+    """The labels that the head and the tail of each relation may have: two masks (relations, labels)."""
 
     heads: Flags
     tails: Flags
@@ -40,14 +40,14 @@ class AllowedEnds:
         return self.heads[relation, head] & self.tails[relation, tail]
 
     def ends(self, labels: NDArray[np.int64]) -> Flags:
-        """Which entities any relation may have as head or tail. labels: of the entities."""
+        """Which entities may be the head or tail of any relation: (E,). labels: of the entities (E,)."""
         usable: Flags = np.logical_or.reduce(self.heads | self.tails, axis=0)[labels]
         return usable
 
     def pairs(self, labels: NDArray[np.int64]) -> Flags:
-        """Which pairs of entities any relation may have as (head, tail): (E, E). labels: of the entities (E,)."""
-        of_labels = self.heads.T.astype(np.float32) @ self.tails.astype(np.float32) > 0
-        flags: Flags = of_labels[labels[:, None], labels]
+        """Which pairs of entities may be (head, tail) of any relation: (E, E). labels: of the entities (E,)."""
+        label_pairs = self.heads.T.astype(np.float32) @ self.tails.astype(np.float32) > 0
+        flags: Flags = label_pairs[labels[:, None], labels]
         return flags
 
 

@@ -1,6 +1,6 @@
-"""Bucketed shapes of padded batches: few, so that they recur and their CUDA graphs can be replayed.
+"""Bucketed shapes of padded batches. There are few, so that they recur and their CUDA graphs can be replayed.
 
-A size is rounded up to one of 2 to 8 sizes between two powers of two: more for a dimension whose padding costs more.
+A size is rounded up to one of 2 to 8 sizes between two powers of two; dimensions whose padding costs more have more.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 _TOKEN_SIZES, _WORD_SIZES, _TEXT_SIZES = 8, 4, 2  # between two powers of two
-_PACKED_SHARES = 4  # packed tokens: quarters of the padded ones
+_PACKED_SHARES = 4  # the number of packed tokens is rounded up to a quarter of the number of padded ones
 _LEAST_TOKENS = 16
 _LEAST_WORDS = 8
 _LEAST_LABELS = 8
 SPANS_PER_TEXT = 64
-"""Spans above the threshold, per text, for which the first transfer from the device has room."""
+"""Spans per text that the first transfer from the device has room for. Only spans above the threshold are sent."""
 
 
 class Bucket(NamedTuple):
     """The shape of a padded batch.
 
-    texts: number of texts. tokens: of all texts, packed. length: tokens of one text. words, labels, relations: of one
-    text.
+    texts: number of texts. tokens: packed tokens of all texts. length: tokens of one text, padded. words, labels,
+    relations: their number in one text, padded.
     """
 
     texts: int
@@ -32,13 +32,13 @@ class Bucket(NamedTuple):
 
     @classmethod
     def of(cls, texts: int, tokens: int, length: int, words: int, labels: int, relations: int) -> Bucket:
-        """The bucket that holds these numbers."""
+        """The bucket that holds these numbers. length, words, labels, relations: the highest of all texts."""
         texts = bucketed(texts, 1, _TEXT_SIZES)
         length = bucketed(length, _LEAST_TOKENS, _TOKEN_SIZES)
-        share = -(-texts * length // _PACKED_SHARES)
+        packed_step = -(-texts * length // _PACKED_SHARES)
         return cls(
             texts,
-            -(-tokens // share) * share,
+            -(-tokens // packed_step) * packed_step,
             length,
             bucketed(words, _LEAST_WORDS, _WORD_SIZES),
             bucketed(labels, _LEAST_LABELS, _WORD_SIZES),
@@ -47,6 +47,6 @@ class Bucket(NamedTuple):
 
 
 def bucketed(size: int, least: int, sizes: int) -> int:
-    """`size` rounded up to its bucket, a multiple of `least`. sizes: of buckets between two powers of two."""
+    """`size` rounded up to its bucket, a multiple of `least`. sizes: number of buckets between two powers of two."""
     step = max(least, (1 << size.bit_length()) // (2 * sizes))
     return max(1, -(-size // step)) * step

@@ -1,10 +1,10 @@
 """Makes an engine's layers from slices of a model's weights, and records which slices each layer has.
 
-A fast path computes with slices of a model's linear layers: stacked, split, transposed, scaled. An adapter updates the
-model's layers by name. With the record, an update reaches all slices of a layer:
+The engine computes with slices of a model's linear layers: stacked, split, transposed, scaled. An adapter updates the
+model's layers by name. The record is used to apply an update to all slices of a layer:
 
     W' = W + B A    ──▶    W'[:, slice] = W[:, slice] + B A[:, slice]      (some inputs)
-                           W'^T = W^T + A^T B^T                            (transposed: A and B change places)
+                           W'^T = W^T + A^T B^T                            (transposed: A and B are swapped)
                            [W1'; W2'] = [W1; W2] + [B1 0; 0 B2] [A1; A2]   (stacked outputs)
 """
 
@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from gliner_bento.adapters.adapter import LowRank
-from gliner_bento.adapters.device import AdapterTarget
+from gliner_bento.adapters.device import AdapterSink
 from gliner_bento.engine.layers.kernels import EAGER, Kernels
 from gliner_bento.engine.layers.linear import Activation, Linear
 from gliner_bento.engine.layers.lora import AdaptedLinear, LoraUpdate, SlotUpdates
@@ -31,16 +31,16 @@ Content = Literal["weight", "transposed", "bias"]
 _all = partial(slice, None)
 
 OwnShapes = Callable[[], AbstractContextManager[None]]
-"""A context for operations whose shapes follow from one text: their bits may depend on the number of threads only."""
+"""A context for operations on one text alone. It fixes the number of threads, on which the results' bits may depend."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightSlice:
-    """A slice of a linear layer with weight W (out, in), to be the weight of a layer of its own.
+    """A slice of a linear layer with weight W (out, in), from which a new layer is made.
 
-    content: weight: W[outputs, inputs], with the bias if `biased`; transposed: W[:, inputs]^T, without bias; bias: the
-        bias as a weight (1, out), for `p . b`.
-    scale: multiplies the slice.
+    content: the new weight. weight: W[outputs, inputs], with the bias if `biased`. transposed: W[:, inputs]^T, without
+        bias. bias: the bias as a row (1, out), so that the new layer computes `x . bias`.
+    scale: multiplies weight and bias; only with content `weight`.
     """
 
     layer: nn.Linear
@@ -52,7 +52,7 @@ class WeightSlice:
 
     @property
     def weight(self) -> torch.Tensor:
-        """(out, in) of the new layer."""
+        """The new layer's weight, (out, in)."""
         if self.content == "bias":
             return self.layer.bias.detach()[None]
         if self.content == "transposed":
@@ -62,7 +62,7 @@ class WeightSlice:
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """(out) of the new layer, or None."""
+        """The new layer's bias, (out,), or None."""
         if self.content != "weight" or not self.biased or self.layer.bias is None:
             return None
         bias = self.layer.bias.detach()[self.outputs]
@@ -71,7 +71,7 @@ class WeightSlice:
 
 @dataclass(frozen=True, slots=True)
 class _PlacedSlice:
-    """A slice of the model's layer `name` within a new layer, where it is `size` outputs from `first` on.
+    """A slice of the model's layer `name`, used for the outputs [first, first + size) of a new layer.
 
     source: the slice, without its layer.
     """
@@ -82,7 +82,7 @@ class _PlacedSlice:
     source: WeightSlice
 
     def update(self, low_rank: LowRank) -> LoraUpdate | None:
-        """This slice's part of an adapter's update of the model's layer; None: no change."""
+        """What an adapter's update of the model's layer changes in this slice; None: nothing."""
         source, bias = self.source, low_rank.bias
         if source.content == "bias":
             return None if bias is None else LoraUpdate(bias[:, None], bias.new_ones(1, 1), None)
@@ -92,8 +92,8 @@ class _PlacedSlice:
         return LoraUpdate(low_rank.a[:, source.inputs].T, low_rank.b[source.outputs].T * source.scale, scaled_bias)
 
 
-class LinearSink(AdapterTarget):
-    """One layer, which is made of slices of one or more of the model's layers."""
+class LinearSink(AdapterSink):
+    """A new layer that is made of slices of one or more of the model's layers."""
 
     def __init__(self, updates: SlotUpdates, slices: Sequence[_PlacedSlice], outputs: int, dtype: torch.dtype) -> None:
         self._updates = updates
@@ -111,11 +111,11 @@ class LinearSink(AdapterTarget):
         a = torch.cat([update.a for _, update in changed], dim=1)
         b = a.new_zeros(a.shape[1], self._outputs)
         bias = a.new_zeros(self._outputs) if any(update.bias is not None for _, update in changed) else None
-        rank = 0
+        first = 0
         for placed, update in changed:
             outputs = slice(placed.first, placed.first + placed.size)
-            b[rank : rank + len(update.b), outputs] = update.b
-            rank += len(update.b)
+            b[first : first + len(update.b), outputs] = update.b
+            first += len(update.b)
             if bias is not None and update.bias is not None:
                 bias[outputs] = update.bias
         return LoraUpdate(a.to(self._dtype), b.to(self._dtype), None if bias is None else bias.to(self._dtype))
@@ -127,15 +127,16 @@ class LinearSink(AdapterTarget):
 class LayerFactory:
     """Makes layers from the weights of one model.
 
-    slots: adapter slots of the device; 0: adapters are off, and no slice is recorded.
+    slots: number of adapter slots on the device; 0: adapters are off, and no slice is recorded.
+    sinks: where adapters are written; each layer that adapters may change has one.
     int8: whether `encoder_linear` layers multiply in 8 bits.
-    threads: on a CPU: the layers' results have the same bits with each of these numbers of threads, independent of the
-        other rows of a batch; empty: results may differ by rounding.
+    threads: on a CPU, a row's result has the same bits with each of these numbers of threads and any other rows in the
+        batch; empty: results may differ by rounding.
     batch_invariant: whether this holds for all layers that were made so far.
     own_shapes: see `OwnShapes`.
-    padded: make layers for the padded layout, in which one operation computes all texts, and `threads` are ignored;
-        None: if the model is not on a CPU.
-    kernels: of encoders and heads.
+    padded: make layers for the padded layout, in which one operation computes all texts, and ignore `threads`; None:
+        only if the model is not on a CPU.
+    kernels: for encoders and heads.
     """
 
     def __init__(
@@ -153,17 +154,17 @@ class LayerFactory:
         self.kernels = kernels
         self.threads = () if self.padded else tuple(threads)
         self.batch_invariant = bool(self.threads)
-        self.sinks: list[AdapterTarget] = []
+        self.sinks: list[AdapterSink] = []
         self._int8 = int8
         self._names = {module: name for name, module in model.named_modules()}
         self._adaptable: set[str] = set()
-        # Layers keep this, which must not keep the factory: it holds the model.
+        # No method, because layers keep it: with a reference to the factory, they would keep the model in memory.
         self.own_shapes: OwnShapes = partial(torch_threads, 1) if self.threads else nullcontext
 
     def encoder_linear(
         self, *sources: nn.Linear | WeightSlice, activation: Activation = "none", residual: bool = False
     ) -> Linear:
-        """`linear`, inside an encoder: in 8 bits, if `int8`."""
+        """As `linear`, for a layer of an encoder: multiplies in 8 bits if the factory is made with `int8`."""
         return self.linear(*sources, activation=activation, residual=residual, int8=self._int8)
 
     def linear(
@@ -173,13 +174,13 @@ class LayerFactory:
         residual: bool = False,
         int8: bool = False,
     ) -> Linear:
-        """One layer for several sources that have the same input: their outputs are stacked. See `Linear`.
+        """One layer for several sources with the same input, whose outputs are stacked. See `Linear`.
 
-        Adapters do not change sources that are no layers of the model."""
+        Adapters change it only if all sources are layers of the model."""
         slices = [WeightSlice(source) if isinstance(source, nn.Linear) else source for source in sources]
-        weights = [one.weight for one in slices]
+        weights = [piece.weight for piece in slices]
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
-        named = all(one.layer in self._names for one in slices)
+        named = all(piece.layer in self._names for piece in slices)
         updates = self._record(slices, weight) if self.slots and named else None
         layer = Linear(
             weight,
@@ -195,7 +196,7 @@ class LayerFactory:
         return layer
 
     def adapt(self, module: nn.Module) -> None:
-        """Make the linear layers of another library's module adaptable, in place (see `on_slot`)."""
+        """Make the linear layers in another library's module adaptable, in place (see `on_slot`)."""
         if not self.slots:
             return
         for parent in list(module.modules()):
@@ -205,7 +206,7 @@ class LayerFactory:
                     self.adapt_child(parent, attribute)
 
     def adapt_child(self, parent: nn.Module, attribute: str) -> None:
-        """`adapt` a module's child, if it is a linear layer."""
+        """Make a module's child adaptable if it is a linear layer."""
         layer = getattr(parent, attribute)
         if self.slots and type(layer) is nn.Linear:
             setattr(parent, attribute, AdaptedLinear(layer, self._record([WeightSlice(layer)], layer.weight)))
@@ -216,7 +217,7 @@ class LayerFactory:
         return name
 
     def describe(self) -> dict[str, tuple[int, int] | str]:
-        """Every module of the model: (in, out) of a linear layer that adapters may change, else why not."""
+        """For each module of the model, (in, out) of a linear layer that adapters may change, or the reason why not."""
         return {name: self._describe(module, name) for module, name in self._names.items() if name}
 
     def _describe(self, module: nn.Module, name: str) -> tuple[int, int] | str:
@@ -227,12 +228,12 @@ class LayerFactory:
         return module.in_features, module.out_features
 
     def _record(self, slices: Sequence[WeightSlice], weight: torch.Tensor) -> SlotUpdates:
-        """Record that a new layer is made of these slices; what adapters add to it. weight: of the layer."""
+        """Record that a new layer is made of these slices. Returns its updates. weight: the layer's."""
         placed: list[_PlacedSlice] = []
         first = 0
-        for one in slices:
-            name, size = self._names[one.layer], len(one.weight)
-            placed.append(_PlacedSlice(name, first, size, replace(one, layer=_NO_LAYER)))
+        for piece in slices:
+            name, size = self._names[piece.layer], len(piece.weight)
+            placed.append(_PlacedSlice(name, first, size, replace(piece, layer=_NO_LAYER)))
             self._adaptable.add(name)
             first += size
         updates = SlotUpdates(weight.shape[1], weight.shape[0], self.slots, weight, padded=self.padded)
@@ -242,17 +243,17 @@ class LayerFactory:
 
 def without(module: nn.Module, *names: str) -> nn.Module:
     """A copy of the module without these children, with the same weights. gliner's models skip missing children."""
-    less = copy(module)
-    less._modules = {name: child for name, child in module._modules.items() if name not in names}
-    return less
+    smaller = copy(module)
+    smaller._modules = {name: child for name, child in module._modules.items() if name not in names}
+    return smaller
 
 
 _NO_LAYER = nn.Linear(1, 1, device="meta")
 
 
 def _stacked_bias(slices: Sequence[WeightSlice], weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """The biases of all slices; None where none has one."""
-    biases = [one.bias for one in slices]
+    """The biases of all slices, 0 for a slice without bias; None if no slice has a bias."""
+    biases = [piece.bias for piece in slices]
     if all(bias is None for bias in biases):
         return None
     filled = [

@@ -1,4 +1,4 @@
-"""Numbers that are not finite, found where a later layer may hide them."""
+"""Detects numbers that are not finite, before a later layer hides them."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Heights of matrix products, in rows, at which a row's bits do not depend on the other rows.
 
 A CPU library chooses a kernel by the shape of a product and by the number of threads, and kernels add in different
-orders. So the same row may have other bits in a product of 16 rows than in one of 512, or in an incomplete last block.
+orders. So a row may have different bits in a product of 16 rows and in one of 512, or in an incomplete last block.
 
     rows of a batch   ░░░░░░░░░░░░░░░░░░░░░░░     ──▶   products of allowed heights   ░░░░░░░░░░░░ ░░░░░░░░ ░░░····
 
-A self-check when a layer is made runs every candidate height with every number of threads. The allowed heights are the
-largest set at which a row has the same bits, at every position. Knows rows and products, no layers.
+A self-check when a layer is made runs the candidate heights with each number of threads. The allowed heights are the
+largest set at which a row has the same bits, at any position in the product. Knows rows and products, no layers.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ import torch
 from gliner_bento.engine.layers.threads import torch_threads
 
 Product = Callable[[torch.Tensor], torch.Tensor]
-"""(N, ...) -> (N, ...), each row computed from the row of the same number."""
+"""(N, ...) -> (N, ...), with each row computed from the input row of the same index."""
 
 # A prime, so that a repeated row is at another position of each block.
 _PERIOD = 11
-# With further numbers of threads, one of this many heights is checked.
-_SAMPLE = 4
+# With further numbers of threads, one of this many heights is checked, and the others only if a checked one differs.
+_SAMPLE_STEP = 4
 
 
 class Heights:
-    """A set of allowed heights, in ascending order."""
+    """The allowed heights, in ascending order."""
 
     def __init__(self, allowed: Sequence[int]) -> None:
         self.allowed = tuple(allowed)
 
     def cover(self, rows: int) -> list[int]:
-        """Heights of products for `rows` rows, at least one; their sum is `rows` or slightly more."""
+        """The heights of the products for `rows` rows, at least one product. Their sum is `rows` or slightly more."""
         full, rest = divmod(rows, self.allowed[-1])
         heights = [self.allowed[-1]] * full
         if rest or not full:
@@ -46,41 +46,41 @@ def equal_heights(
 ) -> tuple[int, ...]:
     """The largest set of `candidates` at which a row has the same bits in all products, with each number of threads.
 
-    rows: a few different rows, repeated to the height. Empty if there is no such height. With further numbers of
-    threads, all heights are checked only if one of a few differs.
+    Empty if there is no such height. rows: a few different rows, which are repeated up to a height.
     """
     compared = min(len(rows), *candidates)
 
-    def bits(height: int, count: int) -> bytes:
-        """The bits of a row; empty if they depend on its position, or differ between products."""
+    def common_bits(height: int, count: int) -> bytes:
+        """The bits of the rows with `count` threads; empty if they differ between positions or between products."""
         repeated = rows.repeat(-(-height // len(rows)), *[1] * (rows.dim() - 1))[:height]
         with torch_threads(count):
             different = {_bits(product(repeated), len(rows), compared) for product in products}
         return different.pop() if len(different) == 1 else b""
 
-    sets: dict[bytes, tuple[int, ...]] = {}
+    heights_by_bits: dict[bytes, tuple[int, ...]] = {}
     for height in candidates:
-        row_bits = bits(height, threads[0])
-        sets[row_bits] = (*sets.get(row_bits, ()), height)
-    sets.pop(b"", None)
-    expected, heights = max(sets.items(), key=lambda one: (len(one[1]), one[1][-1]), default=(b"", ()))
+        bits = common_bits(height, threads[0])
+        heights_by_bits[bits] = (*heights_by_bits.get(bits, ()), height)
+    heights_by_bits.pop(b"", None)
+    # The largest set; of equally large ones, that with the highest height.
+    expected, heights = max(heights_by_bits.items(), key=lambda item: (len(item[1]), item[1][-1]), default=(b"", ()))
     for count in threads[1:]:
-        if any(bits(height, count) != expected for height in heights[::_SAMPLE]):
-            heights = tuple(height for height in heights if bits(height, count) == expected)
+        if any(common_bits(height, count) != expected for height in heights[::_SAMPLE_STEP]):
+            heights = tuple(height for height in heights if common_bits(height, count) == expected)
     return heights
 
 
 def _bits(y: torch.Tensor, period: int, compared: int) -> bytes:
-    """The bits of the first `compared` rows; empty if equal rows of `y` differ."""
-    if any(not torch.equal(y[at : at + period], y[: len(y[at : at + period])]) for at in range(period, len(y), period)):
+    """The bits of the first `compared` rows; empty if `y` does not repeat itself after each `period` rows."""
+    if len(y) > period and not torch.equal(y[period:], y[:-period]):
         return b""
     return bytes(y[:compared].contiguous().view(torch.uint8).numpy())
 
 
 def cancelling(inputs: int, outputs: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows (N, inputs) and a weight (outputs, inputs) whose product is 0 but for rounding.
+    """Rows (N, inputs) and a weight (outputs, inputs) whose product would be 0 without rounding.
 
-    So the result is rounding alone, and another order of additions shows in nearly every element.
+    The result is rounding alone, so that another order of additions shows in nearly every element.
     """
     draw = torch.Generator().manual_seed(0)
     half = inputs // 2

@@ -1,10 +1,10 @@
 """LoRA inside a layer: the low-rank updates of many adapters in one batch, without a loop over texts.
 
-An adapter on the device has a slot. A layer's updates of all slots are stacked:
+Each adapter on the device has a slot. The updates that a layer gets from all slots are stacked:
 
     y[:n] += (x[:n] · A[slot]) · B[slot] + bias[slot]        n: rows with an adapter (see `rows.SlotRows`)
 
-on a GPU as two products for all slots, on a CPU slot by slot. The base model's rows are not touched.
+A GPU computes this with two products for all slots, a CPU slot by slot. The base model's rows do not change.
 A slot is written only while no batch uses it. To grow, the stacks are replaced by larger copies; a running batch keeps
 the stacks that it began with.
 """
@@ -51,7 +51,7 @@ class LoraUpdate:
 class _Stacks:
     """The updates of all slots: a (slots, in, r), b (slots, r, out), bias (slots, out); in, r and out are aligned.
 
-    Slots that are free, or whose adapter does not change this layer, are zero. used: the other slots."""
+    used: slots with an update. All other slots are zero: they are free, or their adapter does not change this layer."""
 
     a: torch.Tensor
     b: torch.Tensor
@@ -60,14 +60,15 @@ class _Stacks:
 
 
 def multiplies_groups(like: torch.Tensor) -> bool:
-    """Whether torch multiplies groups in one kernel; elsewhere it loops over them, and waits for the device."""
+    """Whether torch has one kernel for grouped products; elsewhere, it loops over groups and waits for the device."""
     if not like.is_cuda or like.dtype != torch.bfloat16:
         return False
     return torch.cuda.get_device_capability(like.device) >= (9, 0)
 
 
 class SlotUpdates:
-    """The updates of one layer, of all slots. Allocates memory with the first adapter that changes the layer."""
+    """All slots' updates of one layer. Allocates memory with the first adapter that changes the layer. like: a tensor
+    with the layer's device and dtype. padded: compute all slots together, as on a GPU."""
 
     def __init__(self, inputs: int, outputs: int, slots: int, like: torch.Tensor, *, padded: bool = False) -> None:
         self._padded = padded
@@ -88,11 +89,11 @@ class SlotUpdates:
                 self._stacks = replace(stacks, used=stacks.used - {slot})
             return
         if self._padded and not self._grouped and not bool(update.b.isfinite().all()):
-            # `_add_masked` would change the other slots' rows: 0 x infinity is NaN.
+            # `_add_masked` would make other slots' rows NaN: 0 x infinity. A NaN bias affects only this slot's rows.
             nan = update.b.new_full((self._outputs,), torch.nan)
             update = LoraUpdate(update.a, torch.zeros_like(update.b), nan)
         stacks = self._grown(update)
-        # Marked as used before it is written: if writing fails, the next call clears what was written.
+        # The slot is marked as used before it is written: if writing fails, the next call clears what was written.
         self._stacks = replace(stacks, used=stacks.used | {slot})
         rank = update.a.shape[1]
         stacks.a[slot, : self._inputs, :rank], stacks.a[slot, :, rank:] = update.a, 0
@@ -105,9 +106,9 @@ class SlotUpdates:
         return not slot_rows.slots.isdisjoint(self._stacks.used)
 
     def parts(self, slot_rows: SlotRows, rows: int) -> Iterator[tuple[slice, SlotRows | None]]:
-        """The `rows` rows of a matrix, in parts that have updates, with the rows of their slots, or have none.
+        """Parts of a matrix with `rows` rows: with updates (slice, rows of each slot), or without (slice, None).
 
-        Padded: only the base model's rows are a part of their own; slots without updates add zeros."""
+        If padded, only the base model's rows are without updates; slots without an update add zeros."""
         if self._padded:
             yield slice(0, slot_rows.total), slot_rows
             if slot_rows.total < rows:
@@ -115,19 +116,19 @@ class SlotUpdates:
             return
         used = self._stacks.used
         end = 0
-        for has_update, slots in groupby(range(len(slot_rows.of_slots)), key=used.__contains__):
-            numbers = frozenset(slots)
-            part = slot_rows.only(numbers)
+        for has_update, consecutive in groupby(range(len(slot_rows.counts)), key=used.__contains__):
+            slots = frozenset(consecutive)
+            part = slot_rows.only(slots)
             first, end = end, end + part.total
-            if not has_update and max(numbers) == len(slot_rows.of_slots) - 1:
-                end = first  # together with the base model's
+            if not has_update and max(slots) == len(slot_rows.counts) - 1:
+                end = first  # these rows are one part with the base model's rows, which follow
             elif part.total:
                 yield slice(first, end), part if has_update else None
         if end < rows:
             yield slice(end, rows), None
 
     def add(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows) -> torch.Tensor:
-        """Add the updates of `x` (rows, in) to `y` (rows, out) in place. All rows have a slot, some have an update."""
+        """Add the updates for `x` (rows, in) to `y` (rows, out) in place. All rows have a slot, some have an update."""
         stacks = self._stacks
         if not self._padded:
             self._add_by_slot(y, x, slot_rows, stacks)
@@ -140,7 +141,7 @@ class SlotUpdates:
         return y
 
     def _add_masked(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
-        """Two products of every row with every slot; those with other slots than its own are 0."""
+        """Two products of every row with every slot's update; results for slots other than the row's are set to 0."""
         others = slot_rows.slot_of_row != torch.arange(len(stacks.a), device=x.device)[:, None]
         inner = (x @ stacks.a[:, : self._inputs]).masked_fill_(others[..., None], 0)
         y += (inner.transpose(0, 1).flatten(1) @ stacks.b.flatten(0, 1))[:, : self._outputs]
@@ -152,24 +153,24 @@ class SlotUpdates:
         y += F.grouped_mm(inner, stacks.b, offs=slot_rows.ends)[:, : self._outputs]
 
     def _add_by_slot(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
-        """Slot by slot, in chunks of one size. A chunk is filled with the rows that follow, whose products are
+        """Slot by slot, in chunks of one size. A smaller chunk is filled up with the rows after it, whose products are
         dropped."""
         end = 0
         with torch_threads(1):
-            for slot, count in enumerate(slot_rows.of_slots):
+            for slot, count in enumerate(slot_rows.counts):
                 first, end = end, end + count
                 if slot in stacks.used:
-                    for at in range(first, end, _CHUNK_ROWS):
-                        rows = min(end - at, _CHUNK_ROWS)
-                        chunk = x[at : at + _CHUNK_ROWS]
+                    for start in range(first, end, _CHUNK_ROWS):
+                        rows = min(end - start, _CHUNK_ROWS)
+                        chunk = x[start : start + _CHUNK_ROWS]
                         if (missing := _CHUNK_ROWS - len(chunk)) > 0:
                             chunk = F.pad(chunk, (0, 0, 0, missing))
                         product = chunk @ stacks.a[slot, : self._inputs] @ stacks.b[slot]
-                        check_finite(product[:rows])  # the next layer may hide it, see `EncoderOutput.check_finite`
-                        y[at : at + rows] += product[:rows, : self._outputs]
+                        check_finite(product[:rows])  # the next layer may hide NaN, see `EncoderOutput.check_finite`
+                        y[start : start + rows] += product[:rows, : self._outputs]
 
     def of(self, slot: int | None) -> LoraUpdate | None:
-        """The update of one slot, its rank aligned."""
+        """The update of one slot, with its rank aligned; None if it has none."""
         stacks = self._stacks
         if slot not in stacks.used:
             return None
@@ -193,11 +194,11 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-class _Current(threading.local):
+class _ThreadSlot(threading.local):
     slot: int | None = None
 
 
-_current = _Current()
+_current = _ThreadSlot()
 
 
 @contextmanager
@@ -220,12 +221,12 @@ class AdaptedLinear(nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The layer's own; modules read its dtype."""
+        """The wrapped layer's weight; modules read its dtype."""
         return self.layer.weight
 
     @property
     def bias(self) -> torch.Tensor | None:
-        """The layer's own."""
+        """The wrapped layer's bias."""
         return self.layer.bias
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

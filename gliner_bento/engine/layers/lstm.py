@@ -17,28 +17,28 @@ from gliner_bento.engine.layers.linear import multiplies_in
 from gliner_bento.engine.layers.rows import PaddedRows, TextRows
 from gliner_bento.engine.layers.threads import torch_threads
 
-_LSTM_MODE = 2  # oneDNN's number of the cell type
+_LSTM_MODE = 2  # oneDNN's code for LSTM cells
 _PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's names, in oneDNN's order
 
 # oneDNN generates code and caches memory for every shape. So the number of steps is rounded up to a multiple of
-# `_STEP_BUCKET`, and the number of texts of a call to one of `_TEXT_BUCKETS`.
+# `_STEP_BUCKET`, and the number of texts in a call to one of `_TEXT_BUCKETS`.
 _STEP_BUCKET = 16
 _TEXT_BUCKETS = {torch.bfloat16: (4, 8, 16, 32), torch.float32: (1, 2, 4, 8, 16, 32)}
-# The maximum ratio of the longest to the shortest text of a call. In bfloat16, products of few rows are as slow as
-# larger ones, so padding costs less than further calls.
+# The maximum ratio of the longest to the shortest text in a call. In bfloat16, products of few rows are as slow as
+# larger ones, so padding costs less than more calls.
 _MAX_LENGTH_RATIO = {torch.bfloat16: inf, torch.float32: 2.0}
 
-# Padded batches have further inputs, which are 1 for padding and 0 for words. The first one closes the input gate, by
-# the weight `_CLOSED`. The others have the weight 0: products are faster if sizes are multiples of 8.
+# Padded batches have additional inputs, which are 1 for padding and 0 for words. The first one closes the input gate,
+# because its weight is `_CLOSED`. The others have weight 0: products are faster if sizes are multiples of 8.
 _GATE_INPUTS = 8
 _CLOSED = -1e4
 
 
 def _padded_layer(lstm: nn.LSTM, layer: int) -> nn.LSTM:
-    """One layer of `lstm` over texts that are padded at their end, (texts, words, D + `_GATE_INPUTS`).
+    """One layer of `lstm`, for texts that are padded at their end, (texts, words, D + `_GATE_INPUTS`).
 
-    Padding closes the input gate. So the state stays zero until the backward direction, which begins with the padding,
-    comes to a word.
+    The backward direction begins with the padding, which closes the input gate. So the state stays zero until the
+    first word.
     """
     weight: torch.Tensor = getattr(lstm, f"weight_ih_l{layer}")
     inputs = weight.shape[1]
@@ -51,7 +51,7 @@ def _padded_layer(lstm: nn.LSTM, layer: int) -> nn.LSTM:
         dtype=weight.dtype,
     ).eval()
     with torch.no_grad():
-        for direction in ("", "_reverse")[: 1 + lstm.bidirectional]:
+        for direction in ("", "_reverse") if lstm.bidirectional else ("",):
             for name in _PARAMETERS:
                 source = getattr(lstm, f"{name}_l{layer}{direction}")
                 if name == "weight_ih":
@@ -65,19 +65,20 @@ def _padded_layer(lstm: nn.LSTM, layer: int) -> nn.LSTM:
 class Lstm:
     """gliner's `LstmSeq2SeqEncoder`: an LSTM over each text's words, in both directions.
 
-    torch steps through texts of different lengths word by word: the product of a step has a row for each text that is
-    not at its end. oneDNN computes all steps of a direction in one call, but takes texts of one length only. So texts
-    are padded at their end. For the backward direction they are reversed first, so that padding comes last again, and
-    changes no state of a word.
+    For texts of different lengths, torch makes one product per word position, with a row for each text that is not at
+    its end. oneDNN computes all steps of a direction in one call, but takes texts of one length only. So texts are
+    padded at their end. For the backward direction they are reversed before they are padded, so that padding comes last
+    again and changes no state of a word.
 
-    threads: a word's state has the same bits with each of these numbers of threads, independent of the other texts of a
-        batch. If the self-check of oneDNN's kernels finds no such way, texts run one by one in one thread.
+    threads: a word's state has the same bits with each of these numbers of threads and any other texts in the batch. If
+        the self-check finds no numbers of texts with which oneDNN does this, texts run one by one in one thread.
     padded: for batches in the padded layout.
     """
 
     def __init__(self, encoder: Any, threads: Sequence[int] = (), *, padded: bool = False) -> None:
         self._lstm: nn.LSTM = encoder.lstm
-        self._padded_layers = [_padded_layer(self._lstm, layer) for layer in range(self._lstm.num_layers) if padded]
+        layers = range(self._lstm.num_layers) if padded else ()
+        self._padded_layers = [_padded_layer(self._lstm, layer) for layer in layers]
         weight = self._lstm.weight_ih_l0
         self._dtype = weight.dtype
         self._uses_onednn = (
@@ -95,7 +96,7 @@ class Lstm:
 
     @torch.inference_mode()
     def _equal_text_counts(self, threads: Sequence[int]) -> tuple[int, ...]:
-        """Numbers of texts of a call with which a text's states have the same bits, for any number of steps."""
+        """Numbers of texts in a call with which a text's states have the same bits, for any number of steps."""
         draw = torch.Generator().manual_seed(0)
         texts = torch.randn(3, _STEP_BUCKET, self._lstm.input_size, generator=draw).to(self._dtype)
 
@@ -136,10 +137,10 @@ class Lstm:
         return torch.cat(states)
 
     def _groups(self, texts: Sequence[torch.Tensor]) -> Iterator[Sequence[torch.Tensor]]:
-        """Consecutive texts for the same calls, of similar lengths if padding is expensive."""
+        """Consecutive texts that are padded to one length; of similar lengths if padding is expensive."""
         group: list[torch.Tensor] = []
         for text in texts:
-            lengths = [max(_STEP_BUCKET, len(one)) for one in (*group, text)]
+            lengths = [max(_STEP_BUCKET, len(member)) for member in (*group, text)]
             if max(lengths) > _MAX_LENGTH_RATIO[self._dtype] * min(lengths):
                 yield group
                 group = []
@@ -161,8 +162,8 @@ class Lstm:
         weights = [getattr(self._lstm, f"{name}_l0{direction}") for name in _PARAMETERS]
         size = self._lstm.hidden_size
         start = padded.new_zeros(1, padded.shape[1], size)
-        # …, reverse, batch sizes, mode, size, layers, biases, bidirectional, batch first, training
-        states: torch.Tensor = torch.ops.aten.mkldnn_rnn_layer(
-            padded.contiguous(), *weights, start, start, False, [], _LSTM_MODE, size, 1, True, False, False, False
-        )[0]
+        cell = {"mode": _LSTM_MODE, "hidden_size": size, "num_layers": 1, "has_biases": True, "batch_sizes": []}
+        flags = {"reverse": False, "bidirectional": False, "batch_first": False, "train": False}
+        call = torch.ops.aten.mkldnn_rnn_layer
+        states: torch.Tensor = call(padded.contiguous(), *weights, start, start, **cell, **flags)[0]
         return states

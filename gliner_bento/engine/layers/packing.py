@@ -2,9 +2,9 @@
 
     texts of 3, 3 and 5 tokens:   a a a b b b c c c c c          (11, ...)
 
-Layers that treat every token alike see one long sequence. Attention works per text: on a CPU on blocks of texts of
-equal length, so nothing is padded; on a GPU, where few large kernels are faster than many small ones, on one block that
-is padded and masked.
+Layers that treat every token alike see one long sequence. Attention works per text. On a CPU, it runs on blocks of
+texts of equal length, without padding. On a GPU, where few large kernels are faster than many small ones, it runs on
+one block that is padded and masked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gliner_bento.engine.layers.threads import torch_threads
 
 Slots = tuple[int | None, ...]
 
-# Queries for each thread, at least: with fewer, torch's bfloat16 attention on a CPU takes other kernels.
+# Minimum number of queries per thread: with fewer, torch's bfloat16 attention on a CPU uses other kernels.
 _QUERIES_PER_THREAD = 4
 
 
@@ -30,43 +30,44 @@ class Block:
     """Consecutive texts that attention treats as texts of one length.
 
     slots: the adapter slot of each text; empty if no text has one.
-    allowed: (texts, 1, 1, length), False for padding; None if there is none. blocked: its complement.
-    together: texts may be multiplied in one product; else text by text, so that rounding does not depend on the others.
-    cache: tensors that all layers share, because they depend on the block alone.
+    allowed: (texts, 1, 1, length), False for padding; None if there is no padding. padding: the inverse of `allowed`.
+    together: multiply all texts in one product; else one by one, so that a text's rounding does not depend on others.
+    cache: tensors that depend only on the block, kept for all layers.
     """
 
     texts: int
     length: int
     slots: Slots = ()
     allowed: torch.Tensor | None = None
-    blocked: torch.Tensor | None = None
+    padding: torch.Tensor | None = None
     together: bool = False
     cache: dict[object, torch.Tensor] = field(default_factory=dict)
 
     @classmethod
     def masked(cls, mask: torch.Tensor, slots: Slots = (), *, together: bool = False) -> Block:
-        """mask: (texts, length), False for padding."""
+        """A padded block. mask: (texts, length), False for padding."""
         allowed = mask[:, None, None, :]
-        return cls(mask.shape[0], mask.shape[1], slots, allowed, ~allowed, together)
+        texts, length = mask.shape
+        return cls(texts, length, slots, allowed=allowed, padding=~allowed, together=together)
 
 
 class Attend(Protocol):
     """Attention over the texts of a block."""
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block, /) -> torch.Tensor:
-        """Contexts, in the shape of queries, keys and values, (texts, length, heads, width)."""
+        """Contexts. They have the shape of queries, keys and values: (texts, length, heads, head size)."""
 
 
-def attention(
+def softmax_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, scale: float | None = None
 ) -> torch.Tensor:
-    """Softmax attention in the shapes of `Attend`. mask: True where a key is attended to, or added to the scores."""
+    """Softmax attention in the shapes of `Attend`. mask: bools, True for allowed keys; or numbers to add to scores."""
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale).transpose(1, 2)
 
 
 class Layout(Protocol):
-    """Packed texts, at `size` packed positions with those after the last text. slot_rows: of their tokens."""
+    """Places packed texts in tensors of `size` rows, which may include padding. slot_rows: the rows of each slot."""
 
     @property
     def slot_rows(self) -> SlotRows | None: ...
@@ -76,50 +77,50 @@ class Layout(Protocol):
         """Shape (size,): each token's position in its text, from 0; 0 for padding."""
 
     def attend(self, attend: Attend, qkv: torch.Tensor) -> torch.Tensor:
-        """Contexts (size, heads * width) of packed queries, keys and values, (size, 3, heads, width)."""
+        """Contexts (size, heads * head size) of packed queries, keys and values (size, 3, heads, head size)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
     """A `Layout` on the CPU with attention on blocks of texts of equal length.
 
-    lengths: of the texts, bucketed. tokens: whether there is a token at a position, (size).
+    lengths: bucketed length of each text. is_token: (size,), False for padding.
     """
 
     lengths: tuple[int, ...]
     blocks: tuple[Block, ...]
     size: int
-    tokens: torch.Tensor
+    is_token: torch.Tensor
     slot_rows: SlotRows | None
 
     @classmethod
     def of(cls, rows: TextRows, length_multiple: int) -> BlockLayout:
-        """Lengths rounded up to multiples of `length_multiple`, their sum to a bucket (see `bucket_size`).
+        """Rounds lengths up to multiples of `length_multiple`, and their sum up to a bucket (see `bucket_size`).
 
         oneDNN generates code and caches memory for every shape, so the number of shapes is kept small.
         """
-        longer = [-(-length // length_multiple) * length_multiple for length in rows.counts]
-        size = bucket_size(sum(longer))
-        tokens = torch.zeros(size, dtype=torch.bool)
-        for length, start in zip(rows.counts, [0, *accumulate(longer)], strict=False):
-            tokens[start : start + length] = True
+        lengths = [-(-length // length_multiple) * length_multiple for length in rows.counts]
+        size = bucket_size(sum(lengths))
+        is_token = torch.zeros(size, dtype=torch.bool)
+        for length, start in zip(rows.counts, [0, *accumulate(lengths)], strict=False):
+            is_token[start : start + length] = True
         blocks, start, text = [], 0, 0
-        for length, equal in groupby(longer):
+        for length, equal in groupby(lengths):
             texts = len(list(equal))
-            slots = rows.slots.of_texts[text : text + texts] if rows.slots else ()
-            mask = tokens[start : start + texts * length].view(texts, length)
-            # Also for a block without padding: a mask must not depend on the other texts, it may change rounding.
+            slots = rows.slots.slot_of_text[text : text + texts] if rows.slots else ()
+            mask = is_token[start : start + texts * length].view(texts, length)
+            # A mask may change rounding, so whether there is one must not depend on the other texts' padding.
             blocks.append(Block.masked(mask, slots) if length_multiple > 1 else Block(texts, length, slots))
             start, text = start + texts * length, text + texts
-        slot_rows = rows.slots.slot_rows(longer) if rows.slots else None
-        return cls(tuple(longer), tuple(blocks), size, tokens, slot_rows)
+        slot_rows = rows.slots.slot_rows(lengths) if rows.slots else None
+        return cls(tuple(lengths), tuple(blocks), size, is_token, slot_rows)
 
     @property
     def positions(self) -> torch.Tensor:
         """See `Layout`."""
-        counted = [torch.arange(length) for length in self.lengths]
-        positions = torch.cat([*counted, torch.zeros(self.size - sum(self.lengths), dtype=torch.long)])
-        return positions.mul_(self.tokens)
+        text_positions = [torch.arange(length) for length in self.lengths]
+        positions = torch.cat([*text_positions, torch.zeros(self.size - sum(self.lengths), dtype=torch.long)])
+        return positions.mul_(self.is_token)
 
     def attend(self, attend: Attend, qkv: torch.Tensor) -> torch.Tensor:
         """See `Layout`."""
@@ -138,10 +139,10 @@ class BlockLayout:
 
 @dataclass(frozen=True, slots=True)
 class PaddedLayout:
-    """A `Layout` with attention on one padded block of (texts, length).
+    """A `Layout` with attention on one padded block of (texts, length). The flat block has texts * length cells.
 
-    index: (texts * length), the packed position of each token of the block; any for padding.
-    cells: (size), the index into the flat block of each packed position; any for those after the last text.
+    index: (texts * length,), the packed row of each cell; arbitrary for padding.
+    cells: (size,), the cell of each packed row; arbitrary for rows after the last text.
     """
 
     block: Block
@@ -152,7 +153,7 @@ class PaddedLayout:
 
     @classmethod
     def of(cls, rows: TextRows, device: torch.device) -> PaddedLayout:
-        """The layout of exactly these texts, not of a bucket."""
+        """The layout of exactly these texts, not padded to a bucket."""
         longest, size = max(rows.counts), sum(rows.counts)
         counts = torch.tensor(rows.counts)
         positions = torch.arange(longest)
@@ -165,8 +166,8 @@ class PaddedLayout:
 
     @classmethod
     def masked(cls, mask: torch.Tensor, index: torch.Tensor, cells: torch.Tensor, rows: TextRows) -> PaddedLayout:
-        """mask: (texts, length), False for padding. rows: the tokens of each text."""
-        block = Block.masked(mask, rows.slots.of_texts if rows.slots else (), together=True)
+        """A layout from its parts. mask: (texts, length), False for padding. rows: the tokens of each text."""
+        block = Block.masked(mask, rows.slots.slot_of_text if rows.slots else (), together=True)
         return cls(block, index, cells, cells % block.length, rows.slot_rows)
 
     @property
@@ -190,6 +191,6 @@ class PaddedLayout:
 
 
 def bucket_size(tokens: int) -> int:
-    """The bucket of a number of tokens: multiples of 16 up to 64, of 64 beyond; never 0."""
+    """`tokens` rounded up to a multiple of 16 up to 64, and of 64 beyond; never 0."""
     step = 16 if tokens <= 64 else 64
     return max(1, -(-tokens // step)) * step

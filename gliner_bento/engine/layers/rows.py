@@ -21,57 +21,57 @@ from torch.nn import functional as F
 
 
 def copied(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A tensor of the CPU on `device`, without waiting for the copy."""
+    """A copy of a CPU tensor on `device`. Does not wait until it is copied."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 @dataclass(frozen=True)
 class TextSlots:
-    """The adapter slot of each text of a batch, None for the base model. count: slots of the device in all."""
+    """The adapter slot of each text of a batch; None: the base model. count: number of slots that the device has."""
 
-    of_texts: tuple[int | None, ...]
+    slot_of_text: tuple[int | None, ...]
     count: int
     device: torch.device
 
     def slot_rows(self, counts: Sequence[int]) -> SlotRows:
-        """The rows of each slot, in a matrix with `counts` rows for each text."""
-        of_slots = [0] * self.count
-        for slot, count in zip(self.of_texts, counts, strict=True):
+        """The rows of each slot, in a matrix that has `counts[i]` rows for text i."""
+        slot_counts = [0] * self.count
+        for slot, count in zip(self.slot_of_text, counts, strict=True):
             if slot is not None:
-                of_slots[slot] += count
-        return SlotRows(tuple(of_slots), self.device)
+                slot_counts[slot] += count
+        return SlotRows(tuple(slot_counts), self.device)
 
 
 @dataclass(frozen=True)
 class SlotRows:
     """How many rows of a matrix belong to each slot, in order of slots; the rows after them are the base model's."""
 
-    of_slots: tuple[int, ...]
+    counts: tuple[int, ...]
     device: torch.device
 
     def only(self, slots: Container[int]) -> SlotRows:
         """The rows of these slots."""
-        return SlotRows(tuple(count if slot in slots else 0 for slot, count in enumerate(self.of_slots)), self.device)
+        return SlotRows(tuple(count if slot in slots else 0 for slot, count in enumerate(self.counts)), self.device)
 
     @cached_property
     def total(self) -> int:
-        """Rows of all slots."""
-        return sum(self.of_slots)
+        """Number of rows of all slots."""
+        return sum(self.counts)
 
     @cached_property
     def slots(self) -> frozenset[int]:
         """Slots that have rows."""
-        return frozenset(slot for slot, count in enumerate(self.of_slots) if count)
+        return frozenset(slot for slot, count in enumerate(self.counts) if count)
 
     @cached_property
     def ends(self) -> torch.Tensor:
         """Shape (slots,): where each slot's rows end."""
-        return copied(torch.tensor(list(accumulate(self.of_slots)), dtype=torch.int32), self.device)
+        return copied(torch.tensor(list(accumulate(self.counts)), dtype=torch.int32), self.device)
 
     @cached_property
     def slot_of_row(self) -> torch.Tensor:
         """Shape (total,): the slot of each row."""
-        counts = copied(torch.tensor(self.of_slots), self.device)
+        counts = copied(torch.tensor(self.counts), self.device)
         return torch.arange(len(counts), device=self.device).repeat_interleave(counts, output_size=self.total)
 
 
@@ -89,19 +89,19 @@ class TextRows:
 
     def slot_rows_of(self, text: int, count: int) -> SlotRows | None:
         """The rows of each slot, in a matrix with `count` rows, all of one text; None for the base model."""
-        slot = self.slot(text)
-        if self.slots is None or slot is None:
+        text_slot = self.slot(text)
+        if self.slots is None or text_slot is None:
             return None
-        of_slots = tuple(count if number == slot else 0 for number in range(self.slots.count))
-        return SlotRows(of_slots, self.slots.device)
+        slot_counts = tuple(count if slot == text_slot else 0 for slot in range(self.slots.count))
+        return SlotRows(slot_counts, self.slots.device)
 
     def slot(self, text: int) -> int | None:
-        """The slot of a text's adapter."""
-        return self.slots.of_texts[text] if self.slots else None
+        """The slot of a text's adapter; None for the base model."""
+        return self.slots.slot_of_text[text] if self.slots else None
 
     @property
     def size(self) -> int:
-        """Rows of all texts, with padding."""
+        """Number of rows of all texts, padding included."""
         return sum(self.counts)
 
     def split(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -109,7 +109,7 @@ class TextRows:
         return x.split_with_sizes(list(self.counts))
 
     def blocks(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
-        """`x` in blocks of texts with equally many rows, (texts, rows, ...): here each text is a block."""
+        """`x` in blocks (texts, rows, ...) of texts with equal numbers of rows. Here, each text is a block."""
         return [text[None] for text in self.split(x)]
 
     def reaching(self, x: torch.Tensor, more: int) -> Sequence[torch.Tensor]:
@@ -122,34 +122,34 @@ class TextRows:
         """Each text's first row."""
         return [0, *accumulate(self.counts[:-1])]
 
-    def filled(self, values: Sequence[int]) -> Sequence[int]:
-        """Values of all rows, padding included (0). values: of the rows that are not padding."""
+    def with_padding(self, values: Sequence[int]) -> Sequence[int]:
+        """A value for each row. values: for each row that is not padding; padding gets 0."""
         return values
 
     def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor, torch.Tensor]]:
-        """`blocks` of texts with the same adapter, in order: its slot, the block, and its mask (texts, rows), False for
+        """`blocks` of texts with the same adapter, in order: (slot, block, mask). mask: (texts, rows), False for
         padding."""
         return [
-            (self.slot(number), text[None], text.new_ones((1, len(text)), dtype=torch.bool))
-            for number, text in enumerate(self.split(x))
+            (self.slot(index), text[None], text.new_ones((1, len(text)), dtype=torch.bool))
+            for index, text in enumerate(self.split(x))
         ]
 
     def joined(self, blocks: Sequence[torch.Tensor]) -> torch.Tensor:
-        """(N, ...), of blocks in the order of `by_slot`."""
+        """The rows (N, ...) of all blocks, which are in the order of `by_slot`."""
         return torch.cat([block.flatten(0, 1) for block in blocks])
 
     def groups(self, sizes: Mapping[int, int]) -> Sequence[Sequence[int]]:
-        """Numbers of the texts to compute together: here one by one. sizes: rows of each text, by its number."""
+        """Groups of texts to compute together. Here, each text is a group. sizes: rows of each text, by its index."""
         return [[text] for text in sizes]
 
     def by_adapter(self) -> list[tuple[int | None, int]]:
         """Consecutive texts with the same adapter, as (slot, number of texts)."""
         if self.slots is None:
             return [(None, len(self.counts))]
-        return [(slot, len(list(texts))) for slot, texts in groupby(self.slots.of_texts)]
+        return [(slot, len(list(texts))) for slot, texts in groupby(self.slots.slot_of_text)]
 
     def block_slot_rows(self, block: int, rows: int) -> SlotRows | None:
-        """The slots of a matrix with `rows` rows for each text of a block."""
+        """The rows of each slot, in a matrix with `rows` rows for each text of the block with this index."""
         return self.slot_rows_of(block, rows)
 
 
@@ -157,17 +157,17 @@ class TextRows:
 class PaddedRows(TextRows):
     """Rows that are padded to one block of `texts` texts with `height` rows each; the texts beyond `counts` are empty.
 
-    of_texts: (texts,), `counts` on the device.
+    device_counts: (texts,), `counts` on the device.
     """
 
     texts: int = 0
     height: int = 0
-    of_texts: torch.Tensor = field(default_factory=lambda: torch.empty(0), compare=False)
+    device_counts: torch.Tensor = field(default_factory=lambda: torch.empty(0), compare=False)
 
     @cached_property
     def mask(self) -> torch.Tensor:
         """(texts, height), False for padding."""
-        return torch.arange(self.height, device=self.of_texts.device) < self.of_texts[:, None]
+        return torch.arange(self.height, device=self.device_counts.device) < self.device_counts[:, None]
 
     @cached_property
     def slot_rows(self) -> SlotRows | None:
@@ -191,29 +191,29 @@ class PaddedRows(TextRows):
 
     @cached_property
     def firsts(self) -> Sequence[int]:
-        return range(0, self.size, self.height or 1)
+        return [text * self.height for text in range(self.texts)]
 
     def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor, torch.Tensor]]:
-        """See `TextRows`. Empty texts are with the last one."""
+        """See `TextRows`. Empty texts are in the block of the last text."""
         slots, sizes = map(list, zip(*self.by_adapter(), strict=True))
         sizes[-1] += self.texts - len(self.counts)
         parts = (whole.split_with_sizes(sizes) for whole in (self.blocks(x)[0], self.mask))
         return list(zip(slots, *parts, strict=True))
 
     def groups(self, sizes: Mapping[int, int]) -> Sequence[Sequence[int]]:
-        """See `TextRows`: texts of one adapter whose sizes differ by a factor of less than two."""
+        """See `TextRows`. A group has texts of one adapter whose sizes differ by a factor of less than two."""
         groups: dict[object, list[int]] = {}
         for text, size in sizes.items():
             groups.setdefault((self.slot(text), size.bit_length()), []).append(text)
         return list(groups.values())
 
-    def filled(self, values: Sequence[int]) -> Sequence[int]:
-        filled = [0] * self.size
+    def with_padding(self, values: Sequence[int]) -> Sequence[int]:
+        padded = [0] * self.size
         first = 0
         for text, count in enumerate(self.counts):
-            filled[text * self.height : text * self.height + count] = values[first : first + count]
+            padded[text * self.height : text * self.height + count] = values[first : first + count]
             first += count
-        return filled
+        return padded
 
     def block_slot_rows(self, block: int, rows: int) -> SlotRows | None:
         return self.slots.slot_rows([rows] * len(self.counts)) if self.slots else None

@@ -11,7 +11,7 @@ import torch
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
     """Compute with `count` threads while the context lasts."""
-    # Read first: that runs torch's lazy initialization of the thread, which would override the value later.
+    # Read before it is set: reading runs torch's lazy initialization, which would later override the value.
     before = torch.get_num_threads()
     if before == count:
         yield

@@ -4,11 +4,11 @@ that are scored in parts of a text.
     text ──▶ windows ─┬─▶ an entity pass per label group ─▶ entities ─┬─▶ the window's results ──▶ Merger
                       └── relation passes between the entities ◀──────┘
 
-With one group of labels (and one of relations) a window is one pass, for both, unless relations are scored in parts of
-it (`relation_windows`). Relations then get passes of their own, one for each part that has two entities. With several
-groups, relations have passes of their own, too, because related entities can have labels of different groups: one pass
-for each group of relations, whose prompt has the labels of the window's entities. If these labels are too many for one
-pass, they are split into sets of half a pass's size, and every pair of sets gets its passes.
+- With one group of labels and at most one of relations, one pass over a window predicts both.
+- If relations are scored in parts of a window (`relation_windows`), each part with two entities has a relation pass.
+- With several groups, related entities can have labels of different groups, so relations have passes of their own: one
+  for each group of relations, whose prompt has the labels of the window's entities. If these labels are too many for
+  one pass, they are split into sets of half a pass's size, and each pair of sets has its passes.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _PASSES_PER_CALL = 8
 _STEP_CHARS = 10_000
 
 _Part = tuple[Words, Names, EntityTable | None]
-"""The input of relation passes: words, labels of the prompt, and the entities in these words; None: without."""
+"""The input of relation passes: words, the labels in the prompt, and the entities in these words; None: not needed."""
 
 
 @dataclass(slots=True)
 class _OpenWindow:
     """A window with unfinished passes.
 
-    missing: number of passes without a result. relations: of its passes so far; None until its entity passes are done.
+    missing: number of passes without a result. relations: best scores so far; None until the entity passes are done.
     """
 
     window: Window
@@ -67,7 +67,7 @@ class _OpenWindow:
         self.missing -= 1
         if self.relations is None:
             self.entity_passes.append(result)
-            candidates = sum(len(one.entities) + len(one.suppressed) for one in self.entity_passes)
+            candidates = sum(len(added.entities) + len(added.suppressed) for added in self.entity_passes)
             if candidates > MAX_CANDIDATES:
                 raise too_many_candidates(candidates)
             return
@@ -77,29 +77,29 @@ class _OpenWindow:
 
 
 class PassQueue(ABC):
-    """Makes the passes of an item's windows on demand: the part that all chunked requests have in common.
+    """Makes the passes of an item's windows on demand. Base class of chunked requests.
 
-    windows: of the item, in order; a few at a time.
+    windows: the item's windows in order, a few at a time.
     """
 
     def __init__(self, windows: Iterator[Sequence[Any]]) -> None:
         self._lock = threading.Lock()  # protects all state, of derived classes too
         self._new_windows: Iterator[Sequence[Any]] | None = windows  # None: all are open or done
         self._to_make: deque[Iterator[Prepared]] = deque()  # passes of one window each
-        self._open: dict[int, Any] = {}  # the window of each pass without a result, by the id of the pass
+        self._open: dict[int, Any] = {}  # the window of each pass without a result, by `id(pass)`
 
     @abstractmethod
     def _begin(self, window: Any) -> Iterator[Prepared]:
         """A window's first passes, made by `_passes`."""
 
     def _passes(self, window: Any, passes: Iterable[Prepared]) -> Iterator[Prepared]:
-        """These passes of a window, made on demand."""
+        """Yield these passes of a window, and note each as open."""
         for prepared in passes:
             self._open[id(prepared)] = window
             yield prepared
 
     def next_passes(self) -> Sequence[Prepared]:
-        """See `ChunkedRequest`. Passes of one window; those at the left of the queue come first."""
+        """See `ChunkedRequest`. All passes of a call belong to one window: the first one in `_to_make`."""
         with self._lock:
             if not self._to_make and self._new_windows:
                 windows = next(self._new_windows, None)
@@ -149,11 +149,11 @@ class WindowedRequest(PassQueue):
         self._relation_windows = relation_windows
         self._allowed = AllowedEnds.of(item)
         self._lease = lease
-        in_order = list(groups.labels[0]) if len(groups.labels) == 1 else sorted(item.labels)
-        self._merger = Merger(item, in_order, schema=tokenizer.prompts.schema)
+        label_order = list(groups.labels[0]) if len(groups.labels) == 1 else sorted(item.labels)
+        self._merger = Merger(item, label_order, schema=tokenizer.prompts.schema)
         self._truncated_at = truncated_at
         self._classes, self._instances = WindowScores(), WindowInstances()
-        self._windows = self._words = self._tokens = self._ended = 0  # counters for `usage`
+        self._windows = self._words = self._tokens = self._ended_passes = 0  # counters for `usage`
 
     def add(self, prepared: Prepared, result: PassResult) -> Sequence[Entity]:
         """See `ChunkedRequest`. The time is proportional to the window, not to the text."""
@@ -162,7 +162,7 @@ class WindowedRequest(PassQueue):
             self._tokens += result.tokens
             self._classes.add(window.window.number, result.classes)
             self._instances.add(window.window.number, result.structures)
-            self._ended += 1
+            self._ended_passes += 1
             window.add(self._item, result)
             if result.cut and window.relations is not None:
                 self._merger.cut.add("max_relations")
@@ -175,8 +175,8 @@ class WindowedRequest(PassQueue):
                     prompts = product(parts, self._groups.relations)
                     self._to_make.appendleft(self._passes(window, starmap(self._relation_pass, prompts)))
                     return ()
-                for one in window.entity_passes if parts is None else ():
-                    self._add_own_relations(window.relations, one)
+                for entity_pass in window.entity_passes if parts is None else ():
+                    self._add_relations_of(entity_pass, window.relations)
             return self._merger.add(window.window, window.entity_passes, window.relations)
 
     def result(self) -> Extraction:
@@ -195,7 +195,7 @@ class WindowedRequest(PassQueue):
                 words=self._words,
                 tokens=self._tokens,
                 windows=self._windows,
-                passes=self._ended,
+                passes=self._ended_passes,
                 label_groups=len(self._groups.labels),
                 relation_groups=len(self._groups.relations) or int(bool(self._item.relations)),
             ),
@@ -207,14 +207,14 @@ class WindowedRequest(PassQueue):
         self._words += len(window.words) - window.repeated
         labels = self._groups.labels
         prompted = self._groups.prompted
-        items = (part_of(self._item, group, prompted, rest=not number) for number, group in enumerate(labels))
-        if self._groups.relations:  # the relations of entity passes count only if no relation pass follows
+        items = (part_of(self._item, group, prompted, rest=number == 0) for number, group in enumerate(labels))
+        if self._groups.relations:  # relations of entity passes may not count (see `_parts`): too many are no error yet
             items = (replace(item, on_limit="truncate") for item in items)
         passes = (self._pass(item, window.words) for item in items)
         return self._passes(_OpenWindow(window, len(labels)), passes)
 
-    def _add_own_relations(self, relations: dict[RelationKey, float], result: PassResult) -> None:
-        """Add the relations that an entity pass predicted. Raises LimitExceeded."""
+    def _add_relations_of(self, result: PassResult, relations: dict[RelationKey, float]) -> None:
+        """Add the relations that an entity pass predicted to `relations`. Raises LimitExceeded."""
         if result.cut and self._item.on_limit == "error":
             raise too_many(self._item, "max_relations")
         if result.cut:
@@ -222,13 +222,13 @@ class WindowedRequest(PassQueue):
         add_relations(relations, result)
 
     def _parts(self, window: _OpenWindow) -> list[_Part] | None:
-        """The parts that a window's relation passes are over; None if its entity passes predict the relations."""
+        """The parts of a window that have relation passes; None if its entity passes predict the relations."""
         if not self._groups.relations:
             return None
         names, words = tuple(self._item.labels), window.window.words
         if self._tokenizer.prompts.schema:  # relations need no entities
             return [(words, (), None)]
-        entities = EntityTable.joined(self._item.text, names, (one.entities for one in window.entity_passes))
+        entities = EntityTable.joined(self._item.text, names, (done.entities for done in window.entity_passes))
         entities = entities.take(np.lexsort((entities.end, entities.start)))
         ranges = [(0, len(words))]
         if self._relation_windows:
@@ -244,7 +244,7 @@ class WindowedRequest(PassQueue):
         return parts
 
     def _label_sets(self, entities: EntityTable) -> list[Names]:
-        """The labels of the passes for relations between entities; none if there can be no relation."""
+        """The labels of each relation pass over a part with these entities; no pass if there can be no relation."""
         numbers = np.unique(entities.label)
         spans = {(start, end) for start, end in zip(entities.start.tolist(), entities.end.tolist(), strict=True)}
         if len(spans) < 2 or (self._allowed and not self._allowed.pairs(numbers).any()):
@@ -253,39 +253,39 @@ class WindowedRequest(PassQueue):
             return [tuple(self._item.labels)]
         labels = [entities.names[number] for number in numbers.tolist()]
         label_tokens = {label: self._groups.tokens[label] for label in labels}
-        names, tokens = self._groups.half
-        label_sets = grouped(label_tokens, max_labels=2 * names, max_tokens=2 * tokens)
+        max_labels, max_tokens = self._groups.half_labels, self._groups.half_tokens
+        label_sets = grouped(label_tokens, max_labels=2 * max_labels, max_tokens=2 * max_tokens)
         if len(label_sets) > 1:
-            halves = grouped(label_tokens, max_labels=names, max_tokens=tokens)
-            label_sets = [tuple(sorted(one + other)) for one, other in combinations(halves, 2)]
+            halves = grouped(label_tokens, max_labels=max_labels, max_tokens=max_tokens)
+            label_sets = [tuple(sorted(first + second)) for first, second in combinations(halves, 2)]
         return label_sets
 
     def _relation_pass(self, part: _Part, relations: Names) -> Prepared:
-        """A pass that scores relations, between given entities if there are any."""
+        """A relation pass over a part; if it has entities, between those with one of its labels."""
         words, labels, entities = part
         item = part_of(self._item, labels, relations, rest=False)
         if entities is None:
             return self._pass(item, words)
-        number = np.array([labels.index(name) if name in labels else -1 for name in entities.names], np.int64)
-        label = number[entities.label]
+        label_number = np.array([labels.index(name) if name in labels else -1 for name in entities.names], np.int64)
+        label = label_number[entities.label]
         first, last = words.bounds[:, 0].searchsorted(entities.start), words.bounds[:, 1].searchsorted(entities.end)
         return self._pass(item, words, SpanTable(first, last, label, entities.score).take(label >= 0))
 
     def _pass(self, item: Item, words: Words, entities: SpanTable | None = None) -> Prepared:
-        """A pass; without entities, it predicts them."""
+        """A pass. entities: given to a relation pass; None: the pass predicts them."""
         tokenized = self._tokenizer.tokenized(item.text, words, self._tokenizer.prompts.prompt(item))
         return one_pass(item, replace(tokenized, entities=entities), self._lease, is_pass=True)
 
 
 def one_window(words: Words) -> Iterator[Sequence[Window]]:
-    """The only window of a text; none without words."""
+    """A text as a single window; no window if it has no words."""
     return iter([[Window(0, words)] if words else []])
 
 
 def cut_text(
     tokenizer: ItemTokenizer, text: str, room: int, *, window_words: int, overlap_words: int
 ) -> Iterator[Sequence[Window]]:
-    """The windows that end in each chunk of the text's words. room: tokens of a window."""
+    """Cut a text. Reads a chunk of words at a time, and yields the windows that end in it. room: tokens of a window."""
     cutter = Cutter(text, max_words=window_words, max_tokens=room, overlap_words=overlap_words)
     for chunk in tokenizer.chunks(text):
         for words in _fitting(tokenizer, text, chunk, window_words, room):

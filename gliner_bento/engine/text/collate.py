@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class CollatedBatch:
-    """The items of one forward pass. texts: those with tokens, in the order of their tensors, `inputs`."""
+    """The items of one forward pass. texts: the items with tokens, in the order of `inputs`, the input of the pass."""
 
     items: tuple[Prepared, ...]
     texts: tuple[Prepared, ...]
@@ -34,23 +34,23 @@ def ordered(
 ) -> CollatedBatch:
     """Texts in order of length: attention runs on blocks of texts of equal length. `inputs`: their `TextSlots` or None.
 
-    slot_of: with adapters: the slot of a text's adapter, one of `slots` on `device`. Texts are then ordered by slot
-    first, those of the base model last.
+    slot_of: with adapters: returns the slot of a text's adapter. slots: their number on `device`. Texts are then
+    ordered by slot first, those of the base model last.
     """
     texts = sorted((item for item in items if item.tokens), key=lambda text: text.tokens)
-    adapters = None
+    text_slots = None
     if slot_of is not None:
         slot = {id(text): slot_of(text) for text in texts}
         texts.sort(key=lambda text: slots if (number := slot[id(text)]) is None else number)
-        adapters = TextSlots(tuple(slot[id(text)] for text in texts), slots, device)
-    return CollatedBatch(tuple(items), tuple(texts), adapters)
+        text_slots = TextSlots(tuple(slot[id(text)] for text in texts), slots, device)
+    return CollatedBatch(tuple(items), tuple(texts), text_slots)
 
 
 @dataclass(frozen=True, slots=True)
 class PaddedCollator:
     """Collates items into padded tensors, as gliner does.
 
-    labels_pad_id: None without separate labels. max_width: words of the longest span; None for token models.
+    labels_pad_id: None if labels are in the prompt. max_width: words of the longest span; None for token models.
     """
 
     pad_id: int
@@ -97,7 +97,7 @@ def spans_of(word_counts: Sequence[int], max_width: int) -> dict[str, torch.Tens
 
 
 def labels_of(texts: Sequence[Sequence[Sequence[int]]], pad_id: int) -> dict[str, torch.Tensor]:
-    """Separate labels: each distinct one once, and for each text the indexes of its own."""
+    """Separate labels: each distinct one once, and for each text the indexes of its labels. texts: their token ids."""
     index_of = {label: index for index, label in enumerate(dict.fromkeys(tuple(ids) for text in texts for ids in text))}
     return {
         "labels_input_ids": padded([list(ids) for ids in index_of], pad_id),

@@ -1,4 +1,4 @@
-"""Divides labels that do not fit one pass into groups of nearly equal length. Pure."""
+"""Divides labels that do not fit one pass into groups with nearly equal numbers of tokens. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from math import ceil
 def grouped(tokens: Mapping[str, int], *, max_labels: int, max_tokens: int) -> list[tuple[str, ...]]:
     """Names in few groups of at most `max_labels` names and `max_tokens` tokens, nearly equal in tokens.
 
-    tokens: of each name, at most `max_tokens`. Groups, and the order within them, do not depend on the order of names.
+    tokens: of each name, at most `max_tokens` each. The result does not depend on the order of the names.
     """
     longest_first = sorted(tokens, key=lambda name: (-tokens[name], name))
-    halves = sum(2 * number > max_tokens for number in tokens.values())  # no two of these share a group
-    count = max(ceil(len(tokens) / max_labels), ceil(sum(tokens.values()) / max_tokens), halves)
+    over_half = sum(2 * of_name > max_tokens for of_name in tokens.values())  # no two of these share a group
+    count = max(ceil(len(tokens) / max_labels), ceil(sum(tokens.values()) / max_tokens), over_half)
     while True:
         groups = _distributed(longest_first, tokens, count, max_labels)
         if all(sum(tokens[name] for name in group) <= max_tokens for group in groups):
@@ -23,7 +23,7 @@ def grouped(tokens: Mapping[str, int], *, max_labels: int, max_tokens: int) -> l
 
 
 def _distributed(longest_first: list[str], tokens: Mapping[str, int], count: int, max_labels: int) -> list[list[str]]:
-    """Each name goes to the group with the fewest tokens that is not full."""
+    """`count` groups: each name goes to the group with the fewest tokens that is not full."""
     groups: list[list[str]] = [[] for _ in range(count)]
     by_tokens = [(0, number) for number in range(count)]
     for name in longest_first:

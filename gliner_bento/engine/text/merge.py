@@ -28,7 +28,7 @@ _Scored = tuple[str, CharSpan, CharSpan, float]
 
 
 class _Candidates(NamedTuple):
-    """Entities, each as predicted in the window where it has the most context."""
+    """Entities, each as predicted in the window where it has the most context. context: see `windows.context`."""
 
     entities: EntityTable
     context: NDArray[np.float64]
@@ -55,10 +55,10 @@ class Merger:
         self._labels = labels
         self._schema = schema
         self._pending: dict[int, tuple[Window, Sequence[EntityTable], Mapping[RelationKey, float]]] = {}
-        self._next = 0
+        self._next = 0  # number of the first window that is not collected
         self._windows: list[Window] = []
         self._candidates = _Candidates(self._joined([]), np.empty(0))
-        self._relations: dict[RelationKey, tuple[float, float]] = {}
+        self._relations: dict[RelationKey, tuple[float, float]] = {}  # (context, score)
         self._final: list[EntityTable] = []
         self.cut: set[str] = set()
         """The limits (`max_entities`, `max_relations`) beyond which results were dropped."""
@@ -66,23 +66,25 @@ class Merger:
     def add(
         self, window: Window, entity_passes: Sequence[PassResult], relations: Mapping[RelationKey, float]
     ) -> Sequence[Entity]:
-        """Add a window: the entities of these passes, and its relations. Returns the entities that became final, in
-        order; they follow those of earlier calls. With `on_limit` `truncate`, none is final before the last window.
+        """Add a window: the results of its entity passes, and the scores of its relations. Returns the entities that
+        became final, in order; they follow those of earlier calls. With `on_limit` `truncate`, it returns none.
 
         Raises LimitExceeded.
         """
-        tables = [table for one in entity_passes for table in (one.entities, one.suppressed)]
+        tables = [table for result in entity_passes for table in (result.entities, result.suppressed)]
         bounds = Window(window.number, window.words.borders(), next_start=window.next_start)
         self._pending[window.number] = bounds, tables, relations
-        parts = len(self._final)
+        final_before = len(self._final)
         while following := self._pending.pop(self._next, None):
             self._next += 1
             self._collect(*following)
-            self._final.append(self._finalize(inf if following[0].next_start is None else following[0].next_start))
+            next_start = following[0].next_start
+            self._final.append(self._finalize(inf if next_start is None else next_start))
             if len(self._relations) > 2 * self._item.max_relations:
                 self._bound_relations()
-        final = self._final[parts:]
-        if sum(map(len, self._final)) > (1 if self._item.on_limit == "error" else 2) * self._item.max_entities:
+        final = self._final[final_before:]
+        factor = 1 if self._item.on_limit == "error" else 2  # to truncate less often
+        if sum(map(len, self._final)) > factor * self._item.max_entities:
             self._final = [self._limited()]
         return () if self._item.on_limit == "truncate" else self._joined(final)
 
@@ -94,16 +96,16 @@ class Merger:
     def relations(self) -> tuple[list[PairRelation], list[CharSpan]]:
         """The relations of the whole text, sorted by head and tail, and the ends that are not entities (GLiNER2).
 
-        Called after the last window. A relation names its ends by index: in `entities`, or behind them, in the second
-        list. Of a span with several labels, the first entity counts. Raises LimitExceeded."""
+        Called after the last window. The head and tail of a relation are indexes into `entities` followed by these
+        ends. Of several entities of the same span, the first is the head or tail. Raises LimitExceeded."""
         index_of: dict[CharSpan, int] = {}
         for index, span in enumerate(_char_spans(self.entities)):
             index_of.setdefault(span, index)
         allowed = AllowedEnds.of(self._item)
         kept = [
-            (*key, score)
-            for key, (_, score) in self._relations.items()
-            if (self._schema and not allowed) or index_of.keys() >= {key[1], key[2]}
+            (name, head, tail, score)
+            for (name, head, tail), (_, score) in self._relations.items()
+            if (self._schema and not allowed) or (head in index_of and tail in index_of)
         ]
         if allowed:
             kept = self._permitted(kept, index_of, allowed)
@@ -122,25 +124,30 @@ class Merger:
         self, relations: Sequence[_Scored], index_of: Mapping[CharSpan, int], allowed: AllowedEnds
     ) -> list[_Scored]:
         """The relations whose head and tail have labels that the relation may have."""
-        relation_of = {name: number for number, name in enumerate(self._item.relations)}
+        number_of = {name: number for number, name in enumerate(self._item.relations)}
         label_number = {name: number for number, name in enumerate(self._item.labels)}
         entities = self.entities
         labels = [label_number[name] for name in entities.names]
         label_of = {span: labels[entities.label[index]] for span, index in index_of.items()}
-        return [one for one in relations if allowed.permit(relation_of[one[0]], label_of[one[1]], label_of[one[2]])]
+        return [
+            (name, head, tail, score)
+            for name, head, tail, score in relations
+            if allowed.permit(number_of[name], label_of[head], label_of[tail])
+        ]
 
     def _collect(self, window: Window, tables: Sequence[EntityTable], relations: Mapping[RelationKey, float]) -> None:
+        """Add the next window to the candidates and relations: of equal ones, the one with the most context counts."""
         self._windows.append(window)
         added = self._joined(tables)
         entities = self._joined([self._candidates.entities, added])
-        around = np.concatenate([self._candidates.context, _contexts(window, added)])
-        order = np.lexsort((-around, entities.label, entities.end, entities.start))  # stable: the first counts
+        contexts = np.concatenate([self._candidates.context, _contexts(window, added)])
+        order = np.lexsort((-contexts, entities.label, entities.end, entities.start))  # stable: earlier windows first
         keys = np.stack([entities.start, entities.end, entities.label])[:, order]
         is_first = np.ones(len(order), np.bool_)
         is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
         if (candidates := int(is_first.sum())) > MAX_CANDIDATES:
             raise too_many_candidates(candidates)
-        self._candidates = _Candidates(entities, around).take(order[is_first])
+        self._candidates = _Candidates(entities, contexts).take(order[is_first])
         for key, score in relations.items():
             _, head, tail = key
             relation_context = context(window, min(head[0], tail[0]), max(head[1], tail[1]))
@@ -148,22 +155,22 @@ class Merger:
                 self._relations[key] = relation_context, score
 
     def _finalize(self, frontier: float) -> EntityTable:
-        """Resolve the candidates that no later window, from character `frontier` on, can hold or overlap."""
+        """Resolve the candidates that no entity of later windows, from character `frontier` on, equals or overlaps."""
         entities = self._candidates.entities
         final = _first_open(entities, frontier)
         done, self._candidates = self._candidates.take(slice(final)), self._candidates.take(slice(final, None))
         whole = done.context > 0  # else at the edge of a window: may be a piece of a longer entity
-        whole[~whole] = ~self._have_more_context(done.entities.take(~whole))
+        whole[~whole] = ~self._have_context(done.entities.take(~whole))
         first_open = min(entities.start[final : final + 1].tolist(), default=inf)
         self._windows = [window for window in self._windows if window.end > min(frontier, first_open)]
         return self._resolved(done.entities.take(whole))
 
-    def _have_more_context(self, entities: EntityTable) -> NDArray[np.bool_]:
+    def _have_context(self, entities: EntityTable) -> NDArray[np.bool_]:
         """Whether some window has context around each entity."""
-        more = np.zeros(len(entities), np.bool_)
+        have_context = np.zeros(len(entities), np.bool_)
         for window in self._windows if len(entities) else ():
-            more |= _contexts(window, entities) > 0
-        return more
+            have_context |= _contexts(window, entities) > 0
+        return have_context
 
     def _resolved(self, entities: EntityTable) -> EntityTable:
         """The entities that overlap resolution keeps, in order of position."""
@@ -183,12 +190,12 @@ class Merger:
 
     def _bound_relations(self) -> None:
         """Drop the relations whose ends can no longer be entities. If too many are left, keep the best by score."""
-        kept = {span for table in self._final for span in _char_spans(table)}
-        opened = min(self._candidates.entities.start[:1].tolist(), default=inf)
+        final = {span for table in self._final for span in _char_spans(table)}
+        first_open = min(self._candidates.entities.start[:1].tolist(), default=inf)
         self._relations = {
             key: value
             for key, value in self._relations.items()
-            if self._schema or all(span[1] > opened or span in kept for span in key[1:])
+            if self._schema or all(span[1] > first_open or span in final for span in key[1:])
         }
         if len(self._relations) > 2 * self._item.max_relations:
             best = best_relations(self._item, {key: score for key, (_, score) in self._relations.items()})
@@ -211,8 +218,8 @@ def _contexts(window: Window, entities: EntityTable) -> NDArray[np.float64]:
 
 
 def _first_open(entities: EntityTable, frontier: float) -> int:
-    """The number of entities, in order of position, before the first that ends after `frontier` or overlaps one that
-    does."""
+    """The largest n such that the first n entities, in order of position, end at or before `frontier` and overlap none
+    of the others."""
     beyond = np.flatnonzero(entities.end > frontier)
     if not len(beyond):
         return len(entities)
@@ -226,7 +233,7 @@ def _char_spans(entities: EntityTable) -> Iterator[CharSpan]:
 
 
 def add_relations(scores: dict[RelationKey, float], result: PassResult) -> None:
-    """Add the relations of a pass to those of other passes over its window: the highest score of each."""
+    """Add the relations of a pass to `scores`, the best scores in all passes over its window."""
     spans = [*_char_spans(result.entities), *result.ends] if result.relations else []
     for relation in result.relations:
         key = relation.relation, spans[relation.head], spans[relation.tail]

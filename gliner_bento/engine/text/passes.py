@@ -20,20 +20,20 @@ from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 Names = tuple[str, ...]
 
-# The cost of an item beside its tokens, in tokens of a short text, measured on a CPU: attention grows with the square
-# of a text's length, scores with its words times its labels.
+# The unit of cost is a token of a short text (measured on a CPU). Attention, which grows with the square of the length,
+# doubles the cost of a text of `_DOUBLE_COST_TOKENS` tokens. `_SCORES_PER_TOKEN` pairs of a word and a label cost 1.
 _DOUBLE_COST_TOKENS = 200
 _SCORES_PER_TOKEN = 2500
 
 _NAMES_PER_STEP = 16
 
-# The default overlap is at most this part of a window.
+# The default overlap is at most the words of a window divided by this.
 _DEFAULT_OVERLAP_DIVISOR = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PassLimits:
-    """Limits of one pass. words: of the text. max_labels: labels, and as many relations; None: no limit.
+    """Limits of one pass. words: of the text. max_labels: of labels, and separately of relations; None: no limit.
 
     window_words, window_overlap_words, relation_windows: defaults for requests.
     """
@@ -50,8 +50,9 @@ class Groups:
     """The labels and relations of the passes over a window, by name.
 
     labels: of each entity pass. relations: of each relation pass; empty if the entity passes score the relations.
-    prompted: relations in the prompt of the entity passes.
-    tokens: of each label. half: limits of a half of a relation pass's labels: names, tokens.
+    prompted: relations in the prompt of the entity passes; they count in windows without relation passes.
+    tokens: of each label.
+    half_labels, half_tokens: limits of half of a relation pass's labels, if one pass cannot take all (see `chunked`).
     room: tokens that every pass leaves for its window.
     """
 
@@ -59,7 +60,8 @@ class Groups:
     relations: Sequence[Names]
     prompted: Names
     tokens: Mapping[str, int]
-    half: tuple[int, int]
+    half_labels: int
+    half_tokens: int
     room: int
 
 
@@ -79,12 +81,12 @@ class PassPlanner:
         return prompt if prompt.room else None
 
     def windows(self, item: Item) -> tuple[int, int]:
-        """Words of a window, and of an overlap. Raises InvalidField (`window_words`, `window_overlap_words`)."""
+        """See `windows_of`."""
         limits = self._limits
         return windows_of(item, limits.window_words, limits.window_overlap_words, limits.words, "words")
 
     def relation_windows(self, item: Item) -> RelationWindows | None:
-        """See `RelationWindows.chosen`; None, too, for an item without relations."""
+        """See `RelationWindows.chosen`; also None for an item without relations."""
         chosen = RelationWindows.chosen(
             item.relation_window,
             item.relation_window_sentences,
@@ -97,11 +99,12 @@ class PassPlanner:
 
     def one_group(self, item: Item, room: int, *, divided: bool) -> Groups:
         """The groups of an item whose names fit one pass. divided: relations have passes of their own."""
-        relations = tuple(item.relations)
-        return Groups([tuple(item.labels)], [relations] if divided else [], relations, {}, (0, 0), room)
+        names = tuple(item.relations)
+        relations = [names] if divided else []
+        return Groups([tuple(item.labels)], relations, names, tokens={}, half_labels=0, half_tokens=0, room=room)
 
     def tokenize_labels(self, item: Item) -> Steps[None]:
-        """Fill the cache of separate labels."""
+        """Tokenize labels that are sequences of their own, in steps; `prompt` then finds them in its cache."""
         if not self._tokenizer.prompts.inline:
             yield from self._tokens(item.labels, "labels", self._tokenizer.limits.tokens)
 
@@ -116,25 +119,28 @@ class PassPlanner:
         relations = self._grouped(relation_tokens, share)
         if len(labels) == 1 and len(relations) <= 1:  # in the request's order, as in a text that fits one pass
             return self.one_group(item, self._room(item, tuple(item.labels), tuple(item.relations)), divided=divided)
-        half = (self._limits.max_labels or len(tokens)) // 2 or 1, max(share // 2, *tokens.values())
+        half_labels = max(1, (self._limits.max_labels or len(tokens)) // 2)
+        half_tokens = max([share // 2, *tokens.values()])
         longest = max(labels, key=lambda group: sum(tokens[name] for name in group))
         room = self._room(item, longest)
-        excess = max(0, 2 * half[1] - sum(tokens[name] for name in longest))  # of a relation pass's labels
+        # The labels of a relation pass, two halves, may have more tokens than those of the longest entity pass.
+        excess = max(0, 2 * half_tokens - sum(tokens[name] for name in longest))
         for group in relations:
             room = min(room, self._room(item, longest, group) - excess)
             yield
         if room < 1:
             param = next(iter(item.abilities))
             raise InvalidField(f"{param}: {' and '.join(item.abilities)} leave no tokens for the text", param=param)
-        return Groups(labels, relations, (), tokens, half, room)
+        return Groups(labels, relations, (), tokens, half_labels, half_tokens, room)
 
     def _tokens(self, names: Mapping[str, str], param: str, share: int) -> Steps[dict[str, int]]:
+        """The number of tokens of each name. Raises InvalidField (`param`) for one with more than `share`."""
         tokens: dict[str, int] = {}
         for name, description in names.items():
-            tokens[name] = number = self._tokenizer.prompts.tokens_of(name, description, param)
-            if number > share:
+            tokens[name] = count = self._tokenizer.prompts.tokens_of(name, description, param)
+            if count > share:
                 raise InvalidField(
-                    f"{param}: {shortened(name)} has {number} tokens; the limit in a request of several passes is "
+                    f"{param}: {shortened(name)} has {count} tokens; the limit in a request of several passes is "
                     f"{share} (the model's maximum length is {self._tokenizer.limits.tokens} tokens)",
                     param=param,
                 )
@@ -150,7 +156,7 @@ class PassPlanner:
 
 
 def windows_of(item: Item, words: int, overlap_words: int, limit: int, unit: str) -> tuple[int, int]:
-    """Words of a window, and of an overlap. words, overlap_words: by default. limit: the model's, in `unit`.
+    """The number of words in a window and in an overlap. words, overlap_words: defaults. limit: the model's, in `unit`.
 
     Raises InvalidField (`window_words`, `window_overlap_words`)."""
     window, overlap = item.window_words or words, item.window_overlap_words
@@ -171,7 +177,7 @@ def part_of(item: Item, labels: Names, relations: Names, *, rest: bool = True) -
         item,
         labels={name: item.labels[name] for name in labels},
         relations={name: item.relations[name] for name in relations},
-        relation_heads={},  # the merged entities decide: another window may give a span another label
+        relation_heads={},  # applied after merging, because another window may give a span another label
         relation_tails={},
         classifications=item.classifications if rest else {},
         structures=item.structures if rest else {},
@@ -186,7 +192,7 @@ def one_pass(
     truncated_at: int | None = None,
     is_pass: bool = False,
 ) -> Prepared:
-    """A pass over `tokenized`, with its cost."""
+    """One pass over `tokenized`, with its cost. is_pass: it is a pass of a chunked request, not the whole item."""
     tokens, words = len(tokenized.token_ids), len(tokenized.bounds)
     return Prepared(
         item,
@@ -201,5 +207,5 @@ def one_pass(
 
 
 def cost_of(tokens: int, words: int, labels: int) -> int:
-    """An item's cost, in tokens of a short text. The number of scored spans is proportional to words."""
+    """The cost of a pass, in tokens of a short text. The number of scored spans is proportional to words."""
     return tokens + tokens * tokens // _DOUBLE_COST_TOKENS + words * labels // _SCORES_PER_TOKEN

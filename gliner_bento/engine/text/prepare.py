@@ -82,4 +82,4 @@ class ItemPreparer:
                 f"text: the model's maximum length is {limits.words} words, and {limits.tokens} tokens with the labels",
                 param="text",
             )
-        return None if not is_cut else words.end if words else 0
+        return (words.end if words else 0) if is_cut else None

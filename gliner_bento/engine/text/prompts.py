@@ -1,4 +1,4 @@
-"""Prompts: a model reads labels before the text (uni-encoders), or each as a separate sequence (bi-encoders).
+"""Prompts: a model reads labels before the text (uni-encoders), or each label as a sequence (bi-encoders).
 
     prefix │ [ENT] label [ENT] label [SEP] │ text words … │ suffix          InlineLabels
     prefix │ text words … │ suffix       and one sequence per label         SeparateLabels
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode, shortened, unpadded
-from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, nowhere, token_array
+from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, no_positions, token_array
 from gliner_bento.errors import InvalidField
 from gliner_bento.tasks.extraction import ExtractionItem
 
@@ -26,19 +26,19 @@ CACHED_PROMPTS = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """The input of a pass besides its text.
+    """The input of a pass, except for its text.
 
-    token_ids: before the text, with inline labels. labels: the token ids of each separate label.
+    token_ids: the tokens before the text, inline labels included. labels: the token ids of each separate label.
     room: tokens left for the text; less than 1 if the labels do not fit.
-    label_positions, relation_positions: inline: the token whose embedding stands for each label and relation.
-    words: those that the model reads before the text's.
+    label_positions, relation_positions: of the tokens whose embeddings stand for inline labels and for relations.
+    words: words that the model reads before those of the text.
     """
 
     token_ids: TokenIds
     labels: tuple[tuple[int, ...], ...]
     room: int
-    label_positions: NDArray[np.int64] = field(default_factory=nowhere)
-    relation_positions: NDArray[np.int64] = field(default_factory=nowhere)
+    label_positions: NDArray[np.int64] = field(default_factory=no_positions)
+    relation_positions: NDArray[np.int64] = field(default_factory=no_positions)
     words: Words = NO_WORDS
 
 
@@ -48,9 +48,10 @@ NO_ROOM = Prompt(token_array(), (), 0)
 class Prompts(ABC):
     """Encodes labels and relations. Thread-safe.
 
-    inline: whether they share the maximum length with the text. framed: sequences have special tokens at both ends.
-    schema: of GLiNER2: the model reads names and descriptions, else descriptions alone; labels do not compete for a
-        span, and relations are not limited to entities.
+    inline: labels are in one sequence with the text, and share the maximum length with it.
+    framed: sequences begin and end with special tokens.
+    schema: as in GLiNER2, the model reads names and descriptions, not only descriptions; a span may have several
+        labels, and relations may be between spans that are no entities.
     """
 
     inline = True
@@ -68,15 +69,14 @@ class Prompts(ABC):
 
     @abstractmethod
     def prompt(self, item: ExtractionItem) -> Prompt:
-        """Encode its labels and relations. Raises InvalidField (`labels`, `relations`) for what the model cannot
-        encode."""
+        """The item's labels and relations as a prompt. Raises InvalidField for a name that the model cannot encode."""
 
     @abstractmethod
     def tokens_of(self, name: str, description: str, param: str) -> int:
         """Tokens that a label or relation takes in a prompt, its marker included. Raises InvalidField (`param`)."""
 
     def after(self, text: str, words: Words) -> Words:
-        """Words that the model reads behind these of the text."""
+        """Words that the model reads after these words of the text."""
         return NO_WORDS
 
 
@@ -116,15 +116,16 @@ class InlineLabels(Prompts):
                 tokens += 1 + len(self._ids(name, param))
                 if tokens > self._max_tokens:
                     raise PromptTooLong  # an exception, so that the cache does not keep it
-        more = {"relations": [list(relations)]} if self._relations else {}
-        prompts, _ = self._processor.prepare_inputs([[]], [list(labels)], **more)
+        options = {"relations": [list(relations)]} if self._relations else {}
+        prompts, _ = self._processor.prepare_inputs([[]], [list(labels)], **options)
         token_ids = self._subwords.ids(prompts[0])
         room = self._subwords.room(token_ids)
         if room < 1:
             raise PromptTooLong
         ids, config = token_array(token_ids), self._config
+        # The embedding of a label or relation is that of its marker, or of the token after the marker.
         label_positions = np.flatnonzero(ids == config.class_token_index) + int(not config.embed_ent_token)
-        relation_positions = nowhere()
+        relation_positions = no_positions()
         if self._relations:
             relation_positions = np.flatnonzero(ids == config.rel_token_index) + int(not config.embed_rel_token)
         return Prompt(ids, (), room, label_positions, relation_positions)
@@ -153,7 +154,7 @@ class SeparateLabels(Prompts):
         return Prompt(token_array(), tuple(map(self._cached, labels)), self._subwords.room(()))
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
-        """See `Prompts`: they take none."""
+        """See `Prompts`: a separate label takes none."""
         check_unicode((description,), param)
         self._cached(description)
         return 0

@@ -3,8 +3,8 @@
     window ──▶ paragraphs, rows ──▶ sentences ──▶ parts:   ├──────────┤
                                                                 ├──────────┤
 
-No part reaches over the end of a paragraph, nor over a line break between rows of a table or items of a list: lines
-with the same marks, or with two entities each. A line break that wraps a line is white space.
+No part crosses the end of a paragraph, or a line break between rows of a table or items of a list. Lines are such rows
+if they have the same marks (separators, bullets), or two entities each. A line break that wraps a line is white space.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from math import ceil
 
 import numpy as np
 import regex
@@ -35,7 +36,7 @@ _WRAPPED_CHARS = 50
 
 _SPACES = str.maketrans(dict.fromkeys("\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))  # what `splitlines` splits at
 
-# A full stop after these ends no sentence here, as in Unicode's suppressions (CLDR); UAX 29 has none.
+# The full stop of these abbreviations ends no sentence here, as in Unicode's CLDR; `sentence_ends` knows none of them.
 _ABBREVIATION = regex.compile(
     r"(?<![\p{L}\p{N}])(?i:mrs?|ms|dr|prof|st|gen|col|lt|capt|sgt|sen|rep|gov|rev|hon|no|nr|fig|vs|approx)\.\s*+\Z"
 )
@@ -47,7 +48,7 @@ _SENTENCE, _LINE, _PARAGRAPH = 1, 2, 4  # flags
 
 @dataclass(frozen=True, slots=True)
 class RelationWindows:
-    """sentences: number in a part. overlap: number that two consecutive parts share; less than `sentences`."""
+    """sentences: how many a part has. overlap: how many two consecutive parts share; less than `sentences`."""
 
     sentences: int
     overlap: int
@@ -58,8 +59,7 @@ class RelationWindows:
     ) -> RelationWindows | None:
         """The relation windows that a request's or a server's options set; None: relations are scored in whole windows.
 
-        window: `relation_window`. A number of sentences, or an overlap, implies `sentences`. Without any value, the
-        default counts.
+        window: the option `relation_window`; None: "sentences" if one of the two numbers is given, else `default`.
         Raises InvalidField (`relation_window_sentences`, `relation_window_overlap_sentences`).
         """
         if sentences is None and overlap is None and window != "sentences":
@@ -79,14 +79,14 @@ class RelationWindows:
         return cls(sentences, overlap)
 
     def may_divide(self, text: str, words: Words) -> bool:
-        """Whether the window may have several parts. False: it has one, with any entities."""
+        """Whether the window may have several parts. False: it is one part, whatever its entities are."""
         _, ends = _boundaries(text, words)
         return len(ends) >= self.sentences or bool((ends > _SENTENCE).any())
 
     def parts(self, text: str, words: Words, spans: Indices) -> list[WordRange]:
         """The parts with two entities or more. spans: (2, E), starts and ends of entities, in characters of the text.
 
-        Nothing ends inside an entity ("Mr. Smith"). A part with one entity has the sentence before it, too.
+        No sentence ends inside an entity ("Mr. Smith"). A part with one entity begins a sentence earlier.
         """
         spans = np.unique(spans, axis=1)
         boundaries, ends = _boundaries(text, words)
@@ -105,10 +105,10 @@ class RelationWindows:
                     break
             if entities > 1:
                 if parts and parts[-1][0] >= part[0]:
-                    parts.pop()  # this one contains it
+                    parts.pop()  # the new part contains it
                 parts.append(part)
         max_parts = max(_MAX_PARTS, len(words) // _WORDS_PER_PART)
-        joined = -(-len(parts) // max_parts) or 1  # parts that are joined to one
+        joined = max(1, ceil(len(parts) / max_parts))  # parts that are joined to one
         return [(parts[at][0], parts[at : at + joined][-1][1]) for at in range(0, len(parts), joined)]
 
     def _ranges(self, ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -133,12 +133,12 @@ def _boundaries(text: str, words: Words) -> tuple[Indices, Indices]:
     if end - start > _SEARCHED_CHARS:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     flat = text[start:end].translate(_SPACES)
-    found = [*_line_ends(text[start:end])]
+    ends = [*_line_ends(text[start:end])]
     for at in sentence_ends(flat, 0, len(flat)):
         if not _ABBREVIATION.search(flat, max(0, at - _ABBREVIATION_CHARS), at):
-            found.append((at, _SENTENCE))
+            ends.append((at, _SENTENCE))
     flags = np.zeros(len(words) + 1, np.int64)
-    at, flag = np.array(found, np.int64).reshape(-1, 2).T
+    at, flag = np.array(ends, np.int64).reshape(-1, 2).T
     np.bitwise_or.at(flags, words.bounds[:, 0].searchsorted(start + at), flag)
     flags[[0, -1]] = 0
     boundaries = flags.nonzero()[0]
@@ -146,8 +146,8 @@ def _boundaries(text: str, words: Words) -> tuple[Indices, Indices]:
 
 
 def _line_ends(text: str) -> Iterator[tuple[int, int]]:
-    """The characters at which paragraphs and lines begin, and the flag of what ends there. A line that begins only
-    because its first word did not fit into the line before (wrapped text) is left out."""
+    """The characters at which paragraphs and lines begin, and the flag of what ends there. Lines are left out if they
+    only begin because their first word did not fit into the line before (wrapped text)."""
     at = 0
     for is_blank, group in groupby(text.splitlines(keepends=True), key=str.isspace):
         lines = list(group)
@@ -165,17 +165,17 @@ def _line_ends(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _marks(line: str) -> tuple[int, ...]:
-    """Whether a line begins as an item of a list, and how many separators of columns it has."""
+    """Whether a line begins as an item of a list, and how many separators of each kind it has."""
     return bool(_ITEM.match(line)), *(line.count(mark) for mark in "\t|;,")
 
 
-def _without_lines(ends: Indices, line_of: Indices) -> Indices:
+def _without_lines(ends: Indices, boundaries_before: Indices) -> Indices:
     """The flags, without line breaks next to a line with fewer than two entities; 0: nothing ends there any more.
 
-    line_of: for each entity, the number of boundaries before it."""
+    boundaries_before: for each entity, the number of boundaries before it."""
     is_line = ends > _SENTENCE
     lines = np.concatenate([[0], np.cumsum(is_line)])
-    entities = np.bincount(lines[line_of], minlength=lines[-1] + 1)
+    entities = np.bincount(lines[boundaries_before], minlength=lines[-1] + 1)
     rows = (entities[lines[:-1]] > 1) & (entities[lines[1:]] > 1)
     kept: Indices = np.where((ends & _PARAGRAPH > 0) | rows, ends, ends & _SENTENCE)
     return kept

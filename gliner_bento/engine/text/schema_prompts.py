@@ -2,9 +2,9 @@
 
     ( [P] entities ( [E] person [E] city ) ) [SEP_STRUCT] ( [P] lives in ( [R] head [R] tail ) ) [SEP_TEXT] words … .
 
-Each structure, relation and classification is a task. The number of a task's instances follows from its [P].
-Descriptions are behind the name of the task. The choices of fields are words before the text. A text that does not end
-in a full stop gets one, as the models were trained; it has no characters.
+Each structure, relation and classification is a task, and so are all labels together. The embedding of a task's [P]
+gives the number of its instances. Descriptions follow the name of the task. The choices of fields are words before the
+text. A text without a full stop at the end gets one, as in the models' training: a word that has no characters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENDS = {"head": "head", "tail": "tail"}
 
 
 class PromptTask(NamedTuple):
-    """A task of a prompt. param: the option that it is of. title: behind [P]. marker: before each of the fields."""
+    """A task of a prompt, from the option `param`. title: the text after [P]. marker: the token before each field."""
 
     param: str
     title: str
@@ -40,12 +40,13 @@ class PromptTask(NamedTuple):
 
     @property
     def elements(self) -> list[str]:
-        """What is tokenized, each on its own."""
+        """The parts of the prompt that are tokenized separately. Marker n is number 4 + 2 n, its field 5 + 2 n."""
         return ["(", "[P]", self.title, "(", *(part for name in self.fields for part in (self.marker, name)), ")", ")"]
 
 
 class SchemaPrompts(Prompts):
-    """See `Prompts`. `relation_positions` are those of all other markers, in order."""
+    """See `Prompts`. `label_positions` are those of [E]; `relation_positions` those of [P] and all other markers of
+    fields, in order."""
 
     framed = False
     schema = True
@@ -73,16 +74,16 @@ class SchemaPrompts(Prompts):
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
         """See `Prompts`."""
-        task = _task(param, "", "", "", {name: description})
         if param == "relations":
             task = _task(param, name, description, "[R]", _ENDS)
             return 1 + sum(map(len, self._elements(task)))
+        task = _task(param, "", "", "", {name: description})
         ids = self._subwords.ids([name])
         self._subwords.check_name(ids, name, param)
         return 1 + len(ids) + len(self._subwords.ids([task.title]))
 
     def after(self, text: str, words: Words) -> Words:
-        """See `Prompts`: a full stop, unless the text ends in one. One with white space behind it does not count."""
+        """See `Prompts`: a full stop, unless the text ends in one that no white space follows."""
         end = words.end if _NOT_SPACE.search(text, words.end) else len(text)
         if text.endswith(_STOPS, 0, end):
             return NO_WORDS
@@ -90,14 +91,15 @@ class SchemaPrompts(Prompts):
 
     def _build(self, tasks: Sequence[PromptTask], choices: Sequence[str]) -> Prompt:
         ids: list[int] = []
-        of_labels: list[int] = []
-        of_others: list[int] = []
+        label_positions: list[int] = []
+        other_positions: list[int] = []
         for task in tasks:
             ids += self._subwords.ids(["[SEP_STRUCT]"]) if ids else ()
             elements = self._elements(task)
             starts = list(accumulate(map(len, elements), initial=len(ids)))
-            of_others.append(starts[1])
-            (of_labels if task.marker == "[E]" else of_others).extend(starts[4 : 4 + 2 * len(task.fields) : 2])
+            other_positions.append(starts[1])  # [P]
+            positions = label_positions if task.marker == "[E]" else other_positions
+            positions.extend(starts[4 : 4 + 2 * len(task.fields) : 2])
             for element in elements:
                 ids += element
             if len(ids) > self._max_tokens:
@@ -107,15 +109,16 @@ class SchemaPrompts(Prompts):
         room = self._subwords.room(ids) - len(self._stop) - len(words.token_ids)
         if room < 1:
             raise PromptTooLong
-        return Prompt(token_array(ids), (), room, np.array(of_labels, np.int64), np.array(of_others, np.int64), words)
+        labels, others = np.array(label_positions, np.int64), np.array(other_positions, np.int64)
+        return Prompt(token_array(ids), (), room, labels, others, words)
 
     def _words(self, choices: Sequence[str]) -> Words:
-        """Words without characters. Raises InvalidField for one without tokens."""
+        """The choices as words without characters. Raises InvalidField for a choice without tokens."""
         ids = self._subwords.each(choices) if choices else []
         for word, tokens in zip(choices, ids, strict=True):
             self._subwords.check_name(tokens, word, "structures")
         counts = np.array([len(tokens) for tokens in ids], np.int64)
-        return Words(token_array([one for tokens in ids for one in tokens]), counts, np.zeros((len(ids), 2), np.int64))
+        return Words(token_array([n for tokens in ids for n in tokens]), counts, np.zeros((len(ids), 2), np.int64))
 
     def _elements(self, task: PromptTask) -> list[tuple[int, ...]]:
         """The tokens of each element. Raises InvalidField for a name that the model cannot encode."""
@@ -127,38 +130,37 @@ class SchemaPrompts(Prompts):
 
 def schema_tasks(item: ExtractionItem) -> Iterator[PromptTask]:
     """The tasks of an item, in the order of its prompt. Raises InvalidField for a name with a marker."""
-    for name, fields in item.structures.items():
-        described = {field: one.description for field, one in fields.items()}
-        yield _task(
-            "structures", name, name, "[C]", described, *(word for one in fields.values() for word in one.choices)
-        )
+    for name, structure in item.structures.items():
+        descriptions = {field_name: field.description for field_name, field in structure.items()}
+        choices = (choice for field in structure.values() for choice in field.choices)
+        yield _task("structures", name, name, "[C]", descriptions, *choices)
     if item.labels:
         yield _task("labels", "entities", "entities", "[E]", item.labels)
     for name, description in item.relations.items():
         yield _task("relations", name, description, "[R]", _ENDS)
-    for name, one in item.classifications.items():
-        yield _task("classifications", name, one.description or name, "[L]", one.labels)
+    for name, question in item.classifications.items():
+        yield _task("classifications", name, question.description or name, "[L]", question.labels)
 
 
 def choice_words(structures: Mapping[str, Structure]) -> list[str]:
     """The words that the model reads before the text: the choices of fields."""
     words: list[str] = []
     for name, fields in structures.items():
-        with_choices = {field: one.choices for field, one in fields.items() if one.choices}
-        for number, (field, choices) in enumerate(with_choices.items()):
-            words += [",", field, "("] if number else ["(", f"{name}:", field, "("]
+        with_choices = {field_name: field.choices for field_name, field in fields.items() if field.choices}
+        for number, (field_name, choices) in enumerate(with_choices.items()):
+            words += [",", field_name, "("] if number else ["(", f"{name}:", field_name, "("]
             words += [choices[0], *(part for choice in choices[1:] for part in ("|", choice)), ")"]
         words += [")"] if with_choices else []
     return words
 
 
-def choice_row(words: Sequence[str], choice: str) -> int:
-    """The number of the word that stands for a choice: as in gliner2, the first one that reads like it."""
+def choice_index(words: Sequence[str], choice: str) -> int:
+    """The index in `words` of a choice: as in gliner2, of the first word that equals it, ignoring case."""
     return next(number for number, word in enumerate(words) if word.lower() == choice.lower())
 
 
 def _task(param: str, name: str, description: str, marker: str, fields: Mapping[str, str], *choices: str) -> PromptTask:
-    """fields: names with their descriptions; by default the name."""
+    """fields: the description of each field, by default its name. choices: only checked."""
     texts = (name, description, *fields, *fields.values(), *choices)
     check_unicode(texts, param)
     for text in texts:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import regex
 
-# Characters that the rules may look ahead.
+# How many characters the rules may look ahead.
 _AHEAD = 64
 
 _IGNORED = r"[\p{SB=Extend}\p{SB=Format}]*+"  # SB5

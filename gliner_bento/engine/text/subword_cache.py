@@ -30,7 +30,7 @@ _ODD_SENTENCES = (
 
 
 class CachedSubwords:
-    """The sub-words of words, from a bounded cache. Safe to call from several threads; cached words take no lock.
+    """The sub-words of words, with a bounded cache. Safe to call from several threads; cached words take no lock.
 
     Words enter the newer of two generations. When that is full, it becomes the older one, and the words that were only
     in the older one are dropped.
@@ -55,7 +55,7 @@ class CachedSubwords:
             return self._with_missing(words)
 
     def _with_missing(self, words: Sequence[str]) -> list[bytes]:
-        newer, older = self._newer, self._older  # nothing is removed from either
+        newer, older = self._newer, self._older  # other threads may replace them, but remove nothing from them
         missing = [word for word in dict.fromkeys(words) if word not in newer]
         unknown = [word for word in missing if word not in older]
         encoded = dict(zip(unknown, self._encode(unknown), strict=True)) if unknown else {}
@@ -70,17 +70,17 @@ class CachedSubwords:
 
 
 def encoded(tokenizer: Tokenizer, words: Sequence[str]) -> Encoding:
-    """Each word on its own, without special tokens."""
+    """Encode each word on its own, without special tokens."""
     return tokenizer.encode(words, is_pretokenized=True, add_special_tokens=False)
 
 
 def ids_of_each(encoding: Encoding, words: int) -> list[bytes]:
-    """The token ids of each of the encoded words, as the bytes of int32s."""
-    ids = np.array(encoding.ids, np.int32).tobytes()
-    size = len(ids) // (len(encoding) or 1)
+    """The token ids of each encoded word, as the bytes of int32s. words: how many words were encoded."""
+    ids = np.array(encoding.ids, np.int32)
     counts = Counter(encoding.word_ids)
-    ends = list(accumulate(counts[word] * size for word in range(words)))
-    return [ids[start:end] for start, end in pairwise([0, *ends])]
+    ends = list(accumulate(counts[word] * ids.itemsize for word in range(words)))
+    ids_bytes = ids.tobytes()
+    return [ids_bytes[start:end] for start, end in pairwise([0, *ends])]
 
 
 def is_exact(tokenizer: Tokenizer) -> bool:

@@ -1,4 +1,4 @@
-"""Sub-word tokens: a private, thread-safe tokenizer of one encoder, with its special tokens and its limit."""
+"""Sub-word tokens: a private, thread-safe tokenizer for one encoder, with its special tokens and maximum length."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class ModelLimits:
 class Subwords:
     """Encodes words for the text encoder. Safe to call from several threads.
 
-    prefix, suffix: the special tokens of every sequence, if it is `framed`. markers: tokens that the model reserves for
-    labels and relations. of_words: the tokens of each word of a text, as the bytes of int32s; raises InvalidField
-    (`text`) for a marker among them. cached: whether `of_words` has a cache; not where the tokenizer fails its check.
+    prefix, suffix: the special tokens at both ends of every sequence, if `framed`. markers: tokens that the model
+    reserves for labels and relations. of_words: the tokens of each word of a text, as the bytes of int32s; raises
+    InvalidField (`text`) for a marker among them. cached: whether `of_words` has a cache (only if `is_exact`).
     """
 
     def __init__(self, processor: Any, max_tokens: int, markers: set[int], *, framed: bool) -> None:
@@ -42,14 +42,14 @@ class Subwords:
         self._tokenizer = unpadded(processor.transformer_tokenizer)
         self.prefix, self.suffix = self._special_tokens() if framed else ((), ())
         self.cached = is_exact(self._tokenizer)
-        self.of_words = CachedSubwords(self._of_text) if self.cached else self._of_text
+        self.of_words = CachedSubwords(self._encode) if self.cached else self._encode
         if not self.cached:
             logger.warning(
                 "the tokenizer encodes a word differently alone and in a sentence: sub-words are not cached, and "
                 "preparing texts is slower"
             )
 
-    def _of_text(self, words: Sequence[str]) -> list[bytes]:
+    def _encode(self, words: Sequence[str]) -> list[bytes]:
         """See `of_words`."""
         encoding = encoded(self._tokenizer, words)
         if self.markers.intersection(encoding.ids):
@@ -66,12 +66,12 @@ class Subwords:
         return [tuple(np.frombuffer(ids, np.int32).tolist()) for ids in ids_of_each(encoding, len(words))]
 
     def room(self, prompt: Sequence[int]) -> int:
-        """Tokens left for a text beside `prompt`."""
+        """The number of tokens left for a text after `prompt`."""
         return self.max_tokens - len(self.prefix) - len(prompt) - len(self.suffix)
 
     def check_marker(self, marker: str, key: str, index: int) -> None:
         """Raises ModelError unless the tokenizer encodes the marker of labels or relations as the token `index`, which
-        gliner_config.json has under `key`. A negative index is in an ONNX file only."""
+        gliner_config.json has under `key`. A negative index is not checked: only the ONNX file has the right one."""
         ids = self.ids([marker])
         if index >= 0 and ids != (index,):
             raise ModelError(
@@ -80,8 +80,8 @@ class Subwords:
             )
 
     def check_name(self, ids: Sequence[int], name: str, param: str) -> None:
-        """Raises InvalidField for a name without tokens, which shifts gliner's word count, and for one with a marker
-        inside, which is two names to the model."""
+        """Raises InvalidField for a name without tokens, which would shift gliner's word count, and for a name with a
+        marker inside, which the model would read as two names."""
         if not ids or self.markers.intersection(ids):
             raise InvalidField(
                 f"{param}: {shortened(name)} is no name that the model can encode: no tokens, or a reserved marker",

@@ -19,18 +19,17 @@ from gliner_bento.engine.heads.predictions import SpanTable
 from gliner_bento.engine.text.prompts import Prompt, Prompts
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode
 from gliner_bento.engine.text.word_splitter import WordSplitter
-from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, nowhere, token_array
+from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, no_positions, token_array
 
-# Maximum number of the splitter's words that `read` tokenizes, over those that it may return: a text may have hardly
-# any words with tokens.
-_WORDS_READ = 8
+# `read` stops after this many times `max_words` words of the splitter: in some texts, hardly any word has tokens.
+_READ_FACTOR = 8
 _CHUNK_WORDS = 256
 _CHUNK_CHARS = 4096
 
 MAX_WORD_CHARS = 4096
 """A longer word is processed in pieces: tokenizing it could take seconds, and hold up all other threads."""
 OVERLONG = 1 << 40
-"""The number of tokens of such a word: more than any limit."""
+"""Stands for the number of tokens of such a word; more than any limit."""
 
 _GRAPHEME = regex.compile(r"\X")
 
@@ -43,8 +42,8 @@ class Tokenized:
     per word. word_numbers: the word of each of these, from 0. bounds: (W, 2), [start, end) of each word in characters
     of the text. labels: the token ids of each label, with separate labels (see `prompts`). label_positions,
     relation_positions: of the tokens whose embeddings stand for labels and relations, with inline labels.
-    own: the words of the text; the model reads others before and behind them.
-    entities: those between which relations are scored; None: those that the pass predicts.
+    own: the slice of words that belong to the text; the model may read others before and after them.
+    entities: given ones, between which relations are scored; None: the pass predicts them.
     """
 
     token_ids: TokenIds
@@ -52,8 +51,8 @@ class Tokenized:
     word_numbers: NDArray[np.int64]
     bounds: NDArray[np.int64]
     labels: tuple[tuple[int, ...], ...] = ()
-    label_positions: NDArray[np.int64] = field(default_factory=nowhere)
-    relation_positions: NDArray[np.int64] = field(default_factory=nowhere)
+    label_positions: NDArray[np.int64] = field(default_factory=no_positions)
+    relation_positions: NDArray[np.int64] = field(default_factory=no_positions)
     own: slice = field(default_factory=lambda: slice(None))
     entities: SpanTable | None = None
 
@@ -78,7 +77,7 @@ class Tokenized:
 class ItemTokenizer:
     """Tokenizes items for one model. Safe to call from several threads.
 
-    prompts: the kind of labels. relations: whether the model has relation markers.
+    prompts: how labels are encoded. relations: whether the model has relation markers.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class ItemTokenizer:
         Ends before the first word that does not fit, even if that word is a whole sentence without spaces.
         """
         parts: list[Words] = []
-        unread = _WORDS_READ * (max_words + 1)
+        words_left = _READ_FACTOR * (max_words + 1)
         for split, words in self._chunks(text):
             fit = words.fitting(max_words, room)
             if fit < len(words):
@@ -106,8 +105,8 @@ class ItemTokenizer:
             parts.append(words)
             max_words -= fit
             room -= len(words.token_ids)
-            unread -= split
-            if unread < 0:
+            words_left -= split
+            if words_left < 0:
                 return Words.joined(parts), True
             yield
         return Words.joined(parts), False
@@ -122,7 +121,7 @@ class ItemTokenizer:
         return (words for _, words in self._chunks(text))
 
     def _chunks(self, text: str) -> Iterator[tuple[int, Words]]:
-        """The number of the splitter's words in each chunk, and the words."""
+        """For each chunk, the number of the splitter's words, and the words of `chunks`."""
         check_unicode((text,), "text")
         for words, bounds in self._splitter.chunks(text, _CHUNK_WORDS):
             for start, end in _parts(words):
@@ -162,7 +161,7 @@ class ItemTokenizer:
 
 
 def _parts(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """[start, end) of parts of at most about `_CHUNK_CHARS` characters; a word of more than `MAX_WORD_CHARS` is one."""
+    """[start, end) of parts of at most `_CHUNK_CHARS` characters, and of longer words, each of which is a part."""
     chars = sum(map(len, words))
     if chars <= _CHUNK_CHARS:
         yield 0, len(words)
@@ -177,7 +176,7 @@ def _parts(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _runs(text: str, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """`[start, end)` in runs of at most `size` characters, cut between graphemes unless one is longer."""
+    """`[start, end)` in runs of at most `size` characters; only longer graphemes are cut."""
     at = start
     for grapheme in _GRAPHEME.finditer(text, start, end):
         if grapheme.end() - at > size and grapheme.start() > at:

@@ -62,13 +62,13 @@ class Cutter:
         self._windows = 0
 
     def push(self, words: Words) -> Iterator[Window]:
-        """Add words; the windows that are complete. No word may have more than `max_tokens` tokens."""
+        """Add words, and yield the windows that are complete. No word may have more than `max_tokens` tokens."""
         self._words = Words.joined([self._words, words])
         while (fit := self._words.fitting(self._max_words, self._max_tokens)) < len(self._words):
             yield self._cut(fit)
 
     def close(self) -> Iterator[Window]:
-        """The last window, if there were words."""
+        """Yield the last window, if there were words."""
         if self._words:
             yield Window(self._windows, self._words, self._repeated)
 
@@ -79,7 +79,7 @@ class Cutter:
         start = end - overlap
         if overlap:
             start = self._sentence_start(start, end - overlap // 2, last=False) or start
-        # The overlap leaves tokens for the words up to the first that did not fit.
+        # Shorten the overlap so that the next window has room for the first word that did not fit.
         tokens = self._words.counts[start : fit + 1]
         excess = tokens.sum() - self._max_tokens
         if excess > 0:

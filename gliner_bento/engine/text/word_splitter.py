@@ -30,7 +30,7 @@ WordColumns = tuple[list[str], NDArray[np.int64]]
 """Words, and the [start, end) of each, shape (words, 2)."""
 
 PIECE_CHARS = 10_000
-"""A longer text is split in pieces of at most this length: the time of some splitters grows with the square of it."""
+"""A longer text is split in pieces of at most this length: the time of some splitters grows with its square."""
 
 PLAIN_PIECE_CHARS = 50_000
 
@@ -38,8 +38,8 @@ GLINER2 = "gliner2"
 
 _WHITESPACE_SPLITTER = WhitespaceTokenSplitter()
 
-# One for the process, as langdetect's profiles are, which it loads on the first call. spaCy's memory zone is for one
-# thread, and janome's cache has a race (an entry may be evicted before it is deleted).
+# One lock for all models: langdetect loads profiles for the whole process on its first call, spaCy's memory zone is for
+# one thread, and janome's cache has a race (an entry may be evicted before it is deleted).
 _LOCK = threading.Lock()
 
 
@@ -47,14 +47,14 @@ class WordSplitter:
     """gliner's word splitter of one model, or gliner2's. Safe to call from several threads."""
 
     def __init__(self, splitter: Any, kind: str) -> None:
-        """splitter: gliner's `WordsSplitter`. kind: its type, the configuration's `words_splitter_type`; gliner2: that
-        of GLiNER2 models, which read words in lower case."""
+        """splitter: gliner's `WordsSplitter`. kind: the configuration's `words_splitter_type`, or `gliner2` for GLiNER2
+        models, which read words in lower case."""
         self._split = splitter
-        # With a group, so that `split` returns what is between words, and the words.
+        # The group makes `split` return the words, too, not only the text between them.
         plain = kind in ("whitespace", GLINER2)
         self._plain = re.compile(f"({splitter.splitter.whitespace_pattern.pattern})") if plain else None
         self._lowers = kind == GLINER2
-        # gliner2's words have any characters, and its pattern takes time that grows with the square of a run of dots.
+        # gliner2's words may have any characters, and the time of its pattern grows with the square of a run of dots.
         self._pieces = pieces if kind == GLINER2 else plain_pieces
         self._spacy = _spacy_of(splitter, kind)
         self._stanza = getattr(splitter, "splitter", None) if kind == "stanza" else None
@@ -80,25 +80,25 @@ class WordSplitter:
             yield [word for word, _, _ in chunk], np.array([bounds for _, *bounds in chunk], np.int64)
 
     def _plain_chunks(self, pattern: re.Pattern[str], text: str, words: int) -> Iterator[WordColumns]:
-        """See `chunks`: one call of the pattern a chunk, and no step of Python for each word."""
+        """See `chunks`: one call of the pattern per chunk, and no Python code per word."""
         for piece_start, piece_end in self._pieces(text):
             start, rest = piece_start, text[piece_start:piece_end]
             while len(parts := pattern.split(rest, words)) > 1:  # space, word, space, word, ..., rest
                 rest = parts.pop()
                 ends = np.fromiter(accumulate(map(len, parts)), np.int64, len(parts)) + start
-                words_of_piece = parts[1::2]
-                yield list(map(str.lower, words_of_piece)) if self._lowers else words_of_piece, ends.reshape(-1, 2)
+                chunk = list(map(str.lower, parts[1::2])) if self._lowers else parts[1::2]
+                yield chunk, ends.reshape(-1, 2)  # a word starts at the end of the space before it
                 start = int(ends[-1])
 
     def _words(self, piece: str) -> list[Any]:
-        with _LOCK, self._memory():
+        with _LOCK, self._memory_zone():
             words = list(self._split(piece))
             if self._stanza is not None:
                 self._warn_of_missing_models(self._stanza)
         return words
 
-    def _memory(self) -> AbstractContextManager[Any]:
-        """spaCy keeps every new word for ever, except inside a memory zone (from version 3.8)."""
+    def _memory_zone(self) -> AbstractContextManager[Any]:
+        """spaCy's memory zone (from version 3.8). Outside of it, spaCy keeps every new word forever."""
         zone: AbstractContextManager[Any] = getattr(self._spacy, "memory_zone", nullcontext)()
         return zone
 
@@ -134,7 +134,7 @@ def pieces(text: str) -> Iterator[tuple[int, int]]:
 
 def plain_pieces(text: str) -> Iterator[tuple[int, int]]:
     """[start, end) of pieces of at most PLAIN_PIECE_CHARS, which split no word of the whitespace splitter, unless it is
-    half as long. One search of its pattern may take the time of a whole piece, and other threads wait meanwhile."""
+    longer than half a piece. One search of the splitter may scan a whole piece, and other threads wait meanwhile."""
 
     def last_end(middle: int, limit: int) -> int:
         return next((i for i in range(limit, middle, -1) if not (text[i].isalnum() or text[i] in "-_")), limit)
@@ -154,11 +154,11 @@ def _cut(chars: int, size: int, last_end: Callable[[int, int], int]) -> Iterator
 
 
 def with_positions(text: str, words: Iterable[tuple[str, int | None, int | None]]) -> Iterator[SplitWord]:
-    """The words of a splitter with their positions; what they leave out is split as by gliner's whitespace splitter.
+    """A splitter's words with their positions. Text that it leaves out is split by gliner's whitespace splitter.
 
     A word has no position if it is not in the text: stanza splits "du" into "de" and "le"; gliner's search for a
-    normalized word returns -1. If the text between its neighbours has no white space, that is the word's position; else
-    the word is dropped.
+    normalized word returns -1. If the text between the words before and after it is a single run without white space,
+    the word gets the position of that run; else it is dropped.
     """
     done, without_position = 0, []
     for word, start, end in words:

@@ -17,7 +17,7 @@ def token_array(ids: Sequence[int] = ()) -> TokenIds:
     return np.array(ids, np.int32)
 
 
-def nowhere() -> NDArray[np.int64]:
+def no_positions() -> NDArray[np.int64]:
     """No positions."""
     return np.empty(0, np.int64)
 

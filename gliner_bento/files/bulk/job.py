@@ -20,9 +20,9 @@ from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
 from gliner_bento.errors import InvalidField, StartupError
 from gliner_bento.files.bulk.checkpoint import SavedProgress, load
 from gliner_bento.files.records.columns import SCHEMA_COLUMNS, Row, pyarrow, result_columns
-from gliner_bento.files.records.readers import Reading, location_of, read
+from gliner_bento.files.records.readers import ReadOptions, location_of, read
 from gliner_bento.files.records.scan import column_check, scan
-from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_inputs, sources, text_column
+from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_overwriting, sources, text_column
 from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet
 from gliner_bento.status_types import ModelCard
 from gliner_bento.storage.files import file_lock
@@ -66,20 +66,21 @@ class Job:
             if self.options.get(name):
                 raise StartupError(f"{self.output}: CSV has a row for each entity, and no {name}; choose .jsonl")
         try:
+            # "any" stands for the labels in the column.
             labels = self.labels or (["any"] if self.labels_column else None)
             ExtractItem.model_validate({"text": "", "labels": labels, **self.options})
         except ValidationError as error:
             fault = error.errors(include_input=False, include_url=False)[0]
             raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
         refuse_devices([self.output])
-        refuse_inputs([self.output, *map(self.beside, _SIDE_FILES)], (source.path for source in self.sources()))
+        refuse_overwriting([self.output, *map(self.side_file, _SIDE_FILES)], (source.path for source in self.sources()))
 
     def sources(self) -> Iterator[Source]:
         """The input files, in order. Raises `StartupError`."""
         return sources(self.inputs, [self.output])
 
     def identity(self, model: ModelCard) -> dict[str, Any]:
-        """Everything that the output depends on: a job continues only if it is unchanged."""
+        """Everything that the output depends on. A job is continued only if this has not changed."""
         return {
             "inputs": list(self.inputs),
             "files": digest(self.sources()),
@@ -105,22 +106,22 @@ class Job:
         """Names of the columns with labels and adapters, if any."""
         return [name for name in (self.labels_column, self.adapter_column) if name]
 
-    def reading(self, invalid: Callable[[str, str], None]) -> Reading:
-        """How the inputs are read. invalid: called for each skipped line, see `Reading`."""
-        return Reading(
+    def read_options(self, invalid: Callable[[str, str], None]) -> ReadOptions:
+        """How the inputs are read. invalid: called for each skipped line, see `ReadOptions`."""
+        return ReadOptions(
             encoding=self.encoding,
             invalid=invalid if self.skip_invalid else None,
             check=column_check(self.text_column, self.more_columns, self.schema_columns),
         )
 
-    def beside(self, suffix: str) -> Path:
-        """The path of a side file of the output."""
+    def side_file(self, suffix: str) -> Path:
+        """The path of the output with a further suffix."""
         return self.output.with_name(f"{self.output.name}.{suffix}")
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a job, in numbers of records. resumed: done by an earlier run. failed: in the side file `errors`.
+    """The result of a job, in numbers of records. resumed: done by an earlier run. failed: listed in the file `errors`.
 
     warnings: number of records by code. skipped: files that cannot be read, with the reason.
     """
@@ -154,7 +155,7 @@ async def run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, o
     Raises `StartupError` for unusable input, and the errors of `Sender.send` if the servers accept no texts. Another
     run then continues after the last chunk.
     """
-    lock = job.beside("lock")
+    lock = job.side_file("lock")
     with ExitStack() as stack:
         try:
             stack.enter_context(file_lock(lock, wait=False))
@@ -187,8 +188,8 @@ async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
 
 def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> SavedProgress:
     """The checkpoint of an earlier run, or a new one."""
-    path, unfinished = job.beside("checkpoint"), job.beside("unfinished")
-    written = [job.output, job.beside("errors.jsonl")]
+    path, unfinished = job.side_file("checkpoint"), job.side_file("unfinished")
+    written = [job.output, job.side_file("errors.jsonl")]
     if not overwrite:
         if checkpoint := load(path, identity):
             return checkpoint
@@ -197,13 +198,14 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> SavedProgr
     invalid: list[str] = []
     scanned = scan(
         job.sources(),
-        job.reading(lambda location, _: invalid.append(location)),
+        job.read_options(lambda location, _: invalid.append(location)),
         [job.text_column, *job.more_columns],
         typed=job.output.suffix == ".parquet",
         more=job.schema_columns,
     )
     if not scanned.records:
         raise StartupError(next(iter(scanned.skipped.values()), f"{', '.join(job.inputs)}: no records"))
+    # Invalid records count too, except in files that are skipped.
     records = scanned.records + sum(location.rpartition(": ")[0] not in scanned.skipped for location in invalid)
     schema = None if scanned.schema is None else bytes(scanned.schema.serialize()).hex()
     checkpoint = SavedProgress(identity, records, scanned.skipped, schema)
@@ -223,9 +225,9 @@ class _Run:
         self._errors: list[Row] = []
         self._chars = 0
         self._warnings: Counter[str] = Counter()
-        self._next = checkpoint.file, checkpoint.number
-        self._invalid: list[Row] = []
-        self._error_lines = JsonLines(job.beside("errors.jsonl"))
+        self._next = checkpoint.file, checkpoint.number  # of the record whose result is the next
+        self._invalid: list[Row] = []  # errors of the lines after the last record that was read
+        self._error_lines = JsonLines(job.side_file("errors.jsonl"))
         self._writer = self._open()
         if not checkpoint.complete:
             self._writer.resume(checkpoint.output)
@@ -233,7 +235,7 @@ class _Run:
         progress(checkpoint.done, checkpoint.failed, checkpoint.records)
 
     def _open(self) -> JsonLines:
-        unfinished = self._job.beside("unfinished")
+        unfinished = self._job.side_file("unfinished")
         if self._checkpoint.schema is None:
             return (Csv if self._job.is_csv else JsonLines)(self._job.output, unfinished)
         pa = pyarrow()
@@ -242,12 +244,12 @@ class _Run:
 
     def texts(self) -> Iterator[Text]:
         """The texts after the checkpoint, each with its record's own labels and adapter."""
-        reading = self._job.reading(self._skip)
+        options = self._job.read_options(self._skip)
         for file, source in enumerate(self._job.sources()):
             if file < self._checkpoint.file or str(source.path) in self._checkpoint.skipped:
                 continue
             start = self._checkpoint.number if file == self._checkpoint.file else 0
-            for number, row in read(source, start, reading):
+            for number, row in read(source, start, options):
                 self._pending.append(_Pending(file, number, source, row, self._invalid))
                 self._invalid = []
                 yield self._text(source, row)
@@ -304,24 +306,25 @@ class _Run:
             errors=self._error_lines.position,
             complete=complete,
         )
-        self._checkpoint.save(self._job.beside("checkpoint"))
+        self._checkpoint.save(self._job.side_file("checkpoint"))
 
     def finish(self, resumed: int) -> Report:
         """Rename the output to its final name, and delete the checkpoint."""
         self._writer.finish()
-        errors = self._job.beside("errors.jsonl")
+        errors = self._job.side_file("errors.jsonl")
         if not self._checkpoint.failed:
             errors.unlink(missing_ok=True)
-        self._job.beside("checkpoint").unlink(missing_ok=True)
+        self._job.side_file("checkpoint").unlink(missing_ok=True)
         last = self._checkpoint
-        named = str(errors) if last.failed else None
-        return Report(last.done, last.failed, resumed, str(self._job.output), named, dict(self._warnings), last.skipped)
+        output, errors_file = str(self._job.output), str(errors) if last.failed else None
+        return Report(last.done, last.failed, resumed, output, errors_file, dict(self._warnings), last.skipped)
 
     def _counts(self) -> tuple[int, int]:
+        """Numbers of done records and of failed ones, the current chunk included."""
         failed = len(self._errors)
         return self._checkpoint.done + len(self._rows) + failed, self._checkpoint.failed + failed
 
 
 def _names(labels: Any) -> Any:
-    """Labels of a record: a string is split at commas; lists and maps of Parquet and JSONL are kept."""
+    """Labels of a record. A string is split at commas; a list or map of Parquet or JSONL is kept."""
     return [name for name in map(str.strip, labels.split(",")) if name] if isinstance(labels, str) else labels

@@ -13,10 +13,10 @@ from typing import Any
 
 from gliner_bento.files.mentions import normalized
 from gliner_bento.files.records.columns import Row
-from gliner_bento.files.records.readers import Reading, location_of, read
+from gliner_bento.files.records.readers import ReadOptions, location_of, read
 from gliner_bento.files.records.sources import Source, text_column
 
-_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
+_NOT_IN_XML = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 
 Node = tuple[str, str]
 """Label and normalized name."""
@@ -33,12 +33,13 @@ class _Counts:
     documents: int = 0
     score: float = 0.0
     names: Counter[str] = field(default_factory=Counter)
-    last_document: int = -1
+    last_document: int = -1  # number of the last one that was counted
 
     def add(self, document: int, score: float) -> None:
-        """Count a mention. document: its number; numbers must not decrease."""
+        """Count a mention in the document with this number. Numbers must not decrease between calls."""
         self.mentions += 1
-        self.documents += document != self.last_document
+        if document != self.last_document:
+            self.documents += 1
         self.last_document = document
         self.score = max(self.score, score)
 
@@ -60,22 +61,24 @@ class GraphBuilder:
 
         Relations between spans that are not entities (GLiNER2) have no nodes, and are left out."""
         try:
-            nodes = [(_node(one), str(one["text"]), float(one["score"])) for one in entities]
+            nodes = [(_node(entity), str(entity["text"]), float(entity["score"])) for entity in entities]
             edges = [
-                ((_node(one["head"]), _node(one["tail"]), str(one["relation"])), float(one["score"]))
-                for one in relations
-                if one["head"]["label"] is not None and one["tail"]["label"] is not None
+                ((_node(link["head"]), _node(link["tail"]), str(link["relation"])), float(link["score"]))
+                for link in relations
+                if link["head"]["label"] is not None and link["tail"]["label"] is not None
             ]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not entities and relations as the API returns them: {error!r}") from None
+        of_document = {node for node, _, _ in nodes}
+        for (head, tail, _), _ in edges:
+            for node in (head, tail):
+                if node not in of_document:
+                    raise ValueError(f"a relation of {node[1]!r}, which is not an entity of the document")
         for node, name, score in nodes:
             counts = self._nodes.setdefault(node, _Counts())
             counts.add(self.documents, score)
-            counts.names[_shown(name)] += 1
+            counts.names[_cleaned(name)] += 1
         for edge, score in edges:
-            for node in edge[:2]:
-                if node not in self._nodes:
-                    raise ValueError(f"a relation of {node[1]!r}, which is not an entity of the document")
             self._edges.setdefault(edge, _Counts()).add(self.documents, score)
         self.documents += 1
 
@@ -85,25 +88,26 @@ class GraphBuilder:
 
         graph = nx.MultiDiGraph()
         for (label, name), counts in self._nodes.items():
-            shown = counts.names.most_common(1)[0][0]
-            graph.add_node(_id((label, name)), name=shown, label=_shown(label), **counts.attributes())
+            most_common = counts.names.most_common(1)[0][0]
+            graph.add_node(_id((label, name)), name=most_common, label=_cleaned(label), **counts.attributes())
         for (head, tail, relation), counts in self._edges.items():
-            shown = _shown(relation)
+            shown = _cleaned(relation)
             graph.add_edge(_id(head), _id(tail), key=shown, relation=shown, **counts.attributes())
         return graph
 
 
 def check_document(source: Source, row: Row, column: str) -> None:
     """Raise ValueError for a row without entities and without a text in `column`."""
-    if "entities" not in row and not isinstance(row.get(text_column(source, column), 0), str | None):
+    name = text_column(source, column)
+    if "entities" not in row and (name not in row or not isinstance(row[name], str | None)):
         raise ValueError(f"has neither 'entities' nor a text {column!r}")
 
 
-def read_documents(files: Iterable[Source], column: str, reading: Reading) -> Iterator[tuple[str, Document]]:
-    """Location and content of each document, which `check_document` has accepted."""
+def read_documents(files: Iterable[Source], column: str, options: ReadOptions) -> Iterator[tuple[str, Document]]:
+    """Location and content of each document. options: with `check_document` as their check."""
     for source in files:
         name = text_column(source, column)
-        for number, row in read(source, 0, reading):
+        for number, row in read(source, 0, options):
             yield location_of(source, number), row if "entities" in row else row[name] or ""
 
 
@@ -112,9 +116,9 @@ def _node(mention: Mapping[str, Any]) -> Node:
 
 
 def _id(node: Node) -> str:
-    return _shown(f"{node[0]}/{node[1]}")
+    return _cleaned(f"{node[0]}/{node[1]}")
 
 
-def _shown(text: str) -> str:
+def _cleaned(text: str) -> str:
     """The text in one line, without characters that XML forbids."""
-    return " ".join(_NO_TEXT.sub(" ", text).split())
+    return " ".join(_NOT_IN_XML.sub(" ", text).split())

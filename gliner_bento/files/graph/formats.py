@@ -24,8 +24,8 @@ def write_graphml(graph: Any, path: Path) -> None:
 def write_csv(graph: Any, folder: Path) -> None:
     """Write nodes.csv and relationships.csv, with the headers of `neo4j-admin database import`."""
     folder.mkdir(parents=True, exist_ok=True)
-    nodes = ([node, one["name"], *_counts(one), _label(one["label"])] for node, one in graph.nodes(data=True))
-    edges = ([head, tail, *_counts(one), _type(one["relation"])] for head, tail, one in graph.edges(data=True))
+    nodes = ([node, data["name"], *_counts(data), _label(data["label"])] for node, data in graph.nodes(data=True))
+    edges = ([head, tail, *_counts(data), _type(data["relation"])] for head, tail, data in graph.edges(data=True))
     counts = ["mentions:int", "documents:int", "score:float"]
     headers = ["id:ID", "name", *counts, ":LABEL"], [":START_ID", ":END_ID", *counts, ":TYPE"]
     for path, header, rows in zip(written_files("csv", folder), headers, (nodes, edges), strict=True):
@@ -38,14 +38,14 @@ def write_jsonld(graph: Any, path: Path) -> None:
     nodes: dict[str, dict[str, Any]] = {
         node: {
             "@id": _iri(node),
-            "@type": _iri(one["label"]),
-            "name": one["name"],
-            **dict(zip(_COUNTS, _counts(one), strict=True)),
+            "@type": _iri(data["label"]),
+            "name": data["name"],
+            **dict(zip(_COUNTS, _counts(data), strict=True)),
         }
-        for node, one in graph.nodes(data=True)
+        for node, data in graph.nodes(data=True)
     }
-    for head, tail, one in graph.edges(data=True):
-        nodes[head].setdefault(_iri(one["relation"]), []).append({"@id": _iri(tail)})
+    for head, tail, data in graph.edges(data=True):
+        nodes[head].setdefault(_iri(data["relation"]), []).append({"@id": _iri(tail)})
     terms = {name: f"{_NAMESPACE}{name}" for name in _COUNTS}
     content = {"@context": {"name": "https://schema.org/name", **terms}, "@graph": [*nodes.values()]}
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -15,15 +15,15 @@ Row = dict[str, Any]
 
 RESULT_COLUMNS = ("entities", "relations")
 SCHEMA_COLUMNS = ("classifications", "structures")
-"""Added where they are asked for."""
+"""Columns that are added only for requests with these fields."""
 
 
 def result_columns(result: Extraction, more: Iterable[str] = ()) -> Row:
-    """The values of `RESULT_COLUMNS`, and of `more` of `SCHEMA_COLUMNS`."""
+    """The values of `RESULT_COLUMNS`, and of those of `SCHEMA_COLUMNS` that are in `more`."""
     return {
         **{name: msgspec.to_builtins(getattr(result, name)) for name in more},
-        "entities": [asdict(one) for one in result.entities],
-        "relations": [asdict(one) for one in result.relations],
+        "entities": [asdict(entity) for entity in result.entities],
+        "relations": [asdict(relation) for relation in result.relations],
     }
 
 
@@ -38,7 +38,7 @@ def check_columns(columns: Iterable[str], needed: Iterable[str], added: Iterable
 
 
 def arrow_types(more: Iterable[str] = ()) -> dict[str, Any]:
-    """The types of `RESULT_COLUMNS`, and of `more` of `SCHEMA_COLUMNS`."""
+    """The types of `RESULT_COLUMNS`, and of those of `SCHEMA_COLUMNS` that are in `more`."""
     pa = pyarrow()
     span = [("start", pa.int64()), ("end", pa.int64()), ("text", pa.string()), ("label", pa.string())]
     score = ("score", pa.float64())
@@ -55,7 +55,7 @@ def arrow_types(more: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def pyarrow() -> Any:
-    """The package. Raises `StartupError` if it is not installed."""
+    """Import pyarrow. Raises `StartupError` if it is not installed."""
     try:
         import pyarrow  # noqa: PLC0415  # an extra
         import pyarrow.parquet  # noqa: PLC0415

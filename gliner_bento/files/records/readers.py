@@ -1,5 +1,5 @@
-"""Reads records of text, JSONL, CSV and Parquet files one by one, in constant memory. The only reader of them:
-`redaction` uses its parts to keep everything that it does not replace."""
+"""Reads records of text, JSONL, CSV and Parquet files one by one, in constant memory. `redaction` uses parts of this
+module, with which it keeps everything that it does not replace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE_ERRORS = (OSError, EOFError, zlib.error)
 _BATCH_ROWS = 256
 _UNITS = {"jsonl": "line", "csv": "record", "parquet": "row"}
 
-_MARKS = (
+_MARKS = (  # UTF-32-LE comes before UTF-16-LE, whose mark is the beginning of its own
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -34,6 +34,7 @@ _MARKS = (
 )
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# An escape of any kind; `half`: of a surrogate without its other half.
 _ESCAPE = re.compile(r"\\(?:[^u]|u(?:[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>[dD][89a-fA-F]..)|))", re.DOTALL)
 
 csv.field_size_limit(MAX_RECORD_BYTES)
@@ -44,10 +45,10 @@ class Unreadable(StartupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """How files are read. columns: to redact. encoding: of text without a byte order mark.
+class ReadOptions:
+    """How files are read. columns: those to redact. encoding: of text without a byte order mark.
 
-    invalid: called with location and error of each invalid record, which is skipped; None: it fails the file.
+    invalid: called with location and error of each invalid record, which is skipped; None: it raises `Unreadable`.
     check: raises ValueError for a record that the caller cannot use.
     """
 
@@ -57,33 +58,34 @@ class Reading:
     check: Callable[[Source, Row], None] = lambda _source, _row: None
 
 
-def read(source: Source, start: int = 0, reading: Reading = Reading()) -> Iterator[tuple[int, Row]]:
+def read(source: Source, start: int = 0, options: ReadOptions = ReadOptions()) -> Iterator[tuple[int, Row]]:
     """Number and content of each record, from number `start` on. Raises `Unreadable`."""
     number = start - 1
+    rows = _parquet_rows if source.kind == "parquet" else _text_rows
     try:
-        for number, row in (_parquet if source.kind == "parquet" else _rows)(source, start, reading):
-            if reason := _fault(row, source, reading):
-                if not reading.invalid:
+        for number, row in rows(source, start, options):
+            if reason := _fault(row, source, options):
+                if not options.invalid:
                     raise Unreadable(f"{location_of(source, number)}: {reason}")
-                reading.invalid(location_of(source, number), reason)
+                options.invalid(location_of(source, number), reason)
             else:
-                yield number, row  # type: ignore[misc]  # no fault
+                yield number, row  # type: ignore[misc]  # it is no ValueError
     except UnicodeDecodeError as error:
         raise Unreadable(f"{source.path}: {not_encoded(error)}") from None
-    except ValueError as error:
+    except ValueError as error:  # in the record after the last one
         raise Unreadable(f"{location_of(source, number + 1)}: {one_line(error)}") from None
     except FILE_ERRORS as error:
         raise Unreadable(f"{source.path}: {getattr(error, 'strerror', None) or one_line(error)}") from None
 
 
-def _fault(row: Row | ValueError, source: Source, reading: Reading) -> str | None:
+def _fault(row: Row | ValueError, source: Source, options: ReadOptions) -> str | None:
     """Why a record is invalid; None: it is valid."""
     try:
         if isinstance(row, ValueError):
             raise row
-        reading.check(source, row)
+        options.check(source, row)
     except UnicodeEncodeError:
-        return f"not {reading.encoding}; name its encoding with --encoding"
+        return f"not {options.encoding}; name its encoding with --encoding"
     except ValueError as error:
         return one_line(error)
     return None
@@ -121,14 +123,15 @@ def decoded(source: Source, encoding: str, errors: str = "strict") -> io.TextIOW
 
 
 def lines_of(file: io.TextIOWrapper) -> Iterator[str]:
-    """Lines with their ends. One that is longer than `MAX_RECORD_BYTES` is cut after that, and so invalid."""
+    """Lines with their ends. A line of more than `MAX_RECORD_BYTES` characters is cut, but still too long."""
     return iter(partial(file.readline, MAX_RECORD_BYTES + 1), "")
 
 
 class Record(NamedTuple):
-    """A record of a text, JSONL or CSV file. number: from 0. line: number of its first line, from 1. raw: its lines.
+    """A record of a text, JSONL or CSV file. number: counted from 0. line: number of its first line, from 1.
 
-    row: a ValueError if the record is invalid; None for a blank line, and for the header of CSV. cells: of CSV.
+    raw: its lines, unchanged. row: a ValueError if the record is invalid; None for a blank line and the header of CSV.
+    cells: of CSV, also of the header.
     """
 
     number: int
@@ -157,7 +160,7 @@ def _text(lines: Iterable[str], _delimiter: str) -> _Records:
 
 
 def _jsonl(lines: Iterable[str], _delimiter: str) -> _Records:
-    """Blank lines count as lines."""
+    """Records have the numbers of their lines, blank lines included."""
     for number, line in enumerate(lines):
         yield Record(number, number + 1, line, _object(line) if line.strip() else None)
 
@@ -166,7 +169,7 @@ def _object(line: str) -> Row | ValueError:
     try:
         _check_size(len(line))
         row = msgspec.json.decode(without_lone_surrogates(line))
-    except ValueError as error:  # UnicodeEncodeError: `decoded` has escaped a byte
+    except ValueError as error:  # a UnicodeEncodeError for a byte that could not be decoded
         return error
     except RecursionError as error:
         return ValueError(str(error))
@@ -182,14 +185,14 @@ def without_lone_surrogates(line: str) -> str:
 
 def _csv(lines: Iterable[str], delimiter: str) -> _Records:
     """Rows as in RFC 4180, with any line ends. All must have as many cells as the first one, the header."""
-    raw: list[str] = []
+    raw: list[str] = []  # the lines of the current row
 
-    def remembered() -> Iterator[str]:
+    def recorded() -> Iterator[str]:
         for line in lines:
             raw.append(line)
             yield line
 
-    rows = csv.reader(remembered(), delimiter=delimiter, strict=True)
+    rows = csv.reader(recorded(), delimiter=delimiter, strict=True)
     header: list[str] = []
     number = -1
     while True:
@@ -208,13 +211,13 @@ def _csv(lines: Iterable[str], delimiter: str) -> _Records:
             row = ValueError(f"{fault} (ends at line {rows.line_num})")
         elif line > 1 and cells:
             row = dict(zip(header, cells, strict=True))
-        number += row is not None
+        number += row is not None  # neither the header nor a blank line is counted
         yield Record(number, line, "".join(raw), row, cells)
         raw.clear()
 
 
 def _cells(rows: Any) -> tuple[list[str], str]:
-    """Cells and error of the next row of csv's reader; no cells at the end."""
+    """Cells and error of the next row of csv's reader; no cells at the end of the file."""
     line = rows.line_num + 1
     try:
         return next(rows, []), ""
@@ -234,21 +237,23 @@ _FORMATS: dict[str, Callable[[Iterable[str], str], _Records]] = {"text": _text, 
 _Rows = Iterator[tuple[int, Row | ValueError]]
 
 
-def _rows(source: Source, start: int, reading: Reading) -> _Rows:
-    errors = "surrogateescape" if source.kind == "jsonl" else "strict"  # one line fails for its bytes
+def _text_rows(source: Source, start: int, options: ReadOptions) -> _Rows:
+    errors = "surrogateescape" if source.kind == "jsonl" else "strict"  # undecodable bytes make only their line invalid
     more = {"file": source.name} if source.kind == "text" else {}
-    with decoded(source, reading.encoding, errors) as file:
+    with decoded(source, options.encoding, errors) as file:
         for record in records(source.kind, lines_of(file), delimiter_of(source)):
-            if record.row is None:
+            if record.row is None:  # a header, or a blank line without cells
                 if len(set(record.cells)) < len(record.cells):
                     raise ValueError("two columns of the header have the same name")
             elif record.number >= start:
-                yield record.number, record.row if isinstance(record.row, ValueError) else more | record.row
+                row = record.row if isinstance(record.row, ValueError) else more | record.row
+                yield record.number, row
 
 
-def _parquet(source: Source, start: int, _reading: Reading) -> _Rows:
+def _parquet_rows(source: Source, start: int, _options: ReadOptions) -> _Rows:
     with pyarrow().parquet.ParquetFile(source.path) as file:
         first, groups = 0, list(range(file.num_row_groups))
+        # Skip row groups that end before `start`. first: number of the next row.
         while groups and first + file.metadata.row_group(groups[0]).num_rows <= start:
             first += file.metadata.row_group(groups.pop(0)).num_rows
         for batch in file.iter_batches(_BATCH_ROWS, groups) if groups else ():

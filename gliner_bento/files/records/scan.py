@@ -9,7 +9,7 @@ from typing import Any
 
 from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import RESULT_COLUMNS, Row, arrow_types, check_columns, pyarrow
-from gliner_bento.files.records.readers import Reading, Unreadable, read
+from gliner_bento.files.records.readers import ReadOptions, Unreadable, read
 from gliner_bento.files.records.sources import Source
 
 _ROWS = 1000
@@ -26,7 +26,7 @@ class Scan:
 
 def scan(
     files: Iterable[Source],
-    reading: Reading,
+    options: ReadOptions,
     columns: Sequence[str] = (),
     *,
     typed: bool = False,
@@ -34,39 +34,40 @@ def scan(
 ) -> Scan:
     """Count and check all records; a file that cannot be read is skipped. Raises `StartupError` if no type fits.
 
-    columns: if given, Parquet files must have them, the first as strings, and their rows are not read.
-    typed: determine the schema of the output; each column has a type that fits all records. more: see `arrow_types`.
+    columns: if given, a Parquet file must have them, the first with strings, and its rows are not read.
+    typed: determine the schema of the output; a column's type fits all its values. more: see `arrow_types`.
     """
     scanned, pa = Scan(), pyarrow() if typed else None
-    schemas = [pa.schema([])] if pa else []
+    schema: Any = pa.schema([]) if pa else None
     for source in files:
-        records, wider = 0, schemas
+        records, wider_schema = 0, schema
         try:
-            for rows, schema in _blocks(source, reading, columns, more, pa):
-                records += rows
-                wider = [pa.unify_schemas([*wider, schema], promote_options="permissive")] if pa else []
+            for num_rows, block_schema in _blocks(source, options, columns, more, pa):
+                records += num_rows
+                if pa:
+                    wider_schema = pa.unify_schemas([wider_schema, block_schema], promote_options="permissive")
         except Unreadable as error:
             scanned.skipped[str(source.path)] = str(error)
         except (ValueError, TypeError) as error:
             fault = f"{source.path}: {one_line(error)}"
             raise StartupError(f"{fault}; Parquet needs one type per column, .jsonl output does not") from None
         else:
-            scanned.records, schemas = scanned.records + records, wider
-    scanned.schema = pa.schema([*schemas[0], *arrow_types(more).items()]) if pa else None
+            scanned.records, schema = scanned.records + records, wider_schema
+    scanned.schema = pa.schema([*schema, *arrow_types(more).items()]) if pa else None
     return scanned
 
 
 def _blocks(
-    source: Source, reading: Reading, columns: Sequence[str], more: Sequence[str], pa: Any
+    source: Source, options: ReadOptions, columns: Sequence[str], more: Sequence[str], pa: Any
 ) -> Iterator[tuple[int, Any]]:
     """Number of records of each block and, with Arrow (`pa`), their schema. Raises ValueError if no schema fits."""
     if source.kind == "parquet" and columns:
         yield _parquet_block(source, columns, more)
         return
-    rows = (row for _, row in read(source, 0, reading))
+    rows = (row for _, row in read(source, 0, options))
     while block := list(islice(rows, _ROWS)):
         names = dict.fromkeys(name for row in block for name in row) if pa else ()
-        yield len(block), pa and pa.schema([(name, _type_of(name, block, pa)) for name in names])
+        yield len(block), pa.schema([(name, _type_of(name, block, pa)) for name in names]) if pa else None
 
 
 def _type_of(column: str, rows: Sequence[Row], pa: Any) -> Any:
@@ -79,20 +80,23 @@ def _type_of(column: str, rows: Sequence[Row], pa: Any) -> Any:
 def _parquet_block(source: Source, columns: Sequence[str], more: Sequence[str]) -> tuple[int, Any]:
     try:
         with pyarrow().parquet.ParquetFile(source.path) as file:
-            rows, schema = file.metadata.num_rows, file.schema_arrow
+            num_rows, schema = file.metadata.num_rows, file.schema_arrow
         check_columns(schema.names, columns, [*RESULT_COLUMNS, *more])
         kind = schema.field(columns[0]).type
         if str(kind) not in ("string", "large_string", "string_view", "null"):
             raise ValueError(f"column {columns[0]!r} must be strings, not {kind}")
     except (OSError, ValueError) as error:
         raise Unreadable(f"{source.path}: {one_line(error)}") from None
-    return rows, schema.remove_metadata()
+    return num_rows, schema.remove_metadata()
 
 
 def column_check(
     text_column: str, more_columns: Sequence[str], added: Sequence[str] = ()
 ) -> Callable[[Source, Row], None]:
-    """A check that JSONL and CSV records have the columns and none of `added`, and a string or null as their text."""
+    """A check that a JSONL or CSV record has the columns, with a string or null as its text, and no result columns.
+
+    added: result columns besides `RESULT_COLUMNS`.
+    """
 
     def check(source: Source, row: Row) -> None:
         if source.kind in ("text", "parquet"):

@@ -26,7 +26,7 @@ READABLE = f"{', '.join(SUFFIXES)} (all but .parquet also as .gz)"
 class Source:
     """An input file. name: the path that was given, or the path below the folder that was given.
 
-    offset: byte at which a JSONL file is read from; 0: from its beginning.
+    kind: a value of `SUFFIXES`. offset: byte of a JSONL file at which reading starts.
     """
 
     path: Path
@@ -45,27 +45,27 @@ def sources(
 ) -> Iterator[Source]:
     """The files of all inputs; those of a folder in order of their names. Raises `StartupError`.
 
-    leave_out: paths in folders that are ignored, and all paths that begin with one of them and a dot.
-    skipped: gets the other paths in folders that are not read: unknown formats, hidden files, linked folders, devices.
+    leave_out: paths that are not read in folders; each stands for all paths PATH.* too.
+    skipped: gets all paths in folders that are not read, also unknown formats, hidden files, linked folders, devices.
     """
-    ignored = [os.path.realpath(name) for name in leave_out]
-    for one in inputs:
-        path = Path(one)
+    left_out = [os.path.realpath(name) for name in leave_out]
+    for given in inputs:
+        path = Path(given)
         if path.is_dir():
-            yield from _in_folder(path, ignored, [] if skipped is None else skipped)
+            yield from _in_folder(path, left_out, [] if skipped is None else skipped)
         elif not path.exists():
-            raise StartupError(f"{one}: no such file or folder")
-        elif source := _source(path, one):
+            raise StartupError(f"{given}: no such file or folder")
+        elif source := _source(path, given):
             yield source
         else:
-            raise StartupError(f"{one}: must be a file, one of {READABLE}")
+            raise StartupError(f"{given}: must be a file, one of {READABLE}")
 
 
-def refuse_inputs(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     """Raise `StartupError` for an output that is the same file as an input or as another output."""
-    taken = {one: "is an input" for path in inputs for one in _identities(path)}
+    taken = {identity: "is an input" for path in inputs for identity in _identities(path)}
     for path in outputs:
-        if reason := next((taken[one] for one in _identities(path) if one in taken), None):
+        if reason := next((taken[identity] for identity in _identities(path) if identity in taken), None):
             raise StartupError(f"{path}: {reason}; choose another output")
         taken[os.path.realpath(path)] = "would be written twice"
 
@@ -105,27 +105,28 @@ def digest(files: Iterator[Source]) -> str:
     return hashed.hexdigest()
 
 
-def _in_folder(folder: Path, leave_out: Sequence[str], skipped: list[str]) -> Iterator[Source]:
+def _in_folder(folder: Path, left_out: Sequence[str], skipped: list[str]) -> Iterator[Source]:
     for root, folders, files in os.walk(folder, onerror=lambda error: skipped.append(str(error.filename))):
         real = os.path.realpath(root)
-        hidden = [name for name in folders if Path(root, name).is_symlink() or _hidden(real, name, leave_out)]
-        skipped.extend(os.path.join(root, name) for name in sorted(hidden))
-        folders[:] = sorted(set(folders) - set(hidden))
+        not_read = [name for name in folders if Path(root, name).is_symlink() or _is_left_out(real, name, left_out)]
+        skipped.extend(os.path.join(root, name) for name in sorted(not_read))
+        folders[:] = sorted(set(folders) - set(not_read))  # `os.walk` visits only these
         for name in sorted(files):
             path = Path(root, name)
-            if not _hidden(real, name, leave_out) and (source := _source(path, path.relative_to(folder).as_posix())):
+            source = None if _is_left_out(real, name, left_out) else _source(path, path.relative_to(folder).as_posix())
+            if source:
                 yield source
             else:
                 skipped.append(str(path))
 
 
-def _hidden(folder: str, name: str, leave_out: Sequence[str]) -> bool:
+def _is_left_out(folder: str, name: str, left_out: Sequence[str]) -> bool:
     path = os.path.join(folder, name)
-    return name.startswith(".") or any(path == one or path.startswith(f"{one}.") for one in leave_out)
+    return name.startswith(".") or any(path == known or path.startswith(f"{known}.") for known in left_out)
 
 
 def _source(path: Path, name: str) -> Source | None:
-    if not os.path.isfile(path):  # to open a FIFO would wait for its writer
+    if not os.path.isfile(path):  # opening a FIFO would wait for a writer
         return None
     gzip = path.suffix.lower() == ".gz"
     kind = SUFFIXES.get((path.with_suffix("") if gzip else path).suffix.lower())

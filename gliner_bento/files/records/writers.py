@@ -1,5 +1,5 @@
-"""Writes records in chunks; each is synced to disk before the next. A killed run continues after the chunk of its
-checkpoint. The file gets its final name when it is complete."""
+"""Writes records in chunks, and syncs each chunk to disk before the next. A killed run continues after the last chunk
+in its checkpoint. The file gets its final name when it is complete."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class JsonLines:
             self.position = file.tell()
 
     def finish(self) -> None:
-        """Rename the file to its final name. Does nothing if that is done."""
+        """Rename the file to its final name, if it does not have it yet."""
         if self._unfinished.exists():
             os.replace(self._unfinished, self._path)
 

@@ -18,8 +18,8 @@ from typing import IO
 
 from gliner_bento.errors import one_line
 from gliner_bento.files.records.columns import pyarrow
-from gliner_bento.files.records.readers import FILE_ERRORS, Reading, opened
-from gliner_bento.files.records.sources import Source, refuse_devices, refuse_inputs, sources
+from gliner_bento.files.records.readers import FILE_ERRORS, ReadOptions, opened
+from gliner_bento.files.records.sources import Source, refuse_devices, refuse_overwriting, sources
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.spans import LabeledSpan, merged
 from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
@@ -38,7 +38,7 @@ Find = Callable[[str], Iterable[LabeledSpan]]
 
 @dataclass(frozen=True, slots=True)
 class RedactionJob:
-    """A file to redact. copy: None: it is only checked. name: in mappings, the path below the input folder."""
+    """A file to redact. copy: None if it is only checked. name: used in mappings, the path below an input folder."""
 
     source: Source
     copy: Source | None
@@ -47,7 +47,7 @@ class RedactionJob:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A span that `--check` found in a file. line: of Parquet, the row."""
+    """A span that `--check` found in a file. line: number from 1; in a Parquet file, of the row."""
 
     file: str
     line: int
@@ -57,7 +57,10 @@ class Leftover:
 
 @dataclass(slots=True)
 class RedactionReport:
-    """The result of a run. redacted: replacements by label. failed: files without a copy, with the reason."""
+    """The result of a run. files, records: numbers of those that are done. redacted: number of replacements by label.
+
+    failed: files without a copy, and records that are left out, with the reason. skipped: paths that are not read.
+    """
 
     files: int = 0
     records: int = 0
@@ -67,9 +70,9 @@ class RedactionReport:
     left: list[Leftover] = field(default_factory=list)
 
     def fail(self, job: RedactionJob, error: Exception) -> None:
-        """Record that a file has no copy, or only that of an earlier run."""
-        kept = f"; {job.copy.path} is of an earlier run" if job.copy and job.copy.path.is_file() else ""
-        self.failed[str(job.source.path)] = f"{one_line(error)}{kept}"
+        """Note why a file has no copy, or only one from an earlier run."""
+        old_copy = f"; {job.copy.path} is of an earlier run" if job.copy and job.copy.path.is_file() else ""
+        self.failed[str(job.source.path)] = f"{one_line(error)}{old_copy}"
 
 
 def find_files(
@@ -77,19 +80,19 @@ def find_files(
 ) -> tuple[list[RedactionJob], list[str]]:
     """The jobs, and the paths in folders that are skipped. Raises `StartupError`, ValueError.
 
-    output: a file for one input file, else a folder; None: nothing is written. mapping, restore: further files that are
-    written and read.
+    output: a file for one input file, else a folder; None: nothing is written. mapping: a file that is also written.
+    restore: a file that is also read.
     """
     jobs: list[RedactionJob] = []
     skipped: list[str] = []
-    alone = len(inputs) == 1 and inputs[0].is_file() and not (output and output.is_dir())
+    to_file = len(inputs) == 1 and inputs[0].is_file() and not (output and output.is_dir())
     for given in inputs:
         in_folder = given.is_dir()
         if in_folder and output and output.resolve().is_relative_to(given.resolve()):
             raise ValueError(f"{output}: is inside the input {given}")
         for source in sources([str(given)], skipped=skipped):
             name = source.name if in_folder else source.path.name
-            copy = replace(source, path=output if alone else output / name) if output else None
+            copy = replace(source, path=output if to_file else output / name) if output else None
             jobs.append(RedactionJob(source, copy, name))
             if source.kind == "parquet":
                 pyarrow()
@@ -99,14 +102,14 @@ def find_files(
     read = [job.source.path for job in jobs]
     written = [job.copy.path for job in jobs if job.copy]
     refuse_devices(written)
-    refuse_inputs(filter(None, [*written, mapping]), filter(None, [*read, restore]))
+    refuse_overwriting(filter(None, [*written, mapping]), filter(None, [*read, restore]))
     return jobs, skipped
 
 
 class _Copy:
     """A file and its copy, which is renamed to its final name when it is complete. Raises OSError, ValueError."""
 
-    def __init__(self, job: RedactionJob, reading: Reading) -> None:
+    def __init__(self, job: RedactionJob, options: ReadOptions) -> None:
         self.job = job
         self.failed = self._complete = False
         with contextlib.ExitStack() as stack:
@@ -116,16 +119,17 @@ class _Copy:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 part = path.with_name(f".{path.name}.{os.getpid()}.part")
                 stack.callback(part.unlink, missing_ok=True)
-                stack.push(partial(self._name, part, path))
+                stack.push(partial(self._rename, part, path))
                 out = stack.enter_context(_created(part, compressed=job.copy.gzip))
             self.content: TextFile | ParquetFile
             if job.source.kind == "parquet":
-                self.content = ParquetFile(stack.enter_context(opened(job.source)), out, reading)
+                self.content = ParquetFile(stack.enter_context(opened(job.source)), out, options)
             else:
-                self.content = TextFile(job.source, out, reading)
+                self.content = TextFile(job.source, out, options)
             self._stack = stack.pop_all()
 
-    def _name(self, part: Path, path: Path, fault: type[BaseException] | None, *_: object) -> None:
+    def _rename(self, part: Path, path: Path, fault: type[BaseException] | None, *_: object) -> None:
+        """Called when the copy has been closed. fault: the type of an error in closing."""
         if self._complete and not fault:
             part.replace(path)
 
@@ -136,7 +140,7 @@ class _Copy:
         self._stack.close()
 
     def discard(self) -> None:
-        """Remove the unfinished copy."""
+        """Remove the copy if it is not finished."""
         self.failed = True
         with contextlib.suppress(OSError):  # the disk is full
             self._stack.close()
@@ -166,7 +170,7 @@ def _created(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
 
 @dataclass(eq=False, slots=True)
 class _Step:
-    """A record of a file and the model's results. record: None: the end of the file."""
+    """A record of a file, with a result of the model for each of its texts. record: None at the end of the file."""
 
     copy: _Copy
     record: TextRecord | None = None
@@ -174,8 +178,8 @@ class _Step:
 
     @property
     def texts(self) -> list[str]:
-        """The texts for the model. If a copy is checked, spaces replace its placeholders."""
-        texts = [one.text for one in self.record.fields] if self.record else []
+        """The texts for the model. In a file that is only checked, spaces replace placeholders."""
+        texts = [field.text for field in self.record.fields] if self.record else []
         return texts if self.copy.job.copy else [PLACEHOLDER.sub(_blank, text) for text in texts]
 
 
@@ -185,7 +189,7 @@ def _blank(match: re.Match[str]) -> str:
 
 async def redact_files(
     jobs: Sequence[RedactionJob],
-    reading: Reading,
+    options: ReadOptions,
     styles: Callable[[], Replace],
     answers: Answers,
     *,
@@ -193,15 +197,15 @@ async def redact_files(
     mapping: IO[str] | None,
     report: RedactionReport,
 ) -> None:
-    """Write the redacted copies. A file with an error has none, and the others are not affected.
+    """Write the redacted copies. A file with an error gets no copy, and the others are not affected.
 
-    A job without a copy is checked: what would be redacted is reported. styles: makes the `Replace` of a document (a
-    text file, or a record). patterns: finds further spans.
+    For a job without a copy, the spans that would be redacted are reported. styles: makes the `Replace` of a document
+    (a text file, or a record). patterns: finds further spans.
     """
     _remove_unfinished(jobs)
     copies: set[_Copy] = set()
     try:
-        async for step in _answered(_steps(jobs, reading, report, copies), answers):
+        async for step in _answered(_steps(jobs, options, report, copies), answers):
             copy = step.copy
             if copy.failed:
                 continue
@@ -227,13 +231,13 @@ async def redact_files(
 
 
 def _steps(
-    jobs: Iterable[RedactionJob], reading: Reading, report: RedactionReport, copies: set[_Copy]
+    jobs: Iterable[RedactionJob], options: ReadOptions, report: RedactionReport, copies: set[_Copy]
 ) -> Iterator[_Step]:
-    """A step for each record of all files. copies: gets the copies that are not finished."""
+    """A step for each record, and one for the end, of each file. copies: gets the copies that are begun."""
     for job in jobs:
         copy = None
         try:
-            copy = _Copy(job, reading)
+            copy = _Copy(job, options)
             copies.add(copy)
             for record in copy.content.records():
                 yield _Step(copy, record)
@@ -270,7 +274,7 @@ def _spans(step: _Step, patterns: Find | None) -> list[list[LabeledSpan]]:
     """The spans of each text of a record. Raises ValueError for an error, and for a result that may be incomplete."""
     assert step.record
     all_spans = []
-    for field_, text, result in zip(step.record.fields, step.texts, step.results, strict=True):
+    for record_field, text, result in zip(step.record.fields, step.texts, step.results, strict=True):
         if result.result is None:
             raise ValueError(result.error.message if result.error else "no result")
         if result.result.truncated:
@@ -279,38 +283,40 @@ def _spans(step: _Step, patterns: Find | None) -> list[list[LabeledSpan]]:
             raise ValueError("the server returned only a part of the entities, see max_entities")
         if not result.result.is_of(text):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
-        spans = [LabeledSpan(one.start, one.end, one.label) for one in result.result.entities]
-        all_spans.append(merged([*spans, *(patterns(field_.text) if patterns else [])]))
+        spans = [LabeledSpan(entity.start, entity.end, entity.label) for entity in result.result.entities]
+        all_spans.append(merged([*spans, *(patterns(record_field.text) if patterns else [])]))
     return all_spans
 
 
 def _leftovers(step: _Step, patterns: Find | None) -> Iterator[Leftover]:
     assert step.record
     path, raw = str(step.copy.job.source.path), step.record.raw
-    for one, spans in zip(step.record.fields, _spans(step, patterns), strict=True):
+    for record_field, spans in zip(step.record.fields, _spans(step, patterns), strict=True):
         for span in spans:
-            lines = raw.count("\n", 0, one.in_record(span).start) if isinstance(raw, str) else 0
-            yield Leftover(path, step.record.line + lines, span.label, one.text[span.start : span.end])
+            lines_before = raw.count("\n", 0, record_field.in_record(span).start) if isinstance(raw, str) else 0
+            found = record_field.text[span.start : span.end]
+            yield Leftover(path, step.record.line + lines_before, span.label, found)
 
 
 def restore_files(
-    jobs: Sequence[RedactionJob], reading: Reading, mapping: Iterable[str], report: RedactionReport
+    jobs: Sequence[RedactionJob], options: ReadOptions, mapping: Iterable[str], report: RedactionReport
 ) -> None:
-    """Write the originals of redacted files. A file with an error has none. Raises ValueError for a bad mapping."""
-    of_file: dict[str, list[Entry]] = {}
+    """Write the originals of redacted files. Skips a file with an error. Raises ValueError for a bad mapping."""
+    by_name: dict[str, list[Entry]] = {}
     for number, line in enumerate(mapping, 1):
         try:
             entry = json.loads(line)
-            of_file.setdefault(entry.pop("file"), []).append(entry)
+            by_name.setdefault(entry.pop("file"), []).append(entry)
         except (ValueError, KeyError, AttributeError):
             raise ValueError(f"line {number}: not a line of a mapping") from None
     _remove_unfinished(jobs)
-    alone = next(iter(of_file.values())) if len(of_file) == len(jobs) == 1 else []
+    # The only file of a mapping may have another name now.
+    only_entries = next(iter(by_name.values())) if len(by_name) == len(jobs) == 1 else []
     for job in jobs:
         copy = None
         try:
-            copy = _Copy(job, reading)
-            copy.content.restore(of_file.get(job.name, alone))
+            copy = _Copy(job, options)
+            copy.content.restore(by_name.get(job.name, only_entries))
             copy.finish()
             report.files += 1
         except (*_FAULTS, TypeError, KeyError) as error:

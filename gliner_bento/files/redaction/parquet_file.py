@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import IO, Any
 
 from gliner_bento.files.records.columns import pyarrow
-from gliner_bento.files.records.readers import Reading
+from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.redaction.redact import ReplacedText, redact, restore_anyway
 from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Replace
@@ -17,7 +17,7 @@ from gliner_bento.files.redaction.text_file import Entry, Field, TextRecord
 class ParquetFile:
     """Like `TextFile`, with rows as records. Other columns, types, row groups and metadata are kept."""
 
-    def __init__(self, source: IO[bytes], out: IO[bytes], reading: Reading) -> None:
+    def __init__(self, source: IO[bytes], out: IO[bytes], options: ReadOptions) -> None:
         self._pa = pa = pyarrow()
         pq = pa.parquet
         try:
@@ -25,15 +25,15 @@ class ParquetFile:
         except pa.ArrowException as error:
             raise ValueError(str(error)) from None
         schema = self._file.schema_arrow
-        self._columns = reading.columns
+        self._columns = options.columns
         for name in self._columns:
             if schema.names.count(name) != 1:
                 raise ValueError(f"must have one column {name!r}; there are {', '.join(map(repr, schema.names))}")
             kind = schema.field(name).type
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
                 raise ValueError(f"column {name!r} is {kind}, and must be a string")
-        codecs = self._file.metadata.row_group(0) if self._file.num_row_groups else None
-        compression = codecs.column(0).compression if codecs and codecs.num_columns else "snappy"
+        group = self._file.metadata.row_group(0) if self._file.num_row_groups else None
+        compression = group.column(0).compression if group and group.num_columns else "snappy"
         self._writer = pq.ParquetWriter(out, schema, compression=compression)
         self._rows: list[dict[str, str]] = []
 
@@ -49,37 +49,38 @@ class ParquetFile:
                 yield TextRecord(number, table, [Field(text, column=name) for name, text in values if text is not None])
 
     def redact(self, record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> list[Entry]:
-        """Write the next row."""
+        """Write the next row; returns its lines of the mapping. spans: of each text."""
         redacted = {
-            field.column: redact(field.text, found, style) for field, found in zip(record.fields, spans, strict=True)
+            field.column: redact(field.text, in_field, style)
+            for field, in_field in zip(record.fields, spans, strict=True)
         }
-        self._write(record.raw, {column: one.text for column, one in redacted.items()})
+        self._write(record.raw, {column: cell.text for column, cell in redacted.items()})
         return [
             {"row": record.line - 1, "column": column, **asdict(replacement)}
-            for column, one in redacted.items()
-            for replacement in one.replacements
+            for column, cell in redacted.items()
+            for replacement in cell.replacements
         ]
 
     def restore(self, entries: Iterable[Entry]) -> None:
         """Write the original. Raises RestoreError."""
-        of_text: dict[tuple[int, str], list[ReplacedText]] = {}
+        by_cell: dict[tuple[int, str], list[ReplacedText]] = {}
         for entry in entries:
             given = dict(entry)
             cell = int(given.pop("row")), given.pop("column")
-            of_text.setdefault(cell, []).append(ReplacedText(**given))
+            by_cell.setdefault(cell, []).append(ReplacedText(**given))
         for record in self.records():
             texts = {
-                field.column: restore_anyway(field.text, of_text.get((record.line - 1, field.column), []))
+                field.column: restore_anyway(field.text, by_cell.get((record.line - 1, field.column), []))
                 for field in record.fields
             }
             self._write(record.raw, texts)
 
     def close(self) -> None:
-        """After the last record."""
+        """Complete the file, after its last row."""
         self._writer.close()
 
     def _write(self, table: Any, texts: dict[str, str]) -> None:
-        """Append a row of the row group `table`, which is written when it is complete."""
+        """Append a row. The row group, which is `table` with new texts, is written when it is complete."""
         self._rows.append(texts)
         if len(self._rows) < table.num_rows:
             return

@@ -19,7 +19,7 @@ class RestoreError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ReplacedText:
-    """start: first character in the redacted text. text: the original."""
+    """A span that was replaced. start: offset in the redacted text. text: the original."""
 
     start: int
     label: str
@@ -28,7 +28,7 @@ class ReplacedText:
 
     @property
     def end(self) -> int:
-        """Past its last character in the redacted text."""
+        """Offset after the replacement, in the redacted text."""
         return self.start + len(self.replacement)
 
 
@@ -61,7 +61,7 @@ def substituted(text: str, redactions: Iterable[tuple[LabeledSpan, str]], max_ch
     """Replace spans, which must be in order and not overlap. Raises `TooLarge`."""
     pieces: list[str] = []
     replacements = []
-    position = chars = 0
+    position = chars = 0  # in the original, and of the redacted text
     for span, replacement in redactions:
         chars += span.start - position
         replacements.append(ReplacedText(chars, span.label, replacement, text[span.start : span.end]))
@@ -86,7 +86,7 @@ def restore(text: str, replacements: Iterable[ReplacedText]) -> str:
 
 
 def restore_anyway(text: str, replacements: Sequence[ReplacedText]) -> str:
-    """Restore a text; of an edited one, the placeholders that are still in it. Raises RestoreError."""
+    """Restore a text; if it was edited, only the placeholders that are still in it. Raises RestoreError."""
     try:
         return restore(text, replacements)
     except RestoreError:

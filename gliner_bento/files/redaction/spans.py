@@ -11,16 +11,16 @@ from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
 @dataclass(frozen=True, slots=True)
 class LabeledSpan:
-    """Characters [start, end) of a text with a label. by_form: found by a recognizer, not by a model."""
+    """Characters [start, end) of a text with a label. by_recognizer: not found by a model."""
 
     start: int
     end: int
     label: str
-    by_form: bool = False
+    by_recognizer: bool = False
 
     @property
     def chars(self) -> int:
-        """Its length."""
+        """The number of characters."""
         return self.end - self.start
 
 
@@ -28,8 +28,10 @@ def find_patterns(
     text: str, names: Sequence[str] = RECOGNIZERS, regions: Sequence[str] = DEFAULT_REGIONS
 ) -> list[LabeledSpan]:
     """The matches of recognizers, in order, without overlaps. regions: of phone numbers."""
-    found = find(text, names, regions=regions)
-    return [LabeledSpan(one.start, one.end, PRESIDIO_LABELS[one.entity], by_form=True) for one in found]
+    return [
+        LabeledSpan(match.start, match.end, PRESIDIO_LABELS[match.entity], by_recognizer=True)
+        for match in find(text, names, regions=regions)
+    ]
 
 
 def merged(spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
@@ -48,7 +50,7 @@ def merged(spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
         LabeledSpan(
             group[0].start,
             max(span.end for span in group),
-            max(group, key=lambda span: (span.by_form, span.chars)).label,
+            max(group, key=lambda span: (span.by_recognizer, span.chars)).label,
         )
         for group in groups
     ]

@@ -1,4 +1,4 @@
-"""Replacements of spans: placeholders, masks, hashes, nothing. One function per document."""
+"""Replacements of spans: placeholders, masks, hashes, nothing."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _HASH_CHARS = 16
 PLACEHOLDER = re.compile(rf"\[[^\W_]\w*_(?:\d+|[0-9a-f]{{{_HASH_CHARS}}})\]")
 """What `Placeholders` and `hashes` write."""
 
-_PRESIDIO = {
+_PRESIDIO_TAGS = {
     **{label.upper().replace(" ", "_"): name for name, label in PRESIDIO_LABELS.items()},
     **{"CARD": "CREDIT_CARD", "EMAIL": "EMAIL_ADDRESS", "PHONE": "PHONE_NUMBER"},
 }
 
 
 def tag(label: str) -> str:
-    """The name of a label in placeholders; Presidio's if it has one: `phone` is PHONE_NUMBER."""
+    """The name of a label in placeholders; Presidio's name if there is one: PHONE_NUMBER for `phone`."""
     name = re.sub(r"\W+", "_", label.upper()).strip("_") or "ENTITY"
-    return _PRESIDIO.get(name, name)
+    return _PRESIDIO_TAGS.get(name, name)
 
 
 @dataclass(slots=True)
 class Placeholders:
     """`[PERSON_1]`: equal names of a label get equal numbers. A placeholder that the text contains is not used."""
 
-    _of_name: dict[tuple[str, str], str] = field(default_factory=dict)
+    _known: dict[tuple[str, str], str] = field(default_factory=dict)  # by tag and normalized name
     _last: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, text: str, span: LabeledSpan) -> str:
         """See `Replace`."""
-        name = (tag(span.label), normalized(text[span.start : span.end]))
-        placeholder = self._of_name.get(name)
+        key = (tag(span.label), normalized(text[span.start : span.end]))
+        placeholder = self._known.get(key)
         if placeholder is None:
-            placeholder = self._of_name[name] = self._next(name[0], text)
+            placeholder = self._known[key] = self._next(key[0], text)
         return placeholder
 
     def _next(self, kind: str, text: str) -> str:

@@ -14,7 +14,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import IO, Any
 
 from gliner_bento.files.records import readers
-from gliner_bento.files.records.readers import Reading, byte_order_mark, decoded, not_encoded, opened
+from gliner_bento.files.records.readers import ReadOptions, byte_order_mark, decoded, not_encoded, opened
 from gliner_bento.files.records.sources import Source, delimiter_of
 from gliner_bento.files.redaction.redact import Redacted, ReplacedText, redactions, restore_anyway, substituted
 from gliner_bento.files.redaction.spans import LabeledSpan
@@ -32,9 +32,9 @@ _CSV_CHAR = re.compile(r'""|.', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A text of a record. offsets: of each character, and of the end, in the record; None: the text is the record.
+    """A text of a record. column: the column with the text in a Parquet file, else empty.
 
-    column: of Parquet.
+    offsets: position in the record of each character, and of the end; None: the text is the whole record.
     """
 
     text: str
@@ -59,13 +59,13 @@ class TextRecord:
 
 
 def redact_record(record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], replace: Replace) -> Redacted:
-    """Replace spans, which are given per field. Offsets in the result are those in the record."""
+    """Replace spans. spans: of each field, in its text. The result has positions in the redacted record."""
     return substituted(
         record.raw,
         [
             (field.in_record(span), replacement)
-            for field, found in zip(record.fields, spans, strict=True)
-            for span, replacement in redactions(field.text, found, replace)
+            for field, in_field in zip(record.fields, spans, strict=True)
+            for span, replacement in redactions(field.text, in_field, replace)
         ],
     )
 
@@ -77,56 +77,56 @@ def records_of(
     invalid: Callable[[int, str], None] | None = None,
     delimiter: str = ",",
 ) -> Iterator[TextRecord]:
-    """The records of lines, which have their ends.
+    """The records of a file. lines: with their ends.
 
-    invalid: called with line and fault of a record that is left out; None: it raises ValueError.
+    invalid: called with line and fault of a record that is left out; None: such a record raises ValueError.
     """
-    names: Sequence[str] = ()
-    for read in readers.records(kind, lines, delimiter):
+    header: Sequence[str] = ()
+    for record in readers.records(kind, lines, delimiter):
         try:
-            if isinstance(read.row, ValueError):
-                raise read.row
-            if kind == "csv" and read.row is None and read.cells:
-                names = read.cells
-                _check_columns(names, columns)
-            fields = [] if read.row is None else _fields(kind, read, columns, names, delimiter)
+            if isinstance(record.row, ValueError):
+                raise record.row
+            if kind == "csv" and record.row is None and record.cells:
+                header = record.cells
+                _check_columns(header, columns)
+            fields = [] if record.row is None else _fields(kind, record, columns, header, delimiter)
         except ValueError as error:
-            if invalid is None or read.row is None:
-                raise ValueError(f"line {read.line}: {error}") from None
-            invalid(read.line, str(error))
+            if invalid is None or record.row is None:  # without a header, no record can be read
+                raise ValueError(f"line {record.line}: {error}") from None
+            invalid(record.line, str(error))
         else:
-            yield TextRecord(read.line, read.raw, fields)
+            yield TextRecord(record.line, record.raw, fields)
 
 
 def _fields(
-    kind: str, record: readers.Record, columns: Sequence[str], names: Sequence[str], delimiter: str
+    kind: str, record: readers.Record, columns: Sequence[str], header: Sequence[str], delimiter: str
 ) -> list[Field]:
     if kind == "text":
         return [Field(record.raw)]
     if kind == "jsonl":
         return _json_fields(readers.without_lone_surrogates(record.raw), columns)
     cells = list(_csv_cells(record.raw, delimiter))
-    if [one.text for one in cells] != record.cells:
+    if [cell.text for cell in cells] != record.cells:
         raise ValueError("its quotes are ambiguous: it cannot be split into cells")
-    return [one for one, name in zip(cells, names, strict=True) if name in columns]
+    return [cell for cell, name in zip(cells, header, strict=True) if name in columns]
 
 
 def _json_fields(line: str, columns: Sequence[str]) -> list[Field]:
-    """The texts of a line of valid JSON. A repeated member has a text for each."""
-    fields, seen = [], []
+    """The texts of a line of valid JSON. Each occurrence of a repeated member is a text."""
+    fields, keys = [], []
     for key, start, end in _members(line):
-        seen.append(key)
+        keys.append(key)
         if key in columns and line[start] == '"':
             chars = [match.start() for match in _JSON_CHAR.finditer(line, start + 1, end - 1)]
             fields.append(Field(json.loads(line[start:end]), [*chars, end - 1]))
         elif key in columns and not line.startswith("null", start):
             raise ValueError(f"{key}: must be a string or null")
-    _check_columns(seen, columns)
+    _check_columns(keys, columns)
     return fields
 
 
 def _members(line: str) -> Iterator[tuple[str, int, int]]:
-    """Key, and start and end of the value, of each member of the object on a line of valid JSON."""
+    """Each member of the object on a line of valid JSON: its key, and start and end of its value."""
     decoder, position = json.JSONDecoder(), 0
     while line[position := _end(_BEFORE_KEY, line, position)] != "}":
         key, position = scanstring(line, position + 1)
@@ -141,7 +141,7 @@ def _end(pattern: re.Pattern[str], line: str, position: int) -> int:
 
 
 def _csv_cells(raw: str, delimiter: str) -> Iterator[Field]:
-    """The cells of a valid row."""
+    """The cells of a valid row, without their quotes."""
     special = re.escape(delimiter)
     cell = re.compile(rf'("(?:[^"]|"")*"|[^"{special}\r\n][^{special}\r\n]*|)({special}|\r\n|\n|\r|$)')
     position = 0
@@ -166,36 +166,36 @@ def _check_columns(names: Sequence[str], columns: Sequence[str]) -> None:
 class TextFile:
     """A file and its copy. The methods raise ValueError for content that does not have the file's format."""
 
-    def __init__(self, source: Source, out: IO[bytes], reading: Reading) -> None:
-        self._source, self._reading, self._out = source, reading, out
-        self._mark, self._encoding = byte_order_mark(source, reading.encoding)
-        self._chars = 0
+    def __init__(self, source: Source, out: IO[bytes], options: ReadOptions) -> None:
+        self._source, self._options, self._out = source, options, out
+        self._mark, self._encoding = byte_order_mark(source, options.encoding)
+        self._chars = 0  # written, without the mark
         out.write(self._mark)
 
     def records(self) -> Iterator[TextRecord]:
-        """In order."""
-        skip = self._skip if self._reading.invalid else None
-        given = self._source.kind, self._lines(), self._reading.columns, skip, delimiter_of(self._source)
-        return records_of(*given)
+        """The records in order."""
+        invalid = self._skip if self._options.invalid else None
+        delimiter = delimiter_of(self._source)
+        return records_of(self._source.kind, self._lines(), self._options.columns, invalid, delimiter)
 
     def _skip(self, line: int, reason: str) -> None:
-        assert self._reading.invalid is not None
-        self._reading.invalid(f"{self._source.path}: line {line}", reason)
+        assert self._options.invalid is not None
+        self._options.invalid(f"{self._source.path}: line {line}", reason)
 
     def _lines(self) -> Iterator[str]:
         """Lines with their ends. Raises ValueError if encoding them again does not give the bytes of the file."""
-        given, kept = hashlib.sha256(), hashlib.sha256(self._mark)
+        original, encoded = hashlib.sha256(), hashlib.sha256(self._mark)
         try:
             with decoded(self._source, self._encoding) as file:
                 for line in readers.lines_of(file):
-                    kept.update(self._encoded(line))
+                    encoded.update(self._encoded(line))
                     yield line
         except UnicodeDecodeError as error:
             raise ValueError(not_encoded(error)) from None
         with opened(self._source) as content:
             while piece := content.read(2**20):
-                given.update(piece)
-        if kept.digest() != given.digest():
+                original.update(piece)
+        if encoded.digest() != original.digest():
             raise ValueError(f"{self._encoding} does not keep every byte of the file; choose another --encoding")
 
     def _encoded(self, text: str) -> bytes:
@@ -205,12 +205,12 @@ class TextFile:
             raise ValueError(f"{error.object[error.start]!r} cannot be written in {self._encoding}") from None
 
     def redact(self, record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> list[Entry]:
-        """Write the next record."""
+        """Write the next record; returns its lines of the mapping. spans: of each field."""
         redacted = redact_record(record, spans, style)
         self._out.write(self._encoded(redacted.text))
-        moved = [replace(one, start=one.start + self._chars) for one in redacted.replacements]
+        in_file = [replace(replaced, start=replaced.start + self._chars) for replaced in redacted.replacements]
         self._chars += len(redacted.text)
-        return [asdict(one) for one in moved]
+        return [asdict(replaced) for replaced in in_file]
 
     def restore(self, entries: Iterable[Entry]) -> None:
         """Write the original. Raises RestoreError."""
@@ -218,4 +218,4 @@ class TextFile:
         self._out.write(self._encoded(restore_anyway(text, [ReplacedText(**entry) for entry in entries])))
 
     def close(self) -> None:
-        """After the last record."""
+        """Does nothing: only a Parquet file has an end to write."""

@@ -1,8 +1,8 @@
-"""DJL Serving's inference and management API (0.36): the body and the answer are those of `/v1/extract`.
+"""DJL Serving's inference and management API (0.36). Inference has the request body and the answer of `/v1/extract`.
 
-A model has the name that it is served under, or the last part of its path or hub id; any version of it is the one that
-is served. Registering takes `url` (see `source` of `POST /v1/models`) and `model_name`. Scaling answers 501: the number
-of instances is decided at the start. Tensors (`tensor/ndlist`) answer 415: the model reads text.
+A model's name is the one that it is served under, or else the last part of its path or hub id; versions in paths are
+ignored. Registering takes `url` (see `source` of `POST /v1/models`) and `model_name`. Scaling is not supported (501),
+nor are tensors (`tensor/ndlist`, 415): the model reads text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, InvalidField, NotReady, NotSupported
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response, path_parameter, query_parameter
+from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response, path_parameter, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.models import ServedModel, short_name
@@ -26,7 +26,7 @@ from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.model_types import AddModelRequest
 from gliner_bento.tasks.extraction import EXTRACTION, LABELS, TEXT, ExtractRequest, ExtractResponse
 
-_TYPES = {
+_ERROR_TYPES = {
     400: "BadRequestException",
     404: "ModelNotFoundException",
     405: "MethodNotAllowedException",
@@ -47,7 +47,7 @@ class DjlError:
     @classmethod
     def of(cls, detail: ErrorDetail, status: int) -> DjlError:
         """The body of an error."""
-        kind = "TranslateException" if detail.code == "invalid_field" else _TYPES.get(status, "ServerException")
+        kind = "TranslateException" if detail.code == "invalid_field" else _ERROR_TYPES.get(status, "ServerException")
         return cls(status, kind, detail.message)
 
 
@@ -77,7 +77,7 @@ class DjlModels:
 
 @dataclass(frozen=True, slots=True)
 class DjlWorker:
-    """A replica. id: its place in the list."""
+    """A replica. id: its number in the list, from 1."""
 
     id: int
     status: Literal["READY", "UNLOADED"]
@@ -100,7 +100,7 @@ class DjlModel:
     modelName: str
     modelUrl: str
     batchSize: int
-    requestInQueue: Annotated[int, Field(description="Texts that wait.")]
+    requestInQueue: Annotated[int, Field(description="Number of waiting texts.")]
     status: Literal["Healthy", "Unhealthy"]
     workerGroups: list[DjlWorkerGroup]
     version: str | None = None
@@ -109,29 +109,29 @@ class DjlModel:
 
 @dataclass(frozen=True, slots=True)
 class DjlWorkflow:
-    """A model of `GET /models/{model}`, which is a workflow there."""
+    """A model in `GET /models/{model}`, where DJL Serving lists workflows."""
 
     workflowName: str
     models: list[DjlModel]
 
 
 class DjlDescription(RootModel[list[DjlWorkflow]]):
-    """The answer of `GET /models/{model}`: a list of one."""
+    """The answer of `GET /models/{model}`: a list of one workflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class DjlStatus:
-    """The answer of management."""
+    """The answer of registering and unregistering a model."""
 
     status: str
 
 
 class DjlPing(RootModel[dict[str, DjlHealth]]):
-    """The answer of `GET /ping`, by the model's name."""
+    """The answer of `GET /ping`, by name of the model."""
 
 
 async def _name(served: ServedModel) -> str:
-    return short_name(served.given or (await served.info()).model)
+    return short_name(served.name or (await served.info()).model)
 
 
 async def _state(served: ServedModel) -> Literal["READY", "PENDING", "FAILED"]:
@@ -160,7 +160,7 @@ async def _ping(gateway: Gateway, _: Request) -> Response:
     if not await gateway.ready():
         raise NotReady("the model is not ready")
     states = {await _name(served): await _state(served) for served in gateway.models}
-    return json_response({name: DjlHealth("Healthy" if one == "READY" else one) for name, one in states.items()})
+    return json_response({name: DjlHealth("Healthy" if state == "READY" else state) for name, state in states.items()})
 
 
 async def _models(gateway: Gateway, _: Request) -> Response:
@@ -169,7 +169,7 @@ async def _models(gateway: Gateway, _: Request) -> Response:
 
 async def _listed(served: ServedModel) -> DjlListedModel:
     name = await _name(served)
-    url = name if served.given else (await served.info()).model
+    url = name if served.name else (await served.info()).model
     return DjlListedModel(name, url, await _state(served))
 
 
@@ -178,18 +178,19 @@ async def _describe(gateway: Gateway, request: Request) -> Response:
     name, info = await _name(served), await served.info()
     replicas = (await served.replicas()).replicas
     workers = [
-        DjlWorker(number, "READY" if one.state == "ready" else "UNLOADED") for number, one in enumerate(replicas, 1)
+        DjlWorker(number, "READY" if replica.state == "ready" else "UNLOADED")
+        for number, replica in enumerate(replicas, start=1)
     ]
-    kind, _, number = info.device.partition(":")
+    kind, _, index = info.device.partition(":")
     on_gpu = kind == "cuda"
-    device = {"deviceType": "gpu" if on_gpu else "cpu", "deviceId": int(number or 0) if on_gpu else -1}
+    device = {"deviceType": "gpu" if on_gpu else "cpu", "deviceId": int(index or 0) if on_gpu else -1}
     model = DjlModel(
         modelName=name,
         modelUrl=info.model,
         batchSize=gateway.options.max_batch_size,
-        requestInQueue=sum(one.waiting_items for one in replicas),
+        requestInQueue=sum(replica.waiting_items for replica in replicas),
         status="Healthy" if await served.ready() else "Unhealthy",
-        workerGroups=[DjlWorkerGroup(device, len(workers), len(workers), workers)],
+        workerGroups=[DjlWorkerGroup(device, minWorkers=len(workers), maxWorkers=len(workers), workers=workers)],
     )
     return json_response([DjlWorkflow(name, [model])])
 
@@ -218,10 +219,11 @@ _FORMAT = WireFormat(
     statuses={**STATUSES, "invalid_field": 400, "queue_full": 503, "rate_limited": 503},
     examples={ExtractRequest: {"text": TEXT, "labels": LABELS}},
 )
+_REGISTER_ERRORS, _REMOVE_ERRORS = (400, 409, *COMMON_ERRORS, 501, 507), (404, *COMMON_ERRORS, 501)
 _MODEL = path_parameter("model", "A model's name, as in /models.")
 _URL = query_parameter("url", "A folder below the server's `model_root`, or `hub:owner/name`.", required=True)
-_NEW_NAME = query_parameter("model_name", "Its name in requests; default: the last part of the url.")
-_VERSION = path_parameter("version", "Any: there is one version.")
+_NEW_NAME = query_parameter("model_name", "The model's name in requests; default: the last part of the url.")
+_VERSION = path_parameter("version", "Ignored: a model has one version.")
 _MODEL_NAME = query_parameter("model_name", "A model's name; default: the first.")
 
 
@@ -232,8 +234,8 @@ def _inference(path: str, handler: Any, name: str, *parameters: dict[str, Any]) 
         name,
         "DJL Serving's inference, with the body of /v1/extract",
         request=ExtractRequest,
-        answer=ExtractResponse,
-        errors=extract_errors(429),
+        response=ExtractResponse,
+        errors=extract_errors(without=(429,)),
         parameters=parameters,
     )
 
@@ -248,31 +250,29 @@ def _management(
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
-    """Inference and management."""
+    """The routes of inference and management."""
+    register = _management(
+        "POST", "/models", _register, "djl_register", _URL, _NEW_NAME, errors=_REGISTER_ERRORS, response=DjlStatus
+    )
+    unregister = _management(
+        "DELETE", "/models/{model}", _unregister, "djl_unregister", _MODEL, errors=_REMOVE_ERRORS, response=DjlStatus
+    )
     return [
-        _FORMAT.get("/ping", _ping, "djl_ping", "DJL Serving's probe", scope=None, answer=DjlPing, errors=(503,)),
+        _FORMAT.get("/ping", _ping, "djl_ping", "DJL Serving's probe", scope=None, response=DjlPing, errors=(503,)),
         _inference("/predictions/{model}", _predictions, "djl_predictions", _MODEL),
         _inference("/predictions/{model}/{version}", _predictions, "djl_predictions_version", _MODEL, _VERSION),
         _inference("/invocations", _invocations, "djl_invocations", _MODEL_NAME),
-        _FORMAT.get("/models", _models, "djl_models", "DJL Serving's list of models", answer=DjlModels),
+        _FORMAT.get("/models", _models, "djl_models", "DJL Serving's list of models", response=DjlModels),
         _FORMAT.get(
             "/models/{model}",
             _describe,
             "djl_model",
             "DJL Serving's description of a model",
-            errors=(404, *READ_ERRORS),
-            answer=DjlDescription,
+            errors=(404, *COMMON_ERRORS),
+            response=DjlDescription,
             parameters=[_MODEL],
         ),
-        _management(
-            *("POST", "/models", _register, "djl_register", _URL, _NEW_NAME),
-            errors=(400, 409, *READ_ERRORS, 501, 507),
-            answer=DjlStatus,
-        ),
+        register,
         _management("PUT", "/models/{model}", _scale, "djl_scale", _MODEL, errors=(501,)),
-        _management(
-            *("DELETE", "/models/{model}", _unregister, "djl_unregister", _MODEL),
-            errors=(404, *READ_ERRORS, 501),
-            answer=DjlStatus,
-        ),
+        unregister,
     ]

@@ -1,8 +1,8 @@
 """Fastino's GLiNER2 API, as the client of gliner2 2.1.0 calls it: `POST /gliner-2`, for entities, relations,
 classifications and structures.
 
-A request for relations alone names no entity types. GLiNER2 models relate any spans; the relations of other models are
-between entities of the setting `fastino_labels`.
+A request may ask for relations without naming entity types. GLiNER2 models then relate any spans; other models relate
+entities of the types in the setting `fastino_labels`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 from gliner_bento.tasks.structures import FieldOptions, FieldValue, Instance
 
 _CLASSIFICATION = "classification"
-"""The name in the answer of the task classify_text, which has one classification."""
+"""The name of the only classification in an answer of the task classify_text."""
 
-Values = Literal["list", "str"]
-_Found = TypeVar("_Found", Entity, FieldValue)
+Dtype = Literal["list", "str"]
+_Scored = TypeVar("_Scored", Entity, FieldValue)
 
 
 class FastinoRelationOptions(Strict):
@@ -55,10 +55,10 @@ class FastinoRelationOptions(Strict):
 class FastinoEntityOptions(FastinoRelationOptions):
     """An entity type."""
 
-    dtype: Values | None = None
+    dtype: Dtype | None = None
 
 
-def _by_type(value: object) -> str:
+def _kind_of(value: object) -> str:
     return "str" if isinstance(value, str) else "dict[options]"
 
 
@@ -67,7 +67,7 @@ EntityTypes = Elements[
     | dict[
         Name,
         Annotated[
-            Annotated[Name, Tag("str")] | Annotated[FastinoEntityOptions, Tag("dict[options]")], Discriminator(_by_type)
+            Annotated[Name, Tag("str")] | Annotated[FastinoEntityOptions, Tag("dict[options]")], Discriminator(_kind_of)
         ],
     ]
 ]
@@ -77,7 +77,7 @@ RelationTypes = Elements[
         Name,
         Annotated[
             Annotated[Name, Tag("str")] | Annotated[FastinoRelationOptions, Tag("dict[options]")],
-            Discriminator(_by_type),
+            Discriminator(_kind_of),
         ],
     ]
 ]
@@ -99,15 +99,15 @@ class FastinoField(Strict):
     """A field of a structure."""
 
     name: Name
-    dtype: Values = "list"
+    dtype: Dtype = "list"
     choices: list[Name] | None = None
     description: Name | None = None
     threshold: Score | None = None
 
     @classmethod
     def of(cls, given: str | FastinoField) -> FastinoField:
-        """A field, or its short form `name::str::[choice|choice]::description`: all but the name are optional, in any
-        order. One with choices has one value, unless it says `list`."""
+        """Parse the short form of a field, `name::str::[choice|choice]::description`: all parts but the name are
+        optional, in any order. The default dtype is `str` with choices, else `list`."""
         if not isinstance(given, str):
             return given
         name, *parts = given.split("::")
@@ -124,7 +124,7 @@ class FastinoField(Strict):
         return cls(name=name, **options)
 
 
-def _kind_of_task(value: object) -> str:
+def _kind_of_classification(value: object) -> str:
     return "dict[options]" if isinstance(value, dict) and "labels" in value else "list[labels]"
 
 
@@ -132,7 +132,7 @@ class FastinoSchema(Strict):
     """What to extract, for the task `schema`."""
 
     entities: EntityTypes | None = Field(default=None, description="Names, or {name: description}, or with options.")
-    entity_dtype: Values = Field(default="list", description="str: the entity with the highest score, or null.")
+    entity_dtype: Dtype = Field(default="list", description="str: the entity with the highest score, or null.")
     entity_threshold: Score | None = Field(default=None, description="Default: the request's.")
     relations: RelationTypes | None = Field(default=None, description="As entities.")
     relation_threshold: Score | None = Field(default=None, description="Default: the request's.")
@@ -142,7 +142,7 @@ class FastinoSchema(Strict):
                 Name,
                 Annotated[
                     Annotated[_Classes, Tag("list[labels]")] | Annotated[FastinoClassification, Tag("dict[options]")],
-                    Discriminator(_kind_of_task),
+                    Discriminator(_kind_of_classification),
                 ],
             ]
         ]
@@ -157,7 +157,7 @@ class FastinoSchema(Strict):
                     Annotated[
                         Annotated[Name, Field(pattern="^[^:]"), Tag("str")]
                         | Annotated[FastinoField, Tag("dict[options]")],
-                        Discriminator(_by_type),
+                        Discriminator(_kind_of),
                     ]
                 ],
             ]
@@ -192,14 +192,14 @@ class FastinoRequest(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_schema(cls, body: Any) -> Any:
-        """The schema of the task extract_json has only structures, without their name."""
+        """Wraps the schema of the task extract_json, which is the value of `structures` in the other tasks."""
         if isinstance(body, dict) and body.get("task") == "extract_json":
             return {**body, "schema": {"structures": body.get("schema")}}
         return body
 
 
 class FastinoResult(TypedDict, total=False):
-    """What was extracted from a text, by type: strings, or objects if confidences or spans were asked for."""
+    """What was extracted from a text, by type: strings, or objects if confidences or spans were requested."""
 
     entities: dict[str, Any]
     relation_extraction: dict[str, Sequence[Any]]
@@ -214,88 +214,89 @@ class FastinoResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """The form of the values in an answer."""
+class _ValueFormat:
+    """Formats the values of an answer, with or without confidences and spans."""
 
     confidence: bool
     spans: bool
 
     def entities(self, entities: Sequence[Entity]) -> Sequence[Any]:
-        """Best first."""
+        """The values of entities, best first."""
         ranked = sorted(entities, key=lambda entity: (-entity.score, entity.start))
         return LazySequence(lambda entity: self._value(entity, entity.score), self._distinct(ranked))
 
     def relation(self, relation: Relation) -> Any:
-        """The two ends, each with the relation's score."""
+        """The two ends of a relation, each with the relation's score."""
         head, tail = (self._value(end, relation.score) for end in (relation.head, relation.tail))
         return {"head": head, "tail": tail} if self.confidence or self.spans else [head, tail]
 
-    def classes(self, result: ClassificationResult, asked: FastinoClassification) -> Any:
-        """The best label; with multi_label, those above the threshold, or else the best, in the request's order; with
-        top_k, best first."""
-        order = list(asked.labels)
-        fitting = [one for one in result.labels if one.score >= asked.cls_threshold] or list(result.labels[:1])
-        fitting = fitting[: asked.top_k] if asked.top_k else sorted(fitting, key=lambda one: order.index(one.label))
+    def classes(self, result: ClassificationResult, options: FastinoClassification) -> Any:
+        """The best label. With multi_label, a list: the labels with at least `cls_threshold`, or the best one if there
+        are none; in the request's order, or the `top_k` best in the order of their scores."""
+        order = list(options.labels)
+        fitting = [one for one in result.labels if one.score >= options.cls_threshold] or list(result.labels[:1])
+        fitting = fitting[: options.top_k] if options.top_k else sorted(fitting, key=lambda one: order.index(one.label))
         values = [{"label": one.label, "confidence": one.score} if self.confidence else one.label for one in fitting]
-        return values if asked.multi_label else next(iter(values), None)
+        return values if options.multi_label else next(iter(values), None)
 
     def instance(self, instance: Instance, fields: Sequence[FastinoField]) -> dict[str, Any]:
-        """The values of each field; of a field that is no list, the best value."""
-        values = {}
-        for one in fields:
-            found = [self._value(value, value.score) for value in self._distinct(instance[one.name])]
-            values[one.name] = found if one.dtype == "list" else next(iter(found), None)
-        return values
+        """By field: a list of its values, or, for the dtype `str`, the best value or None."""
+        result = {}
+        for field in fields:
+            values = [self._value(value, value.score) for value in self._distinct(instance[field.name])]
+            result[field.name] = values if field.dtype == "list" else next(iter(values), None)
+        return result
 
-    def _distinct(self, ranked: Sequence[_Found]) -> Sequence[_Found]:
-        """Without spans, repetitions of a text count once, whatever their case."""
-        best: dict[str, _Found] = {}
+    def _distinct(self, ranked: Sequence[_Scored]) -> Sequence[_Scored]:
+        """Drops repetitions of a text, also in another case, unless spans are returned. ranked: best first."""
+        best: dict[str, _Scored] = {}
         for one in ranked:
             best.setdefault(one.text.lower(), one)
         return ranked if self.spans else list(best.values())
 
-    def _value(self, one: Entity | RelationArgument | FieldValue, score: float) -> Any:
-        place = {"start": one.start, "end": one.end} if self.spans and one.start is not None else {}
-        if not self.confidence and not place:
-            return one.text
-        return {"text": one.text, **({"confidence": score} if self.confidence else {}), **place}
+    def _value(self, value: Entity | RelationArgument | FieldValue, score: float) -> Any:
+        span = {"start": value.start, "end": value.end} if self.spans and value.start is not None else {}
+        if not self.confidence and not span:
+            return value.text
+        return {"text": value.text, **({"confidence": score} if self.confidence else {}), **span}
 
 
 async def _gliner2(gateway: Gateway, request: Request) -> Response:
-    asked = FastinoRequest.model_validate_json(await request.body() or b"{}")
-    gateway, schema = await gateway.of(asked.model), _schema(asked)
+    body = FastinoRequest.model_validate_json(await request.body() or b"{}")
+    gateway, schema, threshold = await gateway.with_model(body.model), _schema(body), body.threshold
     options = ExtractionOptions(
-        labels=_types(schema.entities) or (await _related(gateway) if schema.relations else None),
+        labels=_types(schema.entities) or (await _default_entity_types(gateway) if schema.relations else None),
         relations=_types(schema.relations) or None,
-        classifications={name: _asked_of(one) for name, one in _tasks(schema).items()} or None,
-        structures={name: _fields(name, one, asked.threshold) for name, one in _structures(schema).items()} or None,
-        threshold=asked.threshold if schema.entity_threshold is None else schema.entity_threshold,
-        relation_threshold=asked.threshold if schema.relation_threshold is None else schema.relation_threshold,
+        classifications={name: _classification_options(one) for name, one in _classifications(schema).items()} or None,
+        structures={name: _field_options(name, one, threshold) for name, one in _structures(schema).items()} or None,
+        threshold=threshold if schema.entity_threshold is None else schema.entity_threshold,
+        relation_threshold=threshold if schema.relation_threshold is None else schema.relation_threshold,
     )
-    batch = extraction_of(asked.text if isinstance(asked.text, list) else [asked.text], options)
-    shape = _Shape(asked.include_confidence, asked.include_spans)
-    results = await asyncio.to_thread(_results, await gateway.run_batch(batch), schema, shape)
-    return json_response(FastinoResponse(results if isinstance(asked.text, list) else results[0]))
+    batch = extraction_of(body.text if isinstance(body.text, list) else [body.text], options)
+    value_format = _ValueFormat(confidence=body.include_confidence, spans=body.include_spans)
+    results = await asyncio.to_thread(_results, await gateway.run_batch(batch), schema, value_format)
+    return json_response(FastinoResponse(results if isinstance(body.text, list) else results[0]))
 
 
-async def _related(gateway: Gateway) -> list[str] | None:
-    """The entity types between which relations are extracted if the request names none; None: the model needs none."""
+async def _default_entity_types(gateway: Gateway) -> list[str] | None:
+    """The entity types of a request that names only relations; None: the model needs none."""
     family = (await gateway.models.default.info()).family
     return None if family.startswith("GLiNER2") else list(gateway.options.fastino_labels)
 
 
-def _schema(asked: FastinoRequest) -> FastinoSchema:
-    """What to extract. Raises InvalidField for what is not supported, and for nothing."""
-    if not asked.format_results:
+def _schema(body: FastinoRequest) -> FastinoSchema:
+    """What to extract. Raises InvalidField if that is nothing, or if an option or the form of the schema is not
+    supported for the task."""
+    if not body.format_results:
         raise InvalidField("format_results: false is not supported", param="format_results")
-    if isinstance(asked.wanted, list) and asked.task != "classify_text":
-        schema = FastinoSchema(entities=asked.wanted)
-    elif isinstance(asked.wanted, FastinoSchema) and asked.task == "classify_text":
-        if not asked.wanted.categories:
+    if isinstance(body.wanted, list) and body.task != "classify_text":
+        schema = FastinoSchema(entities=body.wanted)
+    elif isinstance(body.wanted, FastinoSchema) and body.task == "classify_text":
+        if not body.wanted.categories:
             raise InvalidField("schema.categories: Field required", param="schema.categories")
-        schema = FastinoSchema(classifications={_CLASSIFICATION: asked.wanted.categories})
-    elif isinstance(asked.wanted, FastinoSchema) and asked.task in ("schema", "extract_json"):
-        schema = asked.wanted
+        schema = FastinoSchema(classifications={_CLASSIFICATION: body.wanted.categories})
+    elif isinstance(body.wanted, FastinoSchema) and body.task in ("schema", "extract_json"):
+        schema = body.wanted
     else:
         raise InvalidField("schema: Input should be a list of entity types", param="schema")
     if not (schema.entities or schema.relations or schema.classifications or schema.structures):
@@ -313,78 +314,78 @@ def _types(types: EntityTypes | RelationTypes | None) -> Any:
     }
 
 
-def _tasks(schema: FastinoSchema) -> dict[str, FastinoClassification]:
+def _classifications(schema: FastinoSchema) -> dict[str, FastinoClassification]:
     return {
         name: given if isinstance(given, FastinoClassification) else FastinoClassification(labels=given)
         for name, given in (schema.classifications or {}).items()
     }
 
 
-def _asked_of(asked: FastinoClassification) -> ClassificationOptions:
-    """Requests all scores, because the best label is returned whatever its score."""
-    options: ClassificationOptions = {"labels": asked.labels, "multi_label": asked.multi_label}
-    return {**options, "threshold": 0.0} if asked.multi_label else options
+def _classification_options(classification: FastinoClassification) -> ClassificationOptions:
+    """A classification as `/v1/extract` takes it. No threshold applies, because the best label is always returned."""
+    options: ClassificationOptions = {"labels": classification.labels, "multi_label": classification.multi_label}
+    return {**options, "threshold": 0.0} if classification.multi_label else options
 
 
 def _structures(schema: FastinoSchema) -> dict[str, list[FastinoField]]:
     return {name: [FastinoField.of(one) for one in given] for name, given in (schema.structures or {}).items()}
 
 
-def _fields(structure: str, fields: Sequence[FastinoField], threshold: float) -> dict[str, FieldOptions]:
-    """Fields as `/v1/extract` takes them. Raises InvalidField for one that is repeated."""
+def _field_options(structure: str, fields: Sequence[FastinoField], threshold: float) -> dict[str, FieldOptions]:
+    """Fields as `/v1/extract` takes them. threshold: the default. Raises InvalidField for a repeated field."""
     options: dict[str, FieldOptions] = {}
-    for one in fields:
-        if one.name in options:
+    for field in fields:
+        if field.name in options:
             param = f"schema.structures.{structure}"
-            raise InvalidField(f"{param}: the field {one.name!r} is repeated", param=param)
-        options[one.name] = {
-            "type": "string" if one.dtype == "str" else "list",
-            "description": one.description,
-            "choices": one.choices,
-            "threshold": threshold if one.threshold is None else one.threshold,
+            raise InvalidField(f"{param}: the field {field.name!r} is repeated", param=param)
+        options[field.name] = {
+            "type": "string" if field.dtype == "str" else "list",
+            "description": field.description,
+            "choices": field.choices,
+            "threshold": threshold if field.threshold is None else field.threshold,
         }
     return options
 
 
-def _results(answer: ExtractBatchResponse, schema: FastinoSchema, shape: _Shape) -> list[FastinoResult]:
-    """Raises a text's error."""
-    for one in answer.results:
-        if one.error:
-            raise from_detail(one.error)
-    return [_result(one.result or Extraction(()), schema, shape) for one in answer.results]
+def _results(answer: ExtractBatchResponse, schema: FastinoSchema, value_format: _ValueFormat) -> list[FastinoResult]:
+    """The result of each text. Raises the first error of a text."""
+    for outcome in answer.results:
+        if outcome.error:
+            raise from_detail(outcome.error)
+    return [_result(outcome.result or Extraction(()), schema, value_format) for outcome in answer.results]
 
 
-def _result(found: Extraction, schema: FastinoSchema, shape: _Shape) -> FastinoResult:
-    """Every type that was asked for is present, and empty if nothing was extracted."""
+def _result(extraction: Extraction, schema: FastinoSchema, value_format: _ValueFormat) -> FastinoResult:
+    """The result of a text, with every requested type, also those without predictions."""
     result: FastinoResult = {}
     if schema.entities:
         entities: dict[str, list[Entity]] = {name: [] for name in schema.entities}
-        for entity in found.entities:
+        for entity in extraction.entities:
             entities[entity.label].append(entity)
-        values = {name: shape.entities(of_type) for name, of_type in entities.items()}
+        values = {name: value_format.entities(of_type) for name, of_type in entities.items()}
         result["entities"] = {
             name: next(iter(of_type), None) if _dtype(schema, name) == "str" else of_type
             for name, of_type in values.items()
         }
     if schema.relations:
         relations: dict[str, list[Relation]] = {name: [] for name in schema.relations}
-        for relation in found.relations:
+        for relation in extraction.relations:
             relations[relation.relation].append(relation)
         result["relation_extraction"] = {
-            name: LazySequence(shape.relation, of_name) for name, of_name in relations.items()
+            name: LazySequence(value_format.relation, of_type) for name, of_type in relations.items()
         }
-    tasks = _tasks(schema)
-    classes = {name: shape.classes(one, tasks[name]) for name, one in found.classifications.items()}
+    options = _classifications(schema)
+    classes = {name: value_format.classes(one, options[name]) for name, one in extraction.classifications.items()}
     structures = {
-        name: [shape.instance(one, fields) for one in found.structures[name]]
+        name: [value_format.instance(instance, fields) for instance in extraction.structures[name]]
         for name, fields in _structures(schema).items()
     }
     return cast(FastinoResult, {**result, **classes, **structures})
 
 
-def _dtype(schema: FastinoSchema, name: str) -> Values:
-    given = schema.entities.get(name) if isinstance(schema.entities, dict) else None
-    own = given.dtype if isinstance(given, FastinoEntityOptions) else None
+def _dtype(schema: FastinoSchema, entity_type: str) -> Dtype:
+    options = schema.entities.get(entity_type) if isinstance(schema.entities, dict) else None
+    own = options.dtype if isinstance(options, FastinoEntityOptions) else None
     return own or schema.entity_dtype
 
 
@@ -396,14 +397,14 @@ _FORMAT = WireFormat(
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
-    """The only route that gliner2's client calls."""
+    """The only route, which gliner2's client calls."""
     extraction = _FORMAT.post(
         "/gliner-2",
         _gliner2,
         "fastino_gliner2",
         "Fastino's format, for entities, relations, classifications and structures",
         request=FastinoRequest,
-        answer=FastinoResponse,
-        errors=extract_errors(404),
+        response=FastinoResponse,
+        errors=extract_errors(without=(404,)),
     )
     return [extraction]

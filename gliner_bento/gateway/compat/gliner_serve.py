@@ -1,8 +1,8 @@
 """The wire format of `gliner.serve` (gliner 0.2.29, Ray Serve): its `GLiNERClient` works against it unchanged.
 
-Intended differences from that server: a misspelt field, an invalid value or malformed JSON is answered 400 and affects
-no other request; long texts are processed whole. With `compat_long_text: truncate` they are cut, and the answer has the
-header `X-GLiNER-Truncated`.
+Intended differences from gliner.serve: a request with a misspelt field, an invalid value or malformed JSON is answered
+with 400, and fails no other request; long texts are processed whole. With the setting `compat_long_text: truncate` they
+are cut, and the response has the header `X-GLiNER-Truncated`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from starlette.responses import Response
 from typing_extensions import NotRequired, TypedDict
 
 from gliner_bento.gateway.adapters import AdapterApi
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response, query_parameter
+from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
@@ -54,7 +54,7 @@ class GLiNERServeRequest(Strict):
 
 @dataclass(frozen=True, slots=True)
 class GLiNERServeArgument:
-    """One end of a relation, as gliner names it."""
+    """One end of a relation, with gliner's field names."""
 
     start: int
     end: int
@@ -65,7 +65,7 @@ class GLiNERServeArgument:
 
 @dataclass(frozen=True, slots=True)
 class GLiNERServeRelation:
-    """A relation, as gliner names it."""
+    """A relation, with gliner's field names."""
 
     head: GLiNERServeArgument
     tail: GLiNERServeArgument
@@ -81,7 +81,7 @@ class GLiNERServeResponse(TypedDict):
 
 
 class GLiNERServeAdapterCache(BaseModel):
-    """The answer of `GET /gliner/adapter-cache`: two fields if adapters are disabled, four more for one adapter."""
+    """The answer of `GET /gliner/adapter-cache`: two fields if adapters are off; the last four for one adapter."""
 
     enabled: bool
     base_adapter_id: str
@@ -107,13 +107,13 @@ async def _adapter_cache_route(gateway: Gateway, request: Request) -> Response:
 
 
 async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNERServeResponse, bool]:
-    """The answer, and whether the text was cut. Relations are ignored by a model without relation extraction, as in
-    gliner.serve."""
-    gateway = await gateway.of(request.model)
-    relates = bool(request.relations) and (await gateway.models.default.info()).supports_relations
+    """The answer, and whether the text was cut. As in gliner.serve, a model without relation extraction ignores the
+    relations."""
+    gateway = await gateway.with_model(request.model)
+    with_relations = bool(request.relations) and (await gateway.models.default.info()).supports_relations
     options = ExtractionOptions(
         labels=request.labels,
-        relations=request.relations if relates else None,
+        relations=request.relations if with_relations else None,
         threshold=request.threshold,
         relation_threshold=request.relation_threshold,
         flat_ner=request.flat_ner,
@@ -123,13 +123,13 @@ async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNER
     )
     answer = await gateway.run(extraction_of([request.text], options))
     body: GLiNERServeResponse = {"entities": answer.entities}
-    if relates:
+    if with_relations:
         body["relations"] = LazySequence(_relation, answer.relations)
     return body, answer.truncated
 
 
 async def _adapter_cache(adapters: AdapterApi, adapter_id: str | None) -> Response:
-    """As in gliner.serve, `cached` means on disk, and the base model is always resident."""
+    """The cache's state. As in gliner.serve, `cached` means on disk, and the base model is always resident."""
     answer = GLiNERServeAdapterCache(enabled=adapters.enabled, base_adapter_id=BASE_ADAPTER_ID)
     if adapters.enabled:
         is_base = adapter_id == BASE_ADAPTER_ID
@@ -168,13 +168,13 @@ def _argument(argument: RelationArgument) -> GLiNERServeArgument:
 
 _FORMAT = WireFormat(
     error=MessageError,
-    statuses={**STATUSES, "invalid_field": 400},  # which its clients expect; /v1 answers 422
+    statuses={**STATUSES, "invalid_field": 400},  # as gliner.serve's clients expect; /v1 answers 422
     examples={GLiNERServeRequest: {"text": TEXT, "labels": LABELS}},
 )
 
 
 def endpoints(options: GatewayOptions) -> list[Endpoint]:
-    """The routes below `route_prefix`, which is gliner.serve's setting."""
+    """The routes at and below the setting `route_prefix`, which gliner.serve has too."""
     return [
         _FORMAT.post(
             options.route_prefix,
@@ -182,8 +182,8 @@ def endpoints(options: GatewayOptions) -> list[Endpoint]:
             "gliner_serve_predict",
             "gliner.serve's format",
             request=GLiNERServeRequest,
-            answer=GLiNERServeResponse,
-            errors=extract_errors(422),
+            response=GLiNERServeResponse,
+            errors=extract_errors(without=(422,)),
         ),
         _FORMAT.get(
             f"{options.route_prefix}/adapter-cache",
@@ -191,8 +191,8 @@ def endpoints(options: GatewayOptions) -> list[Endpoint]:
             "gliner_serve_adapter_cache",
             "gliner.serve's adapter cache status",
             scope="adapters",
-            answer=GLiNERServeAdapterCache,
-            errors=(400, *READ_ERRORS),
-            parameters=[query_parameter("adapter_id", "One adapter.")],
+            response=GLiNERServeAdapterCache,
+            errors=(400, *COMMON_ERRORS),
+            parameters=[query_parameter("adapter_id", "Add the state of this adapter.")],
         ),
     ]

@@ -2,7 +2,7 @@
 
     InferenceClient(model="http://localhost:3000/pipeline/zero-shot-classification")
 
-Requests of token classification name no entity types; theirs are those of the setting `huggingface_labels`.
+Hugging Face's token classification requests name no entity types; the types are the setting `huggingface_labels`.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import TEXT, Entity, Extraction, ExtractionOptions, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 
-_NAME = "zero-shot"
+_CLASSIFICATION = "zero-shot"
 _Inputs = str | Elements[list[str]]
 
 
 class _Body(Strict):
-    """What both tasks have. options: of the hosted API (use_cache, wait_for_model); without effect here."""
+    """Fields of both tasks."""
 
     inputs: _Inputs = Field(description="A text, or several.")
     model: ModelName = None
-    options: dict[str, Any] = Field(default={}, description="Of the hosted API; without effect.")
+    options: dict[str, Any] = Field(default={}, description="The hosted API's options, as use_cache; without effect.")
 
 
 class ZeroShotParameters(Strict):
@@ -46,7 +46,7 @@ class ZeroShotParameters(Strict):
     )
     multi_label: bool = Field(default=False, description="Each label is scored on its own.")
     hypothesis_template: Name | None = Field(
-        default=None, description="What the model reads for each label, which replaces {}. Default: the label alone."
+        default=None, description="What the model reads for a label; the label replaces {}. Default: the label alone."
     )
 
 
@@ -57,7 +57,7 @@ class ZeroShotRequest(_Body):
 
 
 class TokenParameters(Strict):
-    """Parameters of token classification. labels, threshold: of this server alone."""
+    """Parameters of token classification. Only this server has `labels` and `threshold`."""
 
     aggregation_strategy: Literal["none", "simple", "first", "average", "max"] | None = Field(
         default=None, description="Without effect: the model predicts whole entities. `none` is refused."
@@ -78,7 +78,7 @@ class TokenRequest(_Body):
 
 @dataclass(frozen=True, slots=True)
 class EntityGroup:
-    """An entity."""
+    """An entity, with transformers' field names."""
 
     entity_group: str
     score: float
@@ -93,29 +93,30 @@ class EntityGroup:
 
 
 class ZeroShotLabels(RootModel[list[LabelScore] | list[list[LabelScore]]]):
-    """The labels of a text, best first; a list for each of several texts."""
+    """The labels of a text, best first; for several texts, a list of such lists."""
 
 
 class TokenEntities(RootModel[list[EntityGroup] | list[list[EntityGroup]]]):
-    """The entities of a text, in order of position; a list for each of several texts."""
+    """The entities of a text, in order of position; for several texts, a list of such lists."""
 
 
 async def _zero_shot(gateway: Gateway, request: Request) -> Response:
     body = ZeroShotRequest.model_validate_json(await request.body() or b"{}")
-    options = ExtractionOptions(classifications={_NAME: _classification(body.parameters)})
-    return await _answered(gateway, body, options, lambda found: found.classifications[_NAME].labels)
+    options = ExtractionOptions(classifications={_CLASSIFICATION: _classification_options(body.parameters)})
+    return await _response(gateway, body, options, lambda result: result.classifications[_CLASSIFICATION].labels)
 
 
-def _classification(asked: ZeroShotParameters) -> ClassificationOptions:
-    """All labels with their scores. Raises InvalidField. A single label is scored on its own, as in transformers."""
-    given, template = asked.candidate_labels, asked.hypothesis_template
-    labels = [label for label in map(str.strip, given.split(",")) if label] if isinstance(given, str) else given
+def _classification_options(parameters: ZeroShotParameters) -> ClassificationOptions:
+    """Options that return all labels. A single label is scored on its own, as in transformers. Raises InvalidField."""
+    labels, template = parameters.candidate_labels, parameters.hypothesis_template
+    if isinstance(labels, str):
+        labels = [label for label in map(str.strip, labels.split(",")) if label]
     if template and template.count("{}") != 1:
         param = "parameters.hypothesis_template"
         raise InvalidField(f"{param}: must have {{}} once, for the label", param=param)
     return {
         "labels": {label: template.replace("{}", label) for label in labels} if template else labels,
-        "multi_label": asked.multi_label or len(labels) == 1,
+        "multi_label": parameters.multi_label or len(labels) == 1,
         "threshold": 0.0,
         "top_k": len(labels) or 1,
     }
@@ -123,29 +124,30 @@ def _classification(asked: ZeroShotParameters) -> ClassificationOptions:
 
 async def _token(gateway: Gateway, request: Request) -> Response:
     body = TokenRequest.model_validate_json(await request.body() or b"{}")
-    asked = body.parameters
-    if asked.aggregation_strategy == "none":
+    parameters = body.parameters
+    if parameters.aggregation_strategy == "none":
         param = "parameters.aggregation_strategy"
         raise InvalidField(f"{param}: none is not supported: the model predicts entities, not tokens", param=param)
-    labels = [one for one in asked.labels or gateway.options.huggingface_labels if one not in asked.ignore_labels]
+    wanted = parameters.labels or gateway.options.huggingface_labels
+    labels = [label for label in wanted if label not in parameters.ignore_labels]
     if not labels:
         return json_response([] if isinstance(body.inputs, str) else [[] for _ in body.inputs])
-    options = ExtractionOptions(labels=labels, threshold=asked.threshold)
-    return await _answered(gateway, body, options, lambda found: LazySequence(EntityGroup.of, list(found.entities)))
+    options = ExtractionOptions(labels=labels, threshold=parameters.threshold)
+    return await _response(gateway, body, options, lambda result: LazySequence(EntityGroup.of, list(result.entities)))
 
 
-async def _answered(
-    gateway: Gateway, body: _Body, options: ExtractionOptions, shape: Callable[[Extraction], Sequence[Any]]
+async def _response(
+    gateway: Gateway, body: _Body, options: ExtractionOptions, convert: Callable[[Extraction], Sequence[Any]]
 ) -> Response:
-    """The answer for a text, or the list of those for several. Raises a text's error."""
+    """The converted result of a text, or a list of them for several texts. Raises the first error of a text."""
     inputs = body.inputs
     texts = [inputs] if isinstance(inputs, str) else inputs
     answer = await gateway.run_batch(extraction_of(texts, options, model=body.model))
-    for one in answer.results:
-        if one.error:
-            raise from_detail(one.error)
-    shaped = [shape(one.result or Extraction(())) for one in answer.results]
-    return json_response(shaped[0] if isinstance(inputs, str) else shaped)
+    for outcome in answer.results:
+        if outcome.error:
+            raise from_detail(outcome.error)
+    results = [convert(outcome.result or Extraction(())) for outcome in answer.results]
+    return json_response(results[0] if isinstance(inputs, str) else results)
 
 
 _FORMAT = WireFormat(
@@ -166,8 +168,8 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "huggingface_zero_shot",
             "Hugging Face's zero-shot classification",
             request=ZeroShotRequest,
-            answer=ZeroShotLabels,
-            errors=extract_errors(404),
+            response=ZeroShotLabels,
+            errors=extract_errors(without=(404,)),
         ),
         _FORMAT.post(
             "/pipeline/token-classification",
@@ -175,7 +177,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "huggingface_token_classification",
             "Hugging Face's token classification",
             request=TokenRequest,
-            answer=TokenEntities,
-            errors=extract_errors(404),
+            response=TokenEntities,
+            errors=extract_errors(without=(404,)),
         ),
     ]

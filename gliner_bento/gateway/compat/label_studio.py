@@ -1,7 +1,7 @@
 """Label Studio's ML backend (label-studio 1.23): pre-annotations of a project's tasks.
 
-A project's labelling configuration has the labels and relations. Nothing of a request is kept: no project, no token.
-A task that fails gets an empty result with its `error`, so that the others keep theirs.
+The labels and relations are those of the project's labelling configuration, which each request contains. Nothing of a
+request is stored, neither project nor access token. A task that fails has an empty result with an `error`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField
-from gliner_bento.gateway.endpoint import READ_ERRORS, Endpoint, json_response
+from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
@@ -28,7 +28,7 @@ from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
 from gliner_bento.tasks.extraction import TEXT, BatchResult, Extraction, ExtractionOptions, Relation, extraction_of
 from gliner_bento.tasks.fields import Elements
 
-_ACTIONS = {"ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATION_DELETED", "PROJECT_UPDATED", "START_TRAINING"}
+_EVENTS = {"ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATION_DELETED", "PROJECT_UPDATED", "START_TRAINING"}
 _MAX_CONFIG_CHARS = 2**18
 _CONFIG = (
     '<View><Labels name="label" toName="text"><Label value="person"/><Label value="organization"/></Labels>'
@@ -36,32 +36,32 @@ _CONFIG = (
 )
 
 
-class _Ignoring(BaseModel):
-    """Label Studio sends more fields than a backend needs."""
+class _Lenient(BaseModel):
+    """Ignores unknown fields: Label Studio sends more than a backend needs. Values must have the right type."""
 
     model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
 
-class LabelStudioSetupRequest(_Ignoring):
+class LabelStudioSetupRequest(_Lenient):
     """The body of `POST /setup`."""
 
     project: str | int | None = None
 
 
-class LabelStudioTask(_Ignoring):
-    """A task: its text is in the field of `data` that the labelling configuration names."""
+class LabelStudioTask(_Lenient):
+    """A task. The labelling configuration names the field of `data` that has its text."""
 
     data: dict[str, Any]
 
 
-class LabelStudioPredictRequest(_Ignoring):
+class LabelStudioPredictRequest(_Lenient):
     """The body of `POST /predict`."""
 
     tasks: Elements[list[LabelStudioTask]]
     label_config: str = Field(description="The project's labelling configuration, in XML.")
 
 
-class LabelStudioWebhookRequest(_Ignoring):
+class LabelStudioWebhookRequest(_Lenient):
     """The body of `POST /webhook`."""
 
     action: str | None = None
@@ -83,7 +83,7 @@ class LabelStudioVersions:
 
 @dataclass(frozen=True, slots=True)
 class LabelStudioPrediction:
-    """The regions and relations of a task. score: the lowest of its regions; 0 if there are none."""
+    """The regions and relations of a task. score: the lowest score of its regions; 0 if there are none."""
 
     result: Sequence[dict[str, Any]]
     score: float
@@ -107,7 +107,8 @@ class LabelStudioAccepted:
 
 @dataclass(frozen=True, slots=True)
 class _Labelling:
-    """What a labelling configuration asks for. from_name, to_name: of its tags; field: of a task's data."""
+    """What a labelling configuration asks for. from_name, to_name: names of its <Labels> and <Text> tags. field: the
+    field of a task's `data` with the text. labels, relations: the text that the model reads, by name in annotations."""
 
     from_name: str
     to_name: str
@@ -121,8 +122,8 @@ class _Labelling:
 
 
 def _labelling(config: str) -> _Labelling:
-    """Raises InvalidField. A declaration of entities is refused: they could expand without bound. Takes time in
-    proportion to the length."""
+    """Parse a labelling configuration, in linear time. Raises InvalidField, also for declarations (`<!...>`): the XML
+    entities that they declare could expand without bound."""
     if len(config) > _MAX_CONFIG_CHARS:
         message = f"label_config: {len(config)} characters; the limit is {_MAX_CONFIG_CHARS}"
         raise InvalidField(message, param="label_config")
@@ -137,17 +138,17 @@ def _labelling(config: str) -> _Labelling:
         if control.find(".//Labels") is not None:
             raise InvalidField("label_config: <Labels> within <Labels>", param="label_config")
         if (to_name := control.get("toName")) in texts:
-            labels = _named(control, "Label")
+            labels = _hints(control, "Label")
             if labels:
-                relations = _named(root, "Relation")
+                relations = _hints(root, "Relation")
                 field = texts[to_name].removeprefix("$")
                 return _Labelling(control.get("name", ""), str(to_name), field, labels, relations)
     raise InvalidField("label_config: needs <Labels> with a <Label>, toName a <Text>", param="label_config")
 
 
-def _named(parent: ElementTree.Element, tag: str) -> dict[str, str]:
-    """For each value in the annotations, the text that the model reads: its hint if there is one."""
-    tags = [one for one in parent.iter(tag) if one.get("value")]
+def _hints(parent: ElementTree.Element, tag: str) -> dict[str, str]:
+    """By name in annotations (the alias or value of a tag), the text that the model reads (its hint or value)."""
+    tags = [element for element in parent.iter(tag) if element.get("value")]
     return {one.get("alias") or one.attrib["value"]: one.get("hint") or one.attrib["value"] for one in tags}
 
 
@@ -167,9 +168,9 @@ async def _versions(gateway: Gateway, _: Request) -> Response:
 
 
 async def _webhook(_: Gateway, request: Request) -> Response:
-    """The model is not trained by annotations: events are accepted, and change nothing."""
+    """Accepts events, which change nothing, because annotations do not train the model. 201: a known event."""
     event = LabelStudioWebhookRequest.model_validate_json(await request.body() or b"{}")
-    return json_response(LabelStudioAccepted(), 201 if event.action in _ACTIONS else 200)
+    return json_response(LabelStudioAccepted(), 201 if event.action in _EVENTS else 200)
 
 
 async def _predict(gateway: Gateway, request: Request) -> Response:
@@ -178,42 +179,44 @@ async def _predict(gateway: Gateway, request: Request) -> Response:
     if not body.tasks:
         return json_response(LabelStudioPredictions([]))
     labelling = _labelling(body.label_config)
-    relates = (await gateway.models.default.info()).supports_relations
+    supports_relations = (await gateway.models.default.info()).supports_relations
     texts = [labelling.text_of(task) for task in body.tasks]
     options = ExtractionOptions(
         labels=dict(labelling.labels),
-        relations=dict(labelling.relations) if relates and labelling.relations else None,
+        relations=dict(labelling.relations) if supports_relations and labelling.relations else None,
     )
     answer = await gateway.run_batch(extraction_of([text or "" for text in texts], options))
-    predictions = [_prediction(one, labelling, version) for one in answer.results]
-    missing = LabelStudioPrediction([], 0.0, version, f"data.{labelling.field} is not a text")
-    pairs = zip(texts, predictions, strict=True)
-    return json_response(LabelStudioPredictions([missing if text is None else one for text, one in pairs]))
+    without_text = LabelStudioPrediction([], 0.0, version, f"data.{labelling.field} is not a text")
+    predictions = [
+        without_text if text is None else _prediction(outcome, labelling, version)
+        for text, outcome in zip(texts, answer.results, strict=True)
+    ]
+    return json_response(LabelStudioPredictions(predictions))
 
 
 def _prediction(outcome: BatchResult, labelling: _Labelling, version: str) -> LabelStudioPrediction:
-    found = outcome.result
-    if found is None:
+    extraction = outcome.result
+    if extraction is None:
         return LabelStudioPrediction([], 0.0, version, outcome.error.message if outcome.error else None)
-    # Label Studio relates regions; GLiNER2 models relate other spans too.
-    related = [one for one in found.relations if None not in (one.head.entity_idx, one.tail.entity_idx)]
-    found = replace(found, relations=related)
-    indices = range(len(found.entities) + len(found.relations))
-    score = min((entity.score for entity in found.entities), default=0.0)
-    return LabelStudioPrediction(LazySequence(partial(_annotation, labelling, found), indices), score, version)
+    # A relation in Label Studio connects two regions; those of GLiNER2 models may have spans that are no entities.
+    relations = [one for one in extraction.relations if None not in (one.head.entity_idx, one.tail.entity_idx)]
+    extraction = replace(extraction, relations=relations)
+    indexes = range(len(extraction.entities) + len(extraction.relations))
+    score = min((entity.score for entity in extraction.entities), default=0.0)
+    return LabelStudioPrediction(LazySequence(partial(_annotation, labelling, extraction), indexes), score, version)
 
 
-def _annotation(labelling: _Labelling, found: Extraction, index: int) -> dict[str, Any]:
-    """Entities come first."""
-    number = index - len(found.entities)
-    return _region(labelling, found, index) if number < 0 else _relation(found.relations[number])
+def _annotation(labelling: _Labelling, extraction: Extraction, index: int) -> dict[str, Any]:
+    """The region of an entity, or a relation. index: counts the entities, and then the relations."""
+    relation = index - len(extraction.entities)
+    return _region(labelling, extraction, index) if relation < 0 else _relation(extraction.relations[relation])
 
 
-def _region(labelling: _Labelling, found: Extraction, number: int) -> dict[str, Any]:
-    entity = found.entities[number]
+def _region(labelling: _Labelling, extraction: Extraction, index: int) -> dict[str, Any]:
+    entity = extraction.entities[index]
     value = {"start": entity.start, "end": entity.end, "text": entity.text, "labels": [entity.label]}
     return {
-        "id": f"e{number}",
+        "id": f"e{index}",
         "from_name": labelling.from_name,
         "to_name": labelling.to_name,
         "type": "labels",
@@ -244,7 +247,7 @@ _FORMAT = WireFormat(
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
-    """The routes of a backend."""
+    """The routes of an ML backend."""
     return [
         _FORMAT.post(
             "/setup",
@@ -252,7 +255,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "label_studio_setup",
             "Label Studio's ML backend: the version of the model",
             request=LabelStudioSetupRequest,
-            answer=LabelStudioVersion,
+            response=LabelStudioVersion,
             errors=POST_ERRORS,
         ),
         _FORMAT.post(
@@ -261,8 +264,8 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "label_studio_predict",
             "Label Studio's ML backend: pre-annotations of tasks",
             request=LabelStudioPredictRequest,
-            answer=LabelStudioPredictions,
-            errors=(400, 413, 415, 429, *READ_ERRORS, 504),
+            response=LabelStudioPredictions,
+            errors=(400, 413, 415, 429, *COMMON_ERRORS, 504),
         ),
         _FORMAT.post(
             "/webhook",
@@ -270,7 +273,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "label_studio_webhook",
             "Label Studio's ML backend: events, which change nothing",
             request=LabelStudioWebhookRequest,
-            answer=LabelStudioAccepted,
+            response=LabelStudioAccepted,
             errors=POST_ERRORS,
         ),
         _FORMAT.get(
@@ -278,7 +281,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             _versions,
             "label_studio_versions",
             "Label Studio's ML backend: the versions of the model",
-            answer=LabelStudioVersions,
+            response=LabelStudioVersions,
         ),
         HEALTH,
     ]

@@ -1,8 +1,9 @@
-"""The wire formats of NeMo Guardrails' GLiNER rail (0.24.1): the NIM's chat completion, and its earlier server's.
+"""The two wire formats that NeMo Guardrails' GLiNER rail (0.24.1) uses: chat completions, which NVIDIA's inference
+microservice (NIM) for GLiNER serves, and that of NeMo's earlier GLiNER server.
 
-Unknown fields are ignored, because clients of chat completions send some. Spans never overlap, whatever `flat_ner`
-says: the rail writes over them from the end, which garbles a text with nested ones. `chunk_length` and `overlap` are
-checked and not used: long texts are processed in windows.
+Unknown fields are ignored, because clients of chat completions send some. Entities never overlap, whatever `flat_ner`
+is, because the rail replaces them from the end of the text, and nested ones would garble it. `chunk_length` and
+`overlap` are checked but not used: long texts are processed in windows.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResp
 from gliner_bento.tasks.fields import Elements, Name, Score
 
 
-class _Detection(BaseModel):
-    """Fields that both formats have."""
+class _DetectionRequest(BaseModel):
+    """Fields of the requests of both formats."""
 
     model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
     labels: Elements[list[Name]] | None = Field(default=None, description="Default: the server's nemo_labels.")
     threshold: Score = 0.5
-    chunk_length: Annotated[int, Field(ge=1)] = Field(default=384, description="Characters. Checked and not used.")
-    overlap: Annotated[int, Field(ge=0)] = Field(default=128, description="Characters. Checked and not used.")
+    chunk_length: Annotated[int, Field(ge=1)] = Field(default=384, description="Characters. Checked but not used.")
+    overlap: Annotated[int, Field(ge=0)] = Field(default=128, description="Characters. Checked but not used.")
     flat_ner: bool = Field(default=False, description="Not used: spans never overlap.")
     model: str | None = Field(default=None, description="Ignored if the server has one model.")
 
     @model_validator(mode="after")
-    def _check_overlap(self) -> _Detection:
+    def _check_overlap(self) -> _DetectionRequest:
         if "overlap" in self.model_fields_set and self.overlap >= self.chunk_length:
             raise ValueError("overlap: must be smaller than chunk_length")
         return self
@@ -62,14 +63,14 @@ class ChatMessage(BaseModel):
     role: str = "user"
 
 
-class ChatCompletionRequest(_Detection):
-    """The body of `POST /v1/chat/completions`: the text is the last message."""
+class ChatCompletionRequest(_DetectionRequest):
+    """The body of `POST /v1/chat/completions`. The last message is the text."""
 
     messages: Elements[Annotated[list[ChatMessage], Field(min_length=1)]]
     stream: bool | None = Field(default=None, description="true is refused.")
 
 
-class NemoExtractRequest(_Detection):
+class NemoExtractRequest(_DetectionRequest):
     """The body of the earlier server's `POST /v1/extract`."""
 
     text: str
@@ -163,30 +164,30 @@ class NemoHealth:
 
 
 async def _chat(gateway: Gateway, request: Request) -> Response:
-    asked = ChatCompletionRequest.model_validate_json(await request.body() or b"{}")
-    if asked.stream:
+    body = ChatCompletionRequest.model_validate_json(await request.body() or b"{}")
+    if body.stream:
         raise InvalidField("stream: not supported", param="stream")
-    content = asked.messages[-1].content
+    content = body.messages[-1].content
     text = content if isinstance(content, str) else "".join(part.text for part in content)
-    answer = await _detect(gateway, text, asked)
-    found = DetectedEntities(answer.entities, len(answer.entities), _tagged(text, answer.entities))
+    answer = await _detect(gateway, text, body)
+    detected = DetectedEntities(answer.entities, len(answer.entities), _tagged(text, answer.entities))
     tokens = answer.usage.tokens
     return json_response(
         ChatCompletion(
             id=f"chatcmpl-{request_id.current()}",
             created=now_s(),
             model=answer.model,
-            choices=[ChatChoice(AssistantMessage(json_text(found)))],
-            usage=ChatUsage(tokens, tokens),
+            choices=[ChatChoice(AssistantMessage(json_text(detected)))],
+            usage=ChatUsage(prompt_tokens=tokens, total_tokens=tokens),
         )
     )
 
 
 async def _extract(gateway: Gateway, request: Request) -> Response:
-    asked = NemoExtractRequest.model_validate_json(await request.body() or b"{}")
-    found = (await _detect(gateway, asked.text, asked)).entities
-    entities = LazySequence(_named, found)
-    return json_response(NemoExtractResponse(entities, len(entities), _tagged(asked.text, found)))
+    body = NemoExtractRequest.model_validate_json(await request.body() or b"{}")
+    entities = (await _detect(gateway, body.text, body)).entities
+    nemo_entities = LazySequence(_nemo_entity, entities)
+    return json_response(NemoExtractResponse(nemo_entities, len(entities), _tagged(body.text, entities)))
 
 
 async def _labels(gateway: Gateway, _: Request) -> Response:
@@ -201,19 +202,19 @@ async def _health(gateway: Gateway, _: Request) -> Response:
     return json_response(NemoHealth(model.model, model.device, len(gateway.options.nemo_labels)))
 
 
-async def _detect(gateway: Gateway, text: str, asked: _Detection) -> ExtractResponse:
-    gateway = await gateway.of_any(asked.model)
-    labels = asked.labels or list(gateway.options.nemo_labels)
-    options = ExtractionOptions(labels=labels, threshold=asked.threshold, recognizers=True)
+async def _detect(gateway: Gateway, text: str, body: _DetectionRequest) -> ExtractResponse:
+    gateway = await gateway.with_model_if_several(body.model)
+    labels = body.labels or list(gateway.options.nemo_labels)
+    options = ExtractionOptions(labels=labels, threshold=body.threshold, recognizers=True)
     return await gateway.run(extraction_of([text], options))
 
 
-def _named(entity: Entity) -> NemoEntity:
+def _nemo_entity(entity: Entity) -> NemoEntity:
     return NemoEntity(entity.text, entity.label, entity.start, entity.end, entity.score)
 
 
 def _tagged(text: str, entities: Sequence[Entity]) -> LazyText:
-    """The text with each entity as `[text](label)`. entities: by position, without overlaps."""
+    """The text with each entity as `[text](label)`. entities: in order of position, without overlaps."""
     return LazyText(partial(_tagged_pieces, text, entities))
 
 
@@ -242,7 +243,7 @@ _FORMAT = WireFormat(
 
 def endpoints(options: GatewayOptions) -> list[Endpoint]:
     """The NIM's routes, and the earlier server's below `nemo_prefix`."""
-    prefix, server = options.nemo_prefix, "of NeMo's earlier GLiNER server"
+    prefix, suffix = options.nemo_prefix, "of NeMo's earlier GLiNER server"
     return [
         _FORMAT.post(
             "/v1/chat/completions",
@@ -250,21 +251,21 @@ def endpoints(options: GatewayOptions) -> list[Endpoint]:
             "nemo_chat_completion",
             "The format of the GLiNER NIM",
             request=ChatCompletionRequest,
-            answer=ChatCompletion,
+            response=ChatCompletion,
             errors=extract_errors(),
         ),
         _FORMAT.post(
             f"{prefix}/v1/extract",
             _extract,
             "nemo_extract",
-            f"The format {server}",
+            f"The format {suffix}",
             request=NemoExtractRequest,
-            answer=NemoExtractResponse,
-            errors=extract_errors(404),
+            response=NemoExtractResponse,
+            errors=extract_errors(without=(404,)),
         ),
-        _FORMAT.get(f"{prefix}/v1/models", list_models, "nemo_models", f"The models {server}", answer=ListedModels),
+        _FORMAT.get(f"{prefix}/v1/models", list_models, "nemo_models", f"The models {suffix}", response=ListedModels),
         _FORMAT.get(
-            f"{prefix}/v1/labels", _labels, "nemo_labels", f"The default labels {server}", answer=NemoLabelList
+            f"{prefix}/v1/labels", _labels, "nemo_labels", f"The default labels {suffix}", response=NemoLabelList
         ),
-        _FORMAT.get(f"{prefix}/health", _health, "nemo_health", f"The state {server}", answer=NemoHealth),
+        _FORMAT.get(f"{prefix}/health", _health, "nemo_health", f"The state {suffix}", response=NemoHealth),
     ]

@@ -1,8 +1,8 @@
-"""The wire format of Presidio's analyzer and anonymizer (2.2.366): both on one address.
+"""The wire formats of Presidio's analyzer and anonymizer (2.2.366), which share this server's address.
 
 The model and this server's recognizers together replace Presidio's recognizers. Unknown fields are ignored, as in
-Presidio, whose documentation sends some. Intended differences: what Presidio answers 500 for, a wrong request, is
-answered 400; of entities that overlap, one is returned; `encrypt` and `/deanonymize` are not served.
+Presidio, because examples in its documentation have some. Intended differences: invalid requests are answered with 400,
+not 500; returned entities do not overlap; `encrypt` and `/deanonymize` are not served.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ from gliner_bento.tasks.fields import Elements, Name, Score
 from gliner_bento.tasks.recognition import MatchMerger, enabled, with_others
 
 RECOGNIZER = "GLiNERRecognizer"
-_ALWAYS = ("MAC_ADDRESS", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID")
-"""What recognizers look for when neither the request nor the settings name entities, beside `DEFAULT_ENTITIES`."""
+_MORE_RECOGNIZED = ("MAC_ADDRESS", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID")
+"""Entity types that only recognizers look for, if neither the request nor the setting `presidio_entities` names any."""
 
 
 class _Lenient(BaseModel):
+    """Ignores unknown fields; values must have the right type."""
+
     model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
 
@@ -54,7 +56,7 @@ class AdHocPattern(_Lenient):
 
 
 class AdHocRecognizerFields(_Lenient):
-    """A recognizer of one request, as Presidio's `PatternRecognizer`."""
+    """A recognizer that a request brings, with the fields of Presidio's `PatternRecognizer`."""
 
     name: str = "AdHocRecognizer"
     supported_language: str = "en"
@@ -76,26 +78,26 @@ class AnalyzeRequest(_Lenient):
     """The body of `POST /analyze`."""
 
     text: str | Elements[list[str]]
-    language: Name = Field(description="Required, as in Presidio; the model decides which languages it knows.")
-    entities: Elements[list[Name]] | None = Field(default=None, description="Any names; see /supportedentities.")
+    language: Name = Field(description="Required, as in Presidio. Selects ad-hoc recognizers; the model ignores it.")
+    entities: Elements[list[Name]] | None = Field(default=None, description="Any names, not only /supportedentities.")
     score_threshold: Score | None = None
     return_decision_process: bool | None = None
     ad_hoc_recognizers: Elements[list[AdHocRecognizerFields]] | None = Field(
         default=None, description="Recognizers of this request: patterns, or a list of texts to detect (deny_list)."
     )
     allow_list: Elements[list[str]] | None = Field(
-        default=None, description="Texts, or patterns, that are not detected."
+        default=None, description="Texts, or patterns of texts, that are not returned."
     )
     allow_list_match: Literal["exact", "regex"] | None = "exact"
-    regex_flags: int | None = Field(default=None, description="Of the patterns of allow_list, as in Python's re.")
-    context: Elements[list[str]] | None = Field(default=None, description="Words that count as near each match.")
+    regex_flags: int | None = Field(default=None, description="Flags of the patterns in allow_list, as in Python's re.")
+    context: Elements[list[str]] | None = Field(default=None, description="Words that count as if near each match.")
     model: ModelName = None
     correlation_id: str | None = Field(default=None, description="Becomes the request's id if it can be one.")
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysisExplanation:
-    """Why an entity was found, with Presidio's fields."""
+    """Why an entity was returned, with Presidio's fields."""
 
     recognizer: str
     original_score: float
@@ -118,7 +120,7 @@ class RecognitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RecognizerResult:
-    """An entity, without its text."""
+    """An entity; Presidio's format does not repeat its text."""
 
     entity_type: str
     start: int
@@ -129,7 +131,7 @@ class RecognizerResult:
 
 
 class AnalyzeResponse(RootModel[list[RecognizerResult] | list[list[RecognizerResult]]]):
-    """The answer of `POST /analyze`: a list, or a list for each text."""
+    """The answer of `POST /analyze`: the entities of the text, or a list of them for each of several texts."""
 
 
 class AnalyzerResult(_Lenient):
@@ -147,7 +149,7 @@ class AnonymizeRequest(_Lenient):
     text: str
     analyzer_results: Elements[list[AnalyzerResult]]
     anonymizers: Elements[dict[str, Operator]] | None = Field(
-        default=None, description="Operators by entity type, and DEFAULT. Without: replace."
+        default=None, description="Operators by entity type; DEFAULT: for the others. Default: replace."
     )
 
 
@@ -156,65 +158,66 @@ class Names(RootModel[list[str]]):
 
 
 async def _analyze(gateway: Gateway, request: Request) -> Response:
-    asked = AnalyzeRequest.model_validate_json(await request.body() or b"{}")
-    gateway, options = await gateway.of(asked.model), gateway.options
+    body = AnalyzeRequest.model_validate_json(await request.body() or b"{}")
+    gateway, options = await gateway.with_model(body.model), gateway.options
     configured = _configured(options)
-    names = asked.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(configured))
+    names = body.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(configured))
     labels = {name: label_of(name, configured) for name in names}
-    recognition = await asyncio.to_thread(_Recognition, asked, options, names)
-    texts = asked.text if isinstance(asked.text, list) else [asked.text]
-    found = await _extract(gateway, asked, texts, labels)
-    merged = await asyncio.to_thread(lambda: [*map(recognition.merged, texts, found)])
-    result = partial(_result, labels=labels, explained=bool(asked.return_decision_process))
-    results = [LazySequence(partial(result, matches=matches), of_text) for of_text, matches in merged]
-    return json_response(results if isinstance(asked.text, list) else results[0])
+    recognition = await asyncio.to_thread(_Recognition, body, options, names)
+    texts = body.text if isinstance(body.text, list) else [body.text]
+    extractions = await _extract(gateway, body, texts, labels)
+    merged = await asyncio.to_thread(lambda: [*map(recognition.merged, texts, extractions)])
+    make_result = partial(_result, labels=labels, explained=bool(body.return_decision_process))
+    results = [LazySequence(partial(make_result, matches=matches), entities) for entities, matches in merged]
+    return json_response(results if isinstance(body.text, list) else results[0])
 
 
-def _threshold(asked: AnalyzeRequest, options: GatewayOptions) -> float:
-    return max(asked.score_threshold or 0.0, options.presidio_min_score)
+def _threshold(body: AnalyzeRequest, options: GatewayOptions) -> float:
+    return max(body.score_threshold or 0.0, options.presidio_min_score)
 
 
 async def _extract(
-    gateway: Gateway, asked: AnalyzeRequest, texts: Sequence[str], labels: dict[str, str]
+    gateway: Gateway, body: AnalyzeRequest, texts: Sequence[str], labels: dict[str, str]
 ) -> list[Extraction]:
-    """The model's entities in each text."""
-    options = ExtractionOptions(labels=labels, threshold=_threshold(asked, gateway.options))
-    batch = extraction_of(texts, options, request_id=request_id.valid(asked.correlation_id))
-    results: list[Extraction] = []
-    for one in (await gateway.run_batch(batch)).results:
-        if one.error:
-            raise from_detail(one.error)
-        results.append(one.result or Extraction(()))
-    return results
+    """The model's entities in each text. Raises the first error of a text."""
+    options = ExtractionOptions(labels=labels, threshold=_threshold(body, gateway.options))
+    batch = extraction_of(texts, options, request_id=request_id.valid(body.correlation_id))
+    extractions: list[Extraction] = []
+    for outcome in (await gateway.run_batch(batch)).results:
+        if outcome.error:
+            raise from_detail(outcome.error)
+        extractions.append(outcome.result or Extraction(()))
+    return extractions
 
 
 _Matches = Mapping[tuple[int, int], Match]
-"""By their start and end."""
+"""Matches of recognizers, by their start and end."""
 
 
 class _Recognition:
-    """The recognizers of a request, its ad-hoc ones, and its allow list. Raises `InvalidField` for a wrong one."""
+    """Applies the server's recognizers, a request's ad-hoc recognizers and its allow list to texts. names: the entity
+    types to look for. Raises `InvalidField` for a wrong ad-hoc recognizer or allow list."""
 
-    def __init__(self, asked: AnalyzeRequest, options: GatewayOptions, names: Sequence[str]) -> None:
-        named = asked.entities or options.presidio_entities
-        wanted = {*names, *(() if named else _ALWAYS)}
-        self._asked, self._options = asked, options
+    def __init__(self, body: AnalyzeRequest, options: GatewayOptions, names: Sequence[str]) -> None:
+        uses_defaults = not (body.entities or options.presidio_entities)
+        wanted = {*names, *(_MORE_RECOGNIZED if uses_defaults else ())}
+        self._body, self._options = body, options
         self._names = [name for name in enabled(options.recognizers) if name in wanted]
-        self._context = " ".join(asked.context or ()).lower()
+        self._context = " ".join(body.context or ()).lower()
         self._expressions = Expressions()
         self._ad_hoc = [
-            self._recognizer(fields, f"ad_hoc_recognizers.{place}")
-            for place, fields in enumerate(asked.ad_hoc_recognizers or ())
-            if fields.supported_language == asked.language and (not asked.entities or fields.entity in asked.entities)
+            self._recognizer(fields, f"ad_hoc_recognizers.{index}")
+            for index, fields in enumerate(body.ad_hoc_recognizers or ())
+            if fields.supported_language == body.language and (not body.entities or fields.entity in body.entities)
         ]
-        of_ad_hoc = (rule.entity for one in self._ad_hoc for rule, _ in one.rules)
-        self._labels = {name: name for name in (*self._names, *of_ad_hoc)}
-        self._allowed = set(asked.allow_list or ())
-        self._allowing = Expressions()
-        self._pattern: Any = None
-        if asked.allow_list and asked.allow_list_match == "regex":
-            with _named("allow_list"):
-                self._pattern = self._allowing.compiled("|".join(asked.allow_list), asked.regex_flags)
+        ad_hoc_names = (rule.entity for recognizer in self._ad_hoc for rule, _ in recognizer.rules)
+        self._labels = {name: name for name in (*self._names, *ad_hoc_names)}
+        self._allowed_texts = set(body.allow_list or ())
+        self._allow_expressions = Expressions()
+        self._allow_pattern: Any = None
+        if body.allow_list and body.allow_list_match == "regex":
+            with _errors_name("allow_list"):
+                self._allow_pattern = self._allow_expressions.compiled("|".join(body.allow_list), body.regex_flags)
 
     def _recognizer(self, fields: AdHocRecognizerFields, param: str) -> AdHocRecognizer:
         if not fields.entity:
@@ -222,39 +225,40 @@ class _Recognition:
         if not fields.patterns and not fields.deny_list:
             raise InvalidField(f"{param}.patterns: patterns or deny_list are required", param=f"{param}.patterns")
         rules = []
-        patterns = [(f"{param}.patterns.{place}.regex", one) for place, one in enumerate(fields.patterns or ())]
+        patterns = [(f"{param}.patterns.{index}.regex", one) for index, one in enumerate(fields.patterns or ())]
         if fields.deny_list:
             listed = AdHocPattern(name="deny_list", regex=deny_list(fields.deny_list), score=fields.deny_list_score)
             patterns.append((f"{param}.deny_list", listed))
-        for path, one in patterns:
-            with _named(path):
-                compiled = self._expressions.compiled(one.regex, fields.global_regex_flags)
-            rules.append((Rule(fields.entity, one.regex, one.score, name=one.name, title=fields.name), compiled))
+        for path, pattern in patterns:
+            with _errors_name(path):
+                compiled = self._expressions.compiled(pattern.regex, fields.global_regex_flags)
+            rule = Rule(fields.entity, pattern.regex, pattern.score, name=pattern.name, title=fields.name)
+            rules.append((rule, compiled))
         return AdHocRecognizer(rules, [word.lower() for word in fields.context or ()])
 
-    def merged(self, text: str, found: Extraction) -> tuple[Sequence[SourcedEntity], _Matches]:
-        """The entities in a text, and those of them that are matches of recognizers."""
-        with _named("ad_hoc_recognizers"):
-            others = [match for one in self._ad_hoc for match in one.matches(self._expressions, text, self._context)]
-        found_by_form = candidates(
-            text, with_others(self._names), regions=self._options.phone_regions, context=self._asked.context or ()
+    def merged(self, text: str, extraction: Extraction) -> tuple[Sequence[SourcedEntity], _Matches]:
+        """The entities of the answer for a text, from the model and from recognizers; and the recognizers' matches."""
+        with _errors_name("ad_hoc_recognizers"):
+            matches = [match for one in self._ad_hoc for match in one.matches(self._expressions, text, self._context)]
+        matches += candidates(
+            text, with_others(self._names), regions=self._options.phone_regions, context=self._body.context or ()
         )
-        least = _threshold(self._asked, self._options)
-        merger = MatchMerger(text, [*others, *found_by_form], self._labels, SourcedEntity, lambda _: least)
-        entities = merger.whole(found).entities
-        kept = [one for one in entities if not self._allows(one.text)]
-        return kept, {(one.start, one.end): one for one in merger.matches}
+        threshold = _threshold(self._body, self._options)
+        merger = MatchMerger(text, matches, self._labels, SourcedEntity, lambda _: threshold)
+        entities = merger.whole(extraction).entities
+        kept = [entity for entity in entities if not self._is_allowed(entity.text)]
+        return kept, {(match.start, match.end): match for match in merger.matches}
 
-    def _allows(self, text: str) -> bool:
-        if self._pattern is None:
-            return text in self._allowed
-        with _named("allow_list"):
-            return self._allowing.is_in(self._pattern, text)
+    def _is_allowed(self, text: str) -> bool:
+        if self._allow_pattern is None:
+            return text in self._allowed_texts
+        with _errors_name("allow_list"):
+            return self._allow_expressions.is_in(self._allow_pattern, text)
 
 
 @contextmanager
-def _named(param: str) -> Iterator[None]:
-    """An expression's error names its field."""
+def _errors_name(param: str) -> Iterator[None]:
+    """Turns an `ExpressionError` into an `InvalidField` of `param`."""
     try:
         yield
     except ExpressionError as error:
@@ -270,9 +274,9 @@ def _result(
     if explained and match:
         explanation = AnalysisExplanation(
             name,
-            match.base,
-            match.score,
-            f"Detected by `{name}` using pattern `{match.rule.name or match.entity}`",
+            original_score=match.base,
+            score=match.score,
+            textual_explanation=f"Detected by `{name}` using pattern `{match.rule.name or match.entity}`",
             pattern_name=match.rule.name or match.entity,
             pattern=match.rule.pattern,
             score_context_improvement=match.score - match.base if match.word else 0,
@@ -280,8 +284,8 @@ def _result(
             validation_result=match.valid,
         )
     elif explained:
-        why = f"Identified as {labels[entity.label]} by a GLiNER model"
-        explanation = AnalysisExplanation(name, entity.score, entity.score, why)
+        score, why = entity.score, f"Identified as {labels[entity.label]} by a GLiNER model"
+        explanation = AnalysisExplanation(name, original_score=score, score=score, textual_explanation=why)
     metadata = RecognitionMetadata(name)
     return RecognizerResult(entity.label, entity.start, entity.end, entity.score, explanation, metadata)
 
@@ -290,11 +294,11 @@ async def _anonymize(gateway: Gateway, request: Request) -> Response:
     body = await request.body()
     if not body:
         raise MalformedRequest("the body is empty")
-    asked = AnonymizeRequest.model_validate_json(body)
-    gateway.check_text(asked.text)
-    detected = [Detected(one.start, one.end, one.entity_type, one.score) for one in asked.analyzer_results]
+    fields = AnonymizeRequest.model_validate_json(body)
+    gateway.check_text(fields.text)
+    detected = [Detected(one.start, one.end, one.entity_type, one.score) for one in fields.analyzer_results]
     limit = gateway.options.max_body_bytes
-    return json_response(await asyncio.to_thread(anonymize, asked.text, detected, asked.anonymizers or {}, limit))
+    return json_response(await asyncio.to_thread(anonymize, fields.text, detected, fields.anonymizers or {}, limit))
 
 
 async def _supported_entities(gateway: Gateway, _: Request) -> Response:
@@ -311,12 +315,13 @@ async def _anonymizers(_: Gateway, __: Request) -> Response:
 
 
 def _configured(options: GatewayOptions) -> dict[str, str]:
+    """The setting `presidio_labels`: the model's label, by entity type."""
     pairs = (pair.split("=", 1) for pair in options.presidio_labels)
     return {name: label.strip() for name, label in pairs}
 
 
 _TEXT = "Ada Lovelace lives in London; write to ada@example.com."
-_FOUND = {"start": 0, "end": 12, "entity_type": "PERSON", "score": 0.99}
+_RESULT = {"start": 0, "end": 12, "entity_type": "PERSON", "score": 0.99}
 _MASK = {"type": "mask", "masking_char": "*", "chars_to_mask": 4, "from_end": False}
 _LANGUAGE = query_parameter("language", "Ignored.")
 _ANALYZER = WireFormat(
@@ -326,12 +331,12 @@ _ANALYZER = WireFormat(
 )
 _ANONYMIZER = WireFormat(
     error=MessageError,
-    examples={AnonymizeRequest: {"text": _TEXT, "analyzer_results": [_FOUND], "anonymizers": {"DEFAULT": _MASK}}},
+    examples={AnonymizeRequest: {"text": _TEXT, "analyzer_results": [_RESULT], "anonymizers": {"DEFAULT": _MASK}}},
 )
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
-    """The analyzer's routes, and the anonymizer's."""
+    """The routes of the analyzer and of the anonymizer."""
     return [
         _ANALYZER.post(
             "/analyze",
@@ -339,8 +344,8 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "presidio_analyze",
             "The format of Presidio's analyzer",
             request=AnalyzeRequest,
-            answer=AnalyzeResponse,
-            errors=extract_errors(404, 422),
+            response=AnalyzeResponse,
+            errors=extract_errors(without=(404, 422)),
         ),
         _ANONYMIZER.post(
             "/anonymize",
@@ -348,7 +353,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "presidio_anonymize",
             "The format of Presidio's anonymizer",
             request=AnonymizeRequest,
-            answer=AnonymizedText,
+            response=AnonymizedText,
             needs_model=False,
             errors=(400, 413, 415, 422, 429, 500),
         ),
@@ -357,7 +362,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             _supported_entities,
             "presidio_supportedentities",
             "Names that /analyze knows",
-            answer=Names,
+            response=Names,
             parameters=[_LANGUAGE],
         ),
         _ANALYZER.get(
@@ -365,9 +370,11 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             _recognizers,
             "presidio_recognizers",
             "Presidio's list of recognizers",
-            answer=Names,
+            response=Names,
             parameters=[_LANGUAGE],
         ),
-        _ANONYMIZER.get("/anonymizers", _anonymizers, "presidio_anonymizers", "Operators of /anonymize", answer=Names),
+        _ANONYMIZER.get(
+            "/anonymizers", _anonymizers, "presidio_anonymizers", "Operators of /anonymize", response=Names
+        ),
         HEALTH,
     ]

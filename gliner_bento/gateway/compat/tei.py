@@ -1,6 +1,6 @@
 """text-embeddings-inference's `POST /predict`, under the prefix /tei: sequence classification.
 
-Its requests name no labels; theirs are those of the setting `tei_labels`.
+Its requests name no labels; the labels are the setting `tei_labels`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from gliner_bento.tasks.classifications import LabelScore
 from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, extraction_of
 from gliner_bento.tasks.fields import Elements, Strict
 
-_NAME = "predict"
+_CLASSIFICATION = "predict"
 ErrorType = Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
 _TYPES: dict[int, ErrorType] = {429: "Overloaded", 500: "Backend", 503: "Unhealthy", 504: "Backend", 507: "Backend"}
 
 
 @dataclass(frozen=True, slots=True)
 class TeiError:
-    """Its error body."""
+    """The error body of text-embeddings-inference."""
 
     error: str
     error_type: ErrorType
@@ -52,7 +52,7 @@ class TeiPredictRequest(Strict):
 
 
 class TeiScores(RootModel[list[LabelScore] | list[list[LabelScore]]]):
-    """The labels of a text, best first; a list for each of several texts."""
+    """The labels of a text, best first; for several texts, a list of such lists."""
 
 
 async def _predict(gateway: Gateway, request: Request) -> Response:
@@ -63,17 +63,17 @@ async def _predict(gateway: Gateway, request: Request) -> Response:
         raise InvalidField("truncation_direction: Left is not supported", param="truncation_direction")
     labels = list(gateway.options.tei_labels)
     options = ExtractionOptions(
-        classifications={_NAME: {"labels": labels, "top_k": len(labels)}},
+        classifications={_CLASSIFICATION: {"labels": labels, "top_k": len(labels)}},
         long_text="truncate" if body.truncate else "window",
     )
-    given = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    texts = [one if isinstance(one, str) else one[0] for one in given]
+    inputs = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    texts = [text if isinstance(text, str) else text[0] for text in inputs]
     answer = await gateway.run_batch(extraction_of(texts, options, model=body.model))
-    for one in answer.results:
-        if one.error:
-            raise from_detail(one.error)
-    found = [(one.result or Extraction(())).classifications[_NAME].labels for one in answer.results]
-    return json_response(found[0] if isinstance(body.inputs, str) else found)
+    for outcome in answer.results:
+        if outcome.error:
+            raise from_detail(outcome.error)
+    scores = [(outcome.result or Extraction(())).classifications[_CLASSIFICATION].labels for outcome in answer.results]
+    return json_response(scores[0] if isinstance(body.inputs, str) else scores)
 
 
 _FORMAT = WireFormat(
@@ -90,7 +90,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "tei_predict",
             "text-embeddings-inference's sequence classification",
             request=TeiPredictRequest,
-            answer=TeiScores,
-            errors=extract_errors(404),
+            response=TeiScores,
+            errors=extract_errors(without=(404,)),
         )
     ]

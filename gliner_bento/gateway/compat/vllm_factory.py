@@ -1,11 +1,11 @@
 """The wire format of vllm-factory's GLiNER plugins (dd3f9f6): vLLM's `POST /pooling`.
 
-`data` with a `schema`, or with another field of the GLiNER2 plugin, is answered as that plugin answers: entities by
-label, relations, classes and instances of structures by name.
+If `data` has a `schema`, or another field that only the GLiNER2 plugin has, the answer has that plugin's form: entities
+by label, and relations, classes and instances of structures by name.
 
-Intended differences from that server: an unknown field of `data` is an error that names it (`candidate_labels`, which
-its documentation shows and its code ignores, is ignored); scores are not rounded; long texts are processed whole.
-Fields beside `data` are vLLM's and are ignored; `model` too, if the server has one model.
+Intended differences from vllm-factory: an unknown field of `data` is an error that names it, except `candidate_labels`,
+which vllm-factory documents but ignores; scores are not rounded; long texts are processed whole.
+The fields beside `data` are vLLM's and are ignored; so is `model`, if the server has one model.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from gliner_bento.tasks.labels import Labels
 from gliner_bento.tasks.structures import FieldOptions, FieldValue
 
 
-def _described(types: Any) -> Any:
-    """An empty description is none."""
-    return {name: given or {} for name, given in types.items()} if isinstance(types, dict) else types
+def _without_empty_descriptions(types: Any) -> Any:
+    """Replaces an empty description by {}, which is no description."""
+    return {name: options or {} for name, options in types.items()} if isinstance(types, dict) else types
 
 
-Types = Annotated[Labels, BeforeValidator(_described)]
+DescribedTypes = Annotated[Labels, BeforeValidator(_without_empty_descriptions)]
 
 
 class PoolingClassification(Strict):
@@ -73,7 +73,7 @@ class PoolingField(Strict):
 
     @property
     def options(self) -> FieldOptions:
-        """As `/v1` has them."""
+        """The options of the field in requests of `/v1`."""
         return {
             "type": "string" if self.dtype == "str" else "list",
             "threshold": self.threshold,
@@ -91,18 +91,18 @@ class PoolingStructure(Strict):
 class PoolingSchema(Strict):
     """What the GLiNER2 plugin extracts."""
 
-    entities: Types | None = Field(
+    entities: DescribedTypes | None = Field(
         default=None, description="Names, or {name: description}, or {name: {description, threshold}}."
     )
-    relations: Types | None = Field(
-        default=None, description="As entities. Without entities: between those of the setting fastino_labels."
+    relations: DescribedTypes | None = Field(
+        default=None, description="As entities. Default of entities: the setting fastino_labels."
     )
     classifications: list[PoolingClassification] | None = Field(default=None, description="For GLiNER2 models.")
     structures: dict[Name, PoolingStructure] | None = Field(default=None, description="For GLiNER2 models.")
 
 
 class PoolingData(Strict):
-    """What the GLiNER plugins read, and the GLiNER2 plugin. `flat_ner` is false by default, unlike in gliner."""
+    """The fields of the GLiNER plugins and of the GLiNER2 plugin. `flat_ner` is false by default, unlike in gliner."""
 
     text: str
     labels: Elements[Annotated[list[Name], Field(min_length=1)]] | None = Field(
@@ -119,7 +119,7 @@ class PoolingData(Strict):
         default=False, description="GLiNER2 plugin: cut a text beyond the maximum length; else it is processed whole."
     )
     adapter: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-:/]{1,128}$")] | None = Field(
-        default=None, description="GLiNER2 plugin: returned, and not used."
+        default=None, description="GLiNER2 plugin: not used, and returned as it is."
     )
 
 
@@ -141,7 +141,7 @@ class PoolingResponse:
     created_at: int
     data: Annotated[
         Sequence[Entity] | dict[str, Any],
-        Field(description="A list of entities; for a schema, what it asks for, by name."),
+        Field(description="A list of entities; from the GLiNER2 plugin, an object by the names in the schema."),
     ]
 
 
@@ -164,12 +164,13 @@ class VllmError:
     @classmethod
     def of(cls, detail: ErrorDetail, status: int) -> VllmError:
         """The body of an error."""
-        return cls(VllmErrorInfo(detail.message, _TYPES.get(status, "InternalServerError"), detail.param, status))
+        kind = _ERROR_TYPES.get(status, "InternalServerError")
+        return cls(VllmErrorInfo(detail.message, kind, detail.param, status))
 
 
 async def _pooling(gateway: Gateway, request: Request) -> Response:
-    asked = PoolingRequest.model_validate_json(await request.body() or b"{}")
-    gateway, data = await gateway.of_any(asked.model), asked.data
+    body = PoolingRequest.model_validate_json(await request.body() or b"{}")
+    gateway, data = await gateway.with_model_if_several(body.model), body.data
     schema = _schema(data)
     options = ExtractionOptions(
         labels=schema.entities or (list(gateway.options.fastino_labels) if schema.relations else None),
@@ -182,19 +183,19 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
         multi_label=data.multi_label,
         long_text="truncate" if data.truncate_overflow_text else "window",
     )
-    found = await gateway.run(extraction_of([data.text], options))
-    answer = _gliner2_answer(found, schema, data) if _is_gliner2(data) else found.entities
+    extraction = await gateway.run(extraction_of([data.text], options))
+    answer = _gliner2_answer(extraction, schema, data) if _is_gliner2(data) else extraction.entities
     headers = {"X-VLLM-Factory-Schema-Size": str(len(schema.entities or ()) + len(schema.relations or ()))}
     return json_response(PoolingResponse(request_id.current(), now_s(), answer), headers=headers)
 
 
 def _is_gliner2(data: PoolingData) -> bool:
-    """Whether `data` has a field of the GLiNER2 plugin only."""
+    """Whether `data` has a field that only the GLiNER2 plugin has."""
     return bool(data.model_fields_set & _GLINER2_FIELDS)
 
 
 def _schema(data: PoolingData) -> PoolingSchema:
-    """What to extract. Raises InvalidField for nothing, and for what is not supported."""
+    """What to extract. Raises InvalidField if that is nothing."""
     schema = data.wanted or PoolingSchema(entities=data.labels)
     if not (schema.entities or schema.relations or schema.classifications or schema.structures):
         param = "data.schema.entities" if data.wanted else "data.labels"
@@ -203,33 +204,34 @@ def _schema(data: PoolingData) -> PoolingSchema:
 
 
 def _classifications(schema: PoolingSchema, threshold: float) -> dict[str, ClassificationOptions]:
-    """By name. threshold: of those without one. Raises InvalidField for one that is repeated."""
-    asked: dict[str, ClassificationOptions] = {}
+    """By name. threshold: the default. Raises InvalidField for a repeated name."""
+    options: dict[str, ClassificationOptions] = {}
     for one in schema.classifications or ():
-        if one.task in asked or one.task in (schema.structures or {}):
+        if one.task in options or one.task in (schema.structures or {}):
             param = "data.schema.classifications"
             raise InvalidField(f"{param}: {one.task[:100]!r} is repeated", param=param)
-        asked[one.task] = {
+        label_threshold = threshold if one.cls_threshold is None else one.cls_threshold
+        options[one.task] = {
             "labels": one.labels,
             "multi_label": one.multi_label,
-            "threshold": (threshold if one.cls_threshold is None else one.cls_threshold) if one.multi_label else None,
+            "threshold": label_threshold if one.multi_label else None,
         }
-    return asked
+    return options
 
 
 def _structures(schema: PoolingSchema) -> dict[str, dict[str, FieldOptions]]:
-    """By name. Raises InvalidField for a field that is repeated."""
-    for name, one in (schema.structures or {}).items():
-        if len({field.name for field in one.fields}) < len(one.fields):
+    """By name. Raises InvalidField for a repeated field."""
+    options: dict[str, dict[str, FieldOptions]] = {}
+    for name, structure in (schema.structures or {}).items():
+        options[name] = {field.name: field.options for field in structure.fields}
+        if len(options[name]) < len(structure.fields):
             param = f"data.schema.structures.{name[:100]}"
             raise InvalidField(f"{param}: a field is repeated", param=param)
-    return {
-        name: {field.name: field.options for field in one.fields} for name, one in (schema.structures or {}).items()
-    }
+    return options
 
 
-def _gliner2_answer(found: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
-    """Every type of the schema is present, and empty if nothing was extracted."""
+def _gliner2_answer(extraction: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
+    """The answer of the GLiNER2 plugin, with every type of the schema, also those without predictions."""
 
     def value(one: Entity | RelationArgument | FieldValue, score: float) -> Any:
         if not data.include_confidence and not data.include_spans:
@@ -244,50 +246,51 @@ def _gliner2_answer(found: ExtractResponse, schema: PoolingSchema, data: Pooling
     answer: dict[str, Any] = {}
     if schema.entities:
         entities: dict[str, list[Entity]] = {label: [] for label in schema.entities}
-        for entity in found.entities:
+        for entity in extraction.entities:
             entities[entity.label].append(entity)
         answer["entities"] = {
             label: LazySequence(lambda one: value(one, one.score), of_label) for label, of_label in entities.items()
         }
     if schema.relations:
         relations: dict[str, list[Relation]] = {name: [] for name in schema.relations}
-        for relation in found.relations:
+        for relation in extraction.relations:
             relations[relation.relation].append(relation)
         answer["relation_extraction"] = {name: LazySequence(ends, of_name) for name, of_name in relations.items()}
 
-    def values(field: PoolingField, found: Sequence[FieldValue]) -> Any:
-        given = [value(one, one.score) for one in found]
-        return given if field.dtype == "list" else next(iter(given), None)
+    def values(field: PoolingField, extracted: Sequence[FieldValue]) -> Any:
+        formatted = [value(one, one.score) for one in extracted]
+        return formatted if field.dtype == "list" else next(iter(formatted), None)
 
     structures = {
-        name: [{field.name: values(field, one[field.name]) for field in asked.fields} for one in found.structures[name]]
-        for name, asked in (schema.structures or {}).items()
+        name: [
+            {field.name: values(field, instance[field.name]) for field in structure.fields}
+            for instance in extraction.structures[name]
+        ]
+        for name, structure in (schema.structures or {}).items()
     }
     adapter = {"adapter": data.adapter} if data.adapter else {}
-    return answer | _classes(found, schema, data) | structures | adapter
+    return answer | _classes(extraction, schema, data) | structures | adapter
 
 
-def _classes(found: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
-    """For each classification, all labels in the request's order, or the best label if it reaches `data.threshold`."""
+def _classes(extraction: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
+    """By name: with multi_label, the labels in the request's order; else the best one, if it reaches the threshold."""
 
     def label(one: LabelScore) -> Any:
         return {"label": one.label, "confidence": one.score} if data.include_confidence else one.label
 
     classes: dict[str, Any] = {}
-    for asked in schema.classifications or ():
-        labels = found.classifications[asked.task].labels
-        if asked.multi_label:
-            order = list(asked.labels)
-            classes[asked.task] = [label(one) for one in sorted(labels, key=lambda one: order.index(one.label))]
+    for classification in schema.classifications or ():
+        name, labels = classification.task, extraction.classifications[classification.task].labels
+        if classification.multi_label:
+            order = list(classification.labels)
+            classes[name] = [label(one) for one in sorted(labels, key=lambda one: order.index(one.label))]
         else:
-            classes[asked.task] = next((label(one) for one in labels if one.score >= data.threshold), None)
+            classes[name] = next((label(one) for one in labels if one.score >= data.threshold), None)
     return classes
 
 
 _GLINER2_FIELDS = {"wanted", "include_confidence", "include_spans", "truncate_overflow_text", "adapter"}
-
-
-_TYPES = {
+_ERROR_TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",
     403: "PermissionDeniedError",
@@ -307,14 +310,14 @@ _FORMAT = WireFormat(
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
-    """vLLM's route, and its probe."""
+    """vLLM's route, and its health check."""
     pooling = _FORMAT.post(
         "/pooling",
         _pooling,
         "vllm_factory_pooling",
         "vllm-factory's format",
         request=PoolingRequest,
-        answer=PoolingResponse,
-        errors=extract_errors(422),
+        response=PoolingResponse,
+        errors=extract_errors(without=(422,)),
     )
     return [pooling, HEALTH]

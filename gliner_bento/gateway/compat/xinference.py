@@ -1,7 +1,7 @@
-"""Xinference's abort (4.1.0): `POST /v1/models/{model_uid}/requests/{request_id}/abort`.
+"""Xinference's route to abort a request (4.1.0): `POST /v1/models/{model_uid}/requests/{request_id}/abort`.
 
-`model_uid` is the name of a served model; a server with one model accepts any. The id is the one in `request_id`, or in
-`X-Request-ID`. Xinference's `GET /v1/models` needs no format: it is a route of `/v1`.
+`model_uid` is the name of a served model; a server with one model accepts any. `request_id` is the field `request_id`
+or the header `X-Request-ID` of the request to abort. `GET /v1/models` is this server's own route.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
 from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
 
-_BLOCK_S = 30
+_DEFAULT_BLOCK_S = 30
 
 
 class XinferenceAbortRequest(BaseModel):
-    """The body of an abort. Old clients send none."""
+    """The body of `POST .../abort`. Old clients send no body."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
     block_duration: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = Field(
-        default=_BLOCK_S, description="Seconds in which requests that arrive under this id are refused."
+        default=_DEFAULT_BLOCK_S, description="Seconds in which further requests with this id are refused."
     )
 
 
 @dataclass(frozen=True, slots=True)
 class XinferenceAbort:
-    """The answer of an abort: `NOT_FOUND`: no request of the caller has this id; `NO_OP`: no such model."""
+    """The answer of an abort. msg: `NOT_FOUND`: the caller has no request with this id; `NO_OP`: no such model."""
 
     msg: Literal["DONE", "NOT_FOUND", "NO_OP"]
 
 
 @dataclass(frozen=True, slots=True)
 class XinferenceAuth:
-    """Whether the server has API keys: Xinference's client sends its key only then."""
+    """Whether the server has API keys; if not, Xinference's client sends none."""
 
     auth: bool
 
@@ -51,7 +51,7 @@ class XinferenceAuth:
 async def _abort(gateway: Gateway, request: Request) -> Response:
     body = XinferenceAbortRequest.model_validate_json(await request.body() or b"{}")
     try:
-        await gateway.of_any(request.path_params["model_uid"])
+        await gateway.with_model_if_several(request.path_params["model_uid"])
     except ModelNotFound:
         return json_response(XinferenceAbort("NO_OP"))
     answer = await gateway.abort(request.path_params["request_id"], block_s=body.block_duration)
@@ -65,19 +65,19 @@ async def _auth(gateway: Gateway, _: Request) -> Response:
 _FORMAT = WireFormat(
     error=DetailError,
     statuses={**STATUSES, "invalid_field": 400},
-    examples={XinferenceAbortRequest: {"block_duration": _BLOCK_S}},
+    examples={XinferenceAbortRequest: {"block_duration": _DEFAULT_BLOCK_S}},
 )
 
 
 def endpoints(_: GatewayOptions) -> list[Endpoint]:
-    """The abort, and the route that Xinference's client calls before it."""
+    """The abort route, and the route that Xinference's client calls first."""
     auth = _FORMAT.get(
         "/v1/cluster/auth",
         _auth,
         "xinference_auth",
         "Whether Xinference's client should send its API key",
         scope=None,
-        answer=XinferenceAuth,
+        response=XinferenceAuth,
         errors=(500,),
     )
     abort = _FORMAT.post(
@@ -86,11 +86,11 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
         "xinference_abort",
         "Xinference's abort",
         request=XinferenceAbortRequest,
-        answer=XinferenceAbort,
+        response=XinferenceAbort,
         errors=POST_ERRORS,
         parameters=[
-            path_parameter("model_uid", "A model's name; any if the server has one."),
-            path_parameter("request_id", "The request's id."),
+            path_parameter("model_uid", "A model's name; any name if the server has one model."),
+            path_parameter("request_id", "Id of the request to abort."),
         ],
     )
     return [auth, abort]

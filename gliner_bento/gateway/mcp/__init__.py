@@ -1,1 +1,1 @@
-"""Tools for language models over the Model Context Protocol. `route.py` needs the extra mcp; `tools.py` does not."""
+"""Tools for language models over the Model Context Protocol. Only `route.py` needs the extra mcp."""

@@ -1,7 +1,7 @@
-"""`POST /mcp`: the tools over streamable HTTP (package mcp), without sessions: requests are independent.
+"""`POST /mcp`: the tools over MCP's streamable HTTP, without sessions, so that requests are independent.
 
-Access, limits and admission are those of `/v1/extract`: for the gateway the route is an extraction, and the tool runs
-within the request. A large result is not sent in pieces, because package mcp serializes it as a whole.
+Access, limits and admission are those of `/v1/extract`: the gateway treats a request of this route as an extraction,
+and its tool runs inside it. A large result is not sent in pieces, because the package mcp serializes it as a whole.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.mcp.tools import TOOLS
 from gliner_bento.gateway.validation import from_model
 
-# It reports the start and the end of each request's server.
+# At INFO, the session manager logs the start and the end of the MCP server that is made for each request.
 logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.WARNING)
 
 _TOOLS = {tool.name: tool for tool in TOOLS}
@@ -35,7 +35,7 @@ _TOOLS = {tool.name: tool for tool in TOOLS}
 
 @lru_cache(maxsize=8)
 def _listed(models: tuple[str, ...]) -> ListToolsResult:
-    """The tools of a server with these models."""
+    """The list of tools. models: names of the served models, which a tool's argument `model` can have."""
     return ListToolsResult(
         tools=[
             ListedTool(
@@ -60,9 +60,9 @@ class McpMessage(BaseModel):
     params: dict[str, Any] | None = None
 
 
-class _Served(Response):
-    """The answer of an MCP server that is made for this request: its work belongs to the request's tenant, and is
-    cancelled with the request."""
+class _McpResponse(Response):
+    """Runs an MCP server for one request, and sends its response. The tasks that it starts are cancelled with the
+    request, and count for the request's tenant."""
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__()
@@ -86,11 +86,11 @@ class _Served(Response):
 
 
 async def _list_tools(gateway: Gateway, *_: object) -> ListToolsResult:
-    return _listed(tuple(served.given for served in gateway.models if served.given))
+    return _listed(tuple(served.name for served in gateway.models if served.name))
 
 
 async def _call(gateway: Gateway, _: object, params: CallToolRequestParams) -> CallToolResult:
-    """The result of a tool. As the protocol requires, an error is a result too: the language model can react."""
+    """Call a tool. As the protocol requires, an error is returned as a result, so that the language model can react."""
     tool = _TOOLS.get(params.name)
     if tool is None:
         return _failed(f"no such tool: {params.name[:100]}; there are {', '.join(_TOOLS)}")
@@ -111,10 +111,10 @@ def _failed(message: str) -> CallToolResult:
 
 
 async def _mcp(gateway: Gateway, _: Request) -> Response:
-    return _Served(gateway)
+    return _McpResponse(gateway)
 
 
-def _accepted(operation: dict[str, Any]) -> dict[str, Any]:
+def _add_202(operation: dict[str, Any]) -> dict[str, Any]:
     operation["responses"]["202"] = {"description": "The message needs no answer"}
     return operation
 
@@ -124,7 +124,7 @@ ENDPOINTS = [
         method="POST",
         path="/mcp",
         scope="extract",
-        answer=_mcp,
+        handler=_mcp,
         operation=Operation(
             name="mcp",
             tag="extract",
@@ -133,7 +133,7 @@ ENDPOINTS = [
             request=McpMessage,
             errors=(400, 413, 415, 429, 500, 503),
             examples={McpMessage: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}},
-            extra=_accepted,
+            extra=_add_202,
         ),
     )
 ]

@@ -1,4 +1,4 @@
-"""The tools: their arguments and results, and what they call. Knows no protocol."""
+"""The tools: their arguments, results and implementations. Independent of the protocol."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Arguments(Strict):
     """The arguments that all tools have."""
 
     text: str = Field(description="The text, of any length.")
-    model: str | None = Field(default=None, description="Which model reads it. Default: the first.")
+    model: str | None = Field(default=None, description="Name of the model that reads it. Default: the first.")
 
 
 class ExtractEntitiesArguments(_Arguments):
@@ -95,7 +95,7 @@ class RelationsResult(EntitiesResult):
 class LabelsResult:
     """The result of `classify`."""
 
-    labels: Annotated[Sequence[LabelScore], Field(description="Those that fit, best first.")]
+    labels: Annotated[Sequence[LabelScore], Field(description="The labels that fit, best first.")]
     warnings: Annotated[Sequence[ExtractionWarning], Field(description="Why the result may be poor.")]
 
 
@@ -103,13 +103,13 @@ class LabelsResult:
 class StructuresResult:
     """The result of `extract_structures`."""
 
-    structures: Annotated[Mapping[str, Sequence[Instance]], Field(description="The instances of each, by name.")]
+    structures: Annotated[Mapping[str, Sequence[Instance]], Field(description="By structure, its instances.")]
     warnings: Annotated[Sequence[ExtractionWarning], Field(description="Why the result may be poor.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A replaced entity. start, end: of its replacement in the redacted text."""
+    """A replaced entity. start, end: of the replacement, in the redacted text."""
 
     start: int
     end: int
@@ -119,7 +119,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class RedactedText:
-    """The result of `redact`. The original values are not in it."""
+    """The result of `redact`, without the original values."""
 
     text: str
     entities: Sequence[Replacement]
@@ -128,7 +128,7 @@ class RedactedText:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool. call: takes validated arguments."""
+    """One tool. call: its implementation, which takes validated `arguments` and returns a `result`."""
 
     name: str
     title: str
@@ -138,12 +138,12 @@ class Tool:
     call: Callable[[Gateway, Any], Awaitable[Any]]
 
     async def run(self, gateway: Gateway, arguments: Mapping[str, Any]) -> Any:
-        """The result. Raises ValidationError for wrong arguments, and what the gateway raises."""
-        given = self.arguments.model_validate(dict(arguments))
-        return await self.call(await gateway.of(given.model), given)
+        """Call the tool. Raises ValidationError for wrong arguments, and the gateway's errors."""
+        validated = self.arguments.model_validate(dict(arguments))
+        return await self.call(await gateway.with_model(validated.model), validated)
 
     def input_schema(self, models: Sequence[str]) -> dict[str, Any]:
-        """The JSON schema of the arguments; `model` is one of them where there are several models."""
+        """The JSON schema of the arguments. It has the argument `model` only if there are several `models`."""
         schema = self.arguments.model_json_schema()
         model = schema["properties"].pop("model")
         if len(models) > 1:
@@ -156,57 +156,58 @@ class Tool:
         return TypeAdapter(self.result).json_schema()
 
 
-async def _extracted(
-    gateway: Gateway, asked: ExtractEntitiesArguments, *, recognizers: bool = False
+async def _extract(
+    gateway: Gateway, arguments: ExtractEntitiesArguments, *, recognizers: bool = False
 ) -> ExtractResponse:
-    options = ExtractionOptions(labels=asked.labels, threshold=asked.threshold, recognizers=recognizers)
-    if isinstance(asked, ExtractRelationsArguments):
-        options = replace(options, relations=asked.relations, relation_threshold=asked.relation_threshold)
-    return await gateway.run(extraction_of([asked.text], options))
+    options = ExtractionOptions(labels=arguments.labels, threshold=arguments.threshold, recognizers=recognizers)
+    if isinstance(arguments, ExtractRelationsArguments):
+        options = replace(options, relations=arguments.relations, relation_threshold=arguments.relation_threshold)
+    return await gateway.run(extraction_of([arguments.text], options))
 
 
-async def _entities(gateway: Gateway, asked: ExtractEntitiesArguments) -> EntitiesResult:
-    answer = await _extracted(gateway, asked)
+async def _entities(gateway: Gateway, arguments: ExtractEntitiesArguments) -> EntitiesResult:
+    answer = await _extract(gateway, arguments)
     return EntitiesResult(answer.entities, answer.warnings)
 
 
-async def _relations(gateway: Gateway, asked: ExtractRelationsArguments) -> RelationsResult:
-    answer = await _extracted(gateway, asked)
+async def _relations(gateway: Gateway, arguments: ExtractRelationsArguments) -> RelationsResult:
+    answer = await _extract(gateway, arguments)
     return RelationsResult(answer.entities, answer.warnings, answer.relations)
 
 
-async def _classify(gateway: Gateway, asked: ClassifyArguments) -> LabelsResult:
+async def _classify(gateway: Gateway, arguments: ClassifyArguments) -> LabelsResult:
     classification: ClassificationOptions = {
-        "labels": asked.labels,
-        "multi_label": asked.multi_label,
-        "threshold": asked.threshold,
+        "labels": arguments.labels,
+        "multi_label": arguments.multi_label,
+        "threshold": arguments.threshold,
     }
     options = ExtractionOptions(classifications={"labels": classification})
-    answer = await gateway.run(extraction_of([asked.text], options))
+    answer = await gateway.run(extraction_of([arguments.text], options))
     return LabelsResult(answer.classifications["labels"].labels, answer.warnings)
 
 
-async def _structures(gateway: Gateway, asked: StructuresArguments) -> StructuresResult:
-    options = ExtractionOptions(structures=asked.structures, threshold=asked.threshold)
-    answer = await gateway.run(extraction_of([asked.text], options))
+async def _structures(gateway: Gateway, arguments: StructuresArguments) -> StructuresResult:
+    options = ExtractionOptions(structures=arguments.structures, threshold=arguments.threshold)
+    answer = await gateway.run(extraction_of([arguments.text], options))
     return StructuresResult(answer.structures, answer.warnings)
 
 
-async def _redact(gateway: Gateway, asked: RedactArguments) -> RedactedText:
-    answer = await _extracted(gateway, asked, recognizers=True)
+async def _redact(gateway: Gateway, arguments: RedactArguments) -> RedactedText:
+    answer = await _extract(gateway, arguments, recognizers=True)
     spans = [LabeledSpan(one.start, one.end, one.label) for one in answer.entities]  # in order, without overlaps
-    redactions = ((span, asked.replacement.replace("LABEL", tag(span.label))) for span in spans)
-    limit = 2 * gateway.options.max_text_chars
+    redactions = ((span, arguments.replacement.replace("LABEL", tag(span.label))) for span in spans)
+    max_chars = 2 * gateway.options.max_text_chars
+    label_chars = sum(len(span.label) for span in spans)  # also in the result
     try:
-        result = substituted(asked.text, redactions, limit - sum(len(span.label) for span in spans))
+        redacted = substituted(arguments.text, redactions, max_chars - label_chars)
     except TooLarge:
-        text = f"replacement: the result would have more than {limit} characters (twice max_text_chars)"
-        raise TooLarge(text) from None
-    replaced = [
-        Replacement(put.start, put.end, put.label, entity.score)
-        for put, entity in zip(result.replacements, answer.entities, strict=True)
+        message = f"replacement: the result would have more than {max_chars} characters (twice max_text_chars)"
+        raise TooLarge(message) from None
+    entities = [
+        Replacement(replaced.start, replaced.end, replaced.label, entity.score)
+        for replaced, entity in zip(redacted.replacements, answer.entities, strict=True)
     ]
-    return RedactedText(result.text, replaced, answer.warnings)
+    return RedactedText(redacted.text, entities, answer.warnings)
 
 
 TOOLS = (
@@ -214,7 +215,7 @@ TOOLS = (
         "extract_entities",
         "Extract entities",
         "Find the entities of the given types in a text: people, companies, dates, products, or any other type that "
-        "you name. Returns each with its type, characters and score. Exact and cheap: prefer it to reading long texts.",
+        "you name. Returns each with its type, offsets and score. Exact and cheap: prefer it to reading long texts.",
         ExtractEntitiesArguments,
         EntitiesResult,
         _entities,
@@ -250,7 +251,7 @@ TOOLS = (
         "redact",
         "Redact a text",
         "Replace the entities of the given types in a text, for example names and phone numbers, before it is stored "
-        "or passed on. A model finds them, so it may miss some; numbers and addresses with a form are found by that.",
+        "or passed on. A model finds them, so it may miss some; patterns find numbers and addresses with a fixed form.",
         RedactArguments,
         RedactedText,
         _redact,

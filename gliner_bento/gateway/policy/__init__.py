@@ -1,1 +1,1 @@
-"""Who may call, who waits, and who is refused: tenants and their keys, rates, and overload."""
+"""Who may call, and who is refused: tenants, web pages, rates, and overload."""

@@ -1,6 +1,5 @@
-"""Refuses requests before their bodies are read. Early refusals call `refuse`; the middleware uses `request` while a
-request lasts. A request is refused if its tenant exceeds the server's limits (`rates`), or if no model would admit it
-(`overload`). `quota` makes the headers of an answer.
+"""Refuses requests before their bodies are read: if the tenant exceeds its limits (`rates`), or if no model would admit
+the request (`overload`). `EarlyRefusal` calls `refuse`; `GatewayMiddleware` keeps `request` open while a request runs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gliner_bento.gateway.policy.tenants import Tenant
 
 
 class Admission:
-    """The limits of tenants, and `policies`: of each served model by its name, the default's first."""
+    """Applies the limits of tenants and of models. policies: one per served model, by name, the default's first."""
 
     def __init__(self, options: GatewayOptions) -> None:
         self.policies: Mapping[str | None, OverloadPolicy] = {}
@@ -29,13 +28,13 @@ class Admission:
     ) -> None:
         """Raise what `request` would raise for an extraction; counts only a request that is refused.
 
-        timeout_s, cost, share: see `OverloadPolicy.check`. model: its name, if it is known.
+        timeout_s, cost, share: see `OverloadPolicy.check`. model: name of the request's model; None: not known.
         """
         self._rates.check(tenant)
         try:
             self._check(tenant, timeout_s, cost, model, share)
         except QueueFull:
-            with self._rates.request(tenant):
+            with self._rates.request(tenant):  # refused requests use up the tenant's rate too
                 raise
 
     @contextmanager
@@ -48,12 +47,12 @@ class Admission:
             yield
 
     def quota(self, tenant: Tenant) -> Mapping[str, str]:
-        """The headers that say how many requests the tenant may still send."""
+        """The response headers that say how many requests the tenant may still send."""
         return self._rates.headers(tenant)
 
     def count_unread(self, tenant: Tenant, model: str | None = None) -> Callable[[], None]:
-        """Count a request that waits to be read: see `OverloadPolicy`. Without a model: as one of the default."""
-        policies = self._of(model)
+        """See `OverloadPolicy.count_unread`. A request without a model counts for the default."""
+        policies = self._policies_for(model)
         return policies[0].count_unread(tenant) if policies else lambda: None
 
     def _check(
@@ -65,12 +64,12 @@ class Admission:
         share: float = 1.0,
     ) -> None:
         """Raise `QueueFull` if no model that the request may be for admits it."""
-        policies = self._of(model)
+        policies = self._policies_for(model)
         for policy in policies[:-1]:
             with suppress(QueueFull):
                 return policy.check(tenant, timeout_s, cost, share=share)
-        if policies:  # no variable keeps its error: with the frames of the traceback, that would be a cycle
+        if policies:  # outside the loop: to keep an error there for later would make a reference cycle
             policies[-1].check(tenant, timeout_s, cost, share=share)
 
-    def _of(self, model: str | None) -> list[OverloadPolicy]:
+    def _policies_for(self, model: str | None) -> list[OverloadPolicy]:
         return [self.policies[model]] if model in self.policies else list(self.policies.values())

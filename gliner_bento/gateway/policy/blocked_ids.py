@@ -11,7 +11,7 @@ _MAX_IDS = 10_000
 
 
 class BlockedIds:
-    """A request with a blocked id fails as an aborted one. Of more than `_MAX_IDS` ids, the oldest are forgotten."""
+    """A request with a blocked id fails like an aborted one. Beyond `_MAX_IDS` ids, the oldest are unblocked."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._until_s: dict[str, float] = {}
@@ -25,7 +25,7 @@ class BlockedIds:
             del self._until_s[next(iter(self._until_s))]
 
     def check(self, request_id: str) -> None:
-        """Raise `Aborted` for an id that is refused now."""
+        """Raise `Aborted` for an id that is blocked now."""
         until_s = self._until_s.get(request_id)
         if until_s is None:
             return

@@ -1,6 +1,6 @@
-"""The address of a request's client: that of its connection or, behind a trusted proxy, the one in X-Forwarded-For.
+"""The address of a request's client: its connection's address or, behind a trusted proxy, the one in X-Forwarded-For.
 
-Only this module decides it: uvicorn's own middleware trusts every program on the machine, and runs after early
+uvicorn's own middleware is not used for it, because that trusts every program on the machine, and runs only after early
 refusals.
 """
 
@@ -15,7 +15,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 
 class ClientAddress:
-    """Finds the client's address. forwarded_allow_ips: addresses and networks of trusted proxies; *: all are."""
+    """Finds the client's address. forwarded_allow_ips: addresses and networks of trusted proxies; *: any proxy."""
 
     def __init__(self, forwarded_allow_ips: Sequence[str]) -> None:
         self._trusted = ProxyHeadersMiddleware(_no_app, list(forwarded_allow_ips)).trusted_hosts
@@ -30,4 +30,4 @@ class ClientAddress:
 
 
 async def _no_app(*_: Any) -> None:
-    """The middleware is used for its list of proxies only."""
+    """Never called: the middleware is used for its list of proxies only."""

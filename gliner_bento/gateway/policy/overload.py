@@ -3,14 +3,14 @@
 It has two entry points: `check`, for `admission`, before the body of a request is read; and `admit`, before the items
 are sent to the replica, when their cost and deadline are known.
 
-A request is refused for memory (`max_queued_tokens`; the scheduler and the fleet limit waiting items, whatever they
-cost), and if it would miss its deadline. To predict that, the gateway counts its requests that the replica has not
-answered, and measures how many tokens per second a busy replica runs. Before there is a measurement, no request is
-refused for its wait. The estimated wait follows the scheduler's fair order:
+A request is refused if it would exceed `max_queued_tokens`, which limits memory (the scheduler and the fleet limit the
+number of waiting items), or if it would miss its deadline. To predict the latter, the gateway counts its requests that
+the replica has not answered, and measures how many tokens per second a busy replica runs. Until it has measured that,
+no request is refused for its wait. The estimated wait follows the scheduler's fair order:
 
-- a short request does not wait for all of a long one of its tenant: each request of the tenant counts at most the cost
-  of the new one;
-- while a tenant is served, other tenants are served in proportion to their weights, at most what they have sent.
+- a short request does not wait for all of a longer one of its tenant, so each request of the tenant counts with at most
+  the cost of the new one;
+- while a tenant is served, other tenants are served in proportion to their weights, but no more than they have sent.
 
 So a tenant that sends little is not refused because another one sends too much. The requests of other gateway processes
 count as those of one more tenant. The constants are in `gliner_bento/fairness/constants.py`.
@@ -34,10 +34,10 @@ from gliner_bento.fairness.constants import (
     HALF_LIFE_S,
     LARGE_FRACTION,
     MARGIN,
+    MAX_EXTRAPOLATION,
     MEASURED_S,
     OTHER_GATEWAYS_S,
     PASS_TOKENS,
-    REACH,
     SHORT_TOKENS,
 )
 from gliner_bento.fairness.token_estimate import TokenEstimate
@@ -47,8 +47,8 @@ from gliner_bento.tasks.base import Item, Result
 
 
 @dataclass(slots=True, eq=False)
-class Admitted:
-    """A request that has been sent to the replica. cost: an estimate, in tokens; priority: lower is served earlier."""
+class CountedRequest:
+    """A request that is under way. cost: estimated, in tokens. priority: lower is served earlier."""
 
     items: int
     cost: int
@@ -56,8 +56,8 @@ class Admitted:
 
 
 @dataclass(slots=True)
-class Group:
-    """The number and the total cost of requests of one priority whose costs differ by a factor of two at most."""
+class CostGroup:
+    """The number and the total cost of requests that have one priority and, within a factor of two, the same cost."""
 
     requests: int = 0
     cost: int = 0
@@ -65,15 +65,16 @@ class Group:
 
 @dataclass(slots=True)
 class TenantLoad:
-    """The number and the total cost of a tenant's requests that are under way, in all and by `Group`."""
+    """The number and the total cost of a tenant's requests that are under way, in all and by `CostGroup`. groups: by
+    priority and bit length of the cost."""
 
     weight: float
     requests: int = 0
     cost: int = 0
-    groups: dict[tuple[int, int], Group] = field(default_factory=lambda: defaultdict(Group))
+    groups: dict[tuple[int, int], CostGroup] = field(default_factory=lambda: defaultdict(CostGroup))
 
-    def count(self, request: Admitted, sign: int) -> None:
-        """Add a request; sign -1: remove it."""
+    def count(self, request: CountedRequest, sign: int) -> None:
+        """Add a request (sign 1) or remove it (sign -1)."""
         self.requests += sign
         self.cost += sign * request.cost
         key = request.priority, request.cost.bit_length()
@@ -83,31 +84,31 @@ class TenantLoad:
         if not group.requests:
             del self.groups[key]
 
-    def ahead_of(self, cost: float, priority: int) -> float:
-        """Tokens of these requests that run before a new one of `cost` has finished: at most `cost` of each."""
-        groups = (group for (other, _), group in self.groups.items() if other <= priority)
+    def tokens_ahead(self, cost: float, priority: int) -> float:
+        """Tokens of these requests that run before a new request of `cost` has finished: at most `cost` of each."""
+        groups = (group for (group_priority, _), group in self.groups.items() if group_priority <= priority)
         return sum(min(group.cost, group.requests * cost) for group in groups)
 
 
 class OverloadPolicy:
-    """Counts the requests of one model that are under way, and decides whether another one is admitted. For one event
-    loop.
+    """Counts the requests of one model that are under way, and decides whether another one is admitted. Used by one
+    event loop.
 
-    options: request_timeout_s, max_queue_wait_s and max_queued_tokens, see the settings. No item is refused for its
-    wait while fewer are under way than fill one batch of every instance.
+    options: see the settings request_timeout_s, max_queue_wait_s and max_queued_tokens. Nothing is refused for its wait
+    while fewer items are under way than fill a batch of every instance.
     """
 
     def __init__(self, options: GatewayOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._timeout_s = options.request_timeout_s
         self._max_wait_s = options.max_queue_wait_s or math.inf
-        self._batch = options.max_batch_size * options.num_instances
+        self._min_busy_items = options.max_batch_size * options.num_instances
         self._clock = clock
         self._throughput = MeasuredThroughput(clock)
         self._estimate = TokenEstimate()
         self._loads: dict[str, TenantLoad] = {}
-        self._tokens = SharedCapacity(options.max_queued_tokens or math.inf)
+        self._capacity = SharedCapacity(options.max_queued_tokens or math.inf)
         self._items = 0
-        self._average = FIRST_AVERAGE_TOKENS
+        self._average_cost = FIRST_AVERAGE_TOKENS
         self._other_items = 0
         self._probed_s = -math.inf
 
@@ -120,21 +121,20 @@ class OverloadPolicy:
         share: float = 1.0,
     ) -> None:
         """Raise `QueueFull` if a request of `tenant` would wait longer than `max_queue_wait_s`, or miss its deadline.
-        Cheap; for a request that has not been read. timeout_s: the request's `timeout_ms`, if it is known. share: of
-        the longest wait that is allowed."""
+        Cheap; for a request that has not been read. timeout_s: the request's `timeout_ms`, if it is known. cost:
+        estimated, in tokens. share: fraction of the longest allowed wait at which the request is refused."""
         load = self._load_of(tenant)
         self._check_tokens(tenant, 1)
         if rate := self._rate_when_busy():
-            ahead = load.ahead_of(cost, priority)
+            ahead = load.tokens_ahead(cost, priority)
             wait_s = (ahead + self._tokens_of_others(load, ahead + PASS_TOKENS)) / rate
-            allowed_s = min(self._max_wait_s, _max_wait_s(min(timeout_s, self._timeout_s), rate))
-            self._check_wait(wait_s, allowed_s, share)
+            max_s = min(self._max_wait_s, _max_wait_within(min(timeout_s, self._timeout_s), rate))
+            self._check_wait(wait_s, max_s, share)
 
     @contextmanager
     def admit(self, items: Sequence[Item], deadline_s: float, tenant: Tenant, priority: int = 0) -> Iterator[None]:
-        """Count a request while it is under way. Raises `QueueFull` instead if it would miss its deadline.
-
-        deadline_s: in seconds of the clock.
+        """Count a request while it is under way. Raises `QueueFull` instead if it would exceed a limit or miss its
+        deadline. deadline_s: a time of the clock.
         """
         left_s = deadline_s - self._clock()
         cost = math.ceil(sum(map(self._estimate.estimate, items)))
@@ -142,24 +142,24 @@ class OverloadPolicy:
         load = self._load_of(tenant)
         self._check_tokens(tenant, cost)
         rate = self._rate_when_busy()
-        if rate and cost > PASS_TOKENS:  # else it is short: `check` has decided
-            ahead = load.ahead_of(cost, priority)
+        if rate and cost > PASS_TOKENS:  # `check` has decided about shorter ones
+            ahead = load.tokens_ahead(cost, priority)
             wait_s = (ahead + self._tokens_of_others(load, ahead + cost) + cost) / rate
-            self._check_wait(wait_s, _max_wait_s(left_s, rate))
-        self._average += AVERAGE_WEIGHT * (cost - self._average)
-        leave = self._enter(tenant, Admitted(len(items), cost, priority))
+            self._check_wait(wait_s, _max_wait_within(left_s, rate))
+        self._average_cost += AVERAGE_WEIGHT * (cost - self._average_cost)
+        leave = self._enter(tenant, CountedRequest(len(items), cost, priority))
         try:
             yield
         finally:
             leave()
 
     def count_unread(self, tenant: Tenant) -> Callable[[], None]:
-        """Count a request that waits to be read, at the average cost. Returns a function that ends this."""
-        return self._enter(tenant, Admitted(1, math.ceil(self._average)))
+        """Count a request that waits to be read, with the average cost. Returns a function that stops counting it."""
+        return self._enter(tenant, CountedRequest(1, math.ceil(self._average_cost)))
 
     def retry_after_s(self, items: int) -> int:
-        """Estimated seconds until a full queue can admit `items` more."""
-        cost = self._tokens.total / max(1, self._items)
+        """Estimated seconds until a full queue can admit `items` more items."""
+        cost = self._capacity.total / max(1, self._items)
         return math.ceil(max(1.0, self._seconds(items * cost)))
 
     def learn(self, item: Item, result: Result) -> None:
@@ -171,25 +171,25 @@ class OverloadPolicy:
         self._throughput.observe(tokens_run)
 
     def probe_other_gateways(self) -> Callable[[int], None] | None:
-        """Returns a function to call with the replica's current number of unfinished items: those that are not from
-        this gateway are from others. None if that is not due. Called while requests run."""
-        now_s, before = self._clock(), self._items
-        if before < self._batch or now_s < self._probed_s + OTHER_GATEWAYS_S:
+        """If it is time to count the items of other gateways, returns a function to call with the replica's current
+        number of unfinished items; those that this gateway has not sent count as theirs. Call it while requests run."""
+        now_s, items_before = self._clock(), self._items
+        if items_before < self._min_busy_items or now_s < self._probed_s + OTHER_GATEWAYS_S:
             return None
         self._probed_s = now_s
 
-        def note(unfinished_items: int) -> None:
-            self._other_items = max(0, unfinished_items - max(before, self._items))
+        def set_unfinished_items(unfinished_items: int) -> None:
+            self._other_items = max(0, unfinished_items - max(items_before, self._items))
 
-        return note
+        return set_unfinished_items
 
     @property
     def _items_of_other_gateways(self) -> int:
         """Unfinished items of other gateways, when they were last counted; 0 if that was too long ago."""
-        return self._other_items if self._clock() < self._probed_s + REACH * OTHER_GATEWAYS_S else 0
+        return self._other_items if self._clock() < self._probed_s + MAX_EXTRAPOLATION * OTHER_GATEWAYS_S else 0
 
-    def _enter(self, tenant: Tenant, request: Admitted) -> Callable[[], None]:
-        """Count a request. Returns a function that ends this."""
+    def _enter(self, tenant: Tenant, request: CountedRequest) -> Callable[[], None]:
+        """Count a request. Returns a function that stops counting it."""
         load = self._loads.setdefault(tenant.name, self._load_of(tenant))
         self._count(tenant.name, load, request, 1)
 
@@ -201,12 +201,13 @@ class OverloadPolicy:
         return leave
 
     def _check_wait(self, wait_s: float, max_s: float, share: float = 1.0) -> None:
-        if wait_s > share * max_s and max_s <= REACH * self._throughput.measured_s:
+        """Raise `QueueFull` for a wait above `share` x `max_s`, unless `max_s` is long compared to the measurement."""
+        if wait_s > share * max_s and max_s <= MAX_EXTRAPOLATION * self._throughput.measured_s:
             raise _refusal(wait_s - max_s)
 
     def _rate_when_busy(self) -> float | None:
-        """Tokens per second; None if a new request would not wait, or if there is no measurement."""
-        return self._throughput.rate if self._items >= self._batch else None
+        """Tokens per second. None if a new request would not wait, or if there is no measurement."""
+        return self._throughput.rate if self._items >= self._min_busy_items else None
 
     def _seconds(self, tokens: float) -> float:
         """How long the replica takes for `tokens`; 0 until there is a measurement."""
@@ -220,31 +221,31 @@ class OverloadPolicy:
         return load
 
     def _tokens_of_others(self, own: TenantLoad, tokens: float) -> float:
-        """Tokens that run for other tenants and gateways while the tenant of `own` is served `tokens`."""
+        """Tokens that run for other tenants and gateways while the tenant with the load `own` is served `tokens`."""
         per_weight = tokens / own.weight
-        here = sum(min(load.cost, per_weight * load.weight) for load in self._loads.values() if load is not own)
-        return here + min(self._items_of_other_gateways * self._average, per_weight)
+        of_tenants = sum(min(load.cost, per_weight * load.weight) for load in self._loads.values() if load is not own)
+        return of_tenants + min(self._items_of_other_gateways * self._average_cost, per_weight)
 
     def _check_tokens(self, tenant: Tenant, cost: int) -> None:
         """Raise `QueueFull` if the tokens under way would be too many."""
-        excess = self._tokens.excess(tenant.name, cost, 1 if cost <= PASS_TOKENS else LARGE_FRACTION)
-        if excess and self._tokens.total:
+        excess = self._capacity.excess(tenant.name, cost, 1 if cost <= PASS_TOKENS else LARGE_FRACTION)
+        if excess and self._capacity.total:
             raise _refusal(self._seconds(excess))
 
-    def _count(self, tenant: str, load: TenantLoad, request: Admitted, sign: int) -> None:
+    def _count(self, tenant: str, load: TenantLoad, request: CountedRequest, sign: int) -> None:
         load.count(request, sign)
         self._items += sign * request.items
-        self._tokens.hold(tenant, sign * request.cost)
-        self._throughput.set_busy(self._items >= self._batch)
+        self._capacity.hold(tenant, sign * request.cost)
+        self._throughput.set_busy(self._items >= self._min_busy_items)
 
 
 class MeasuredThroughput:
-    """Tokens per second of a busy replica, over the last seconds in which it was busy. measured_s: all such time."""
+    """Tokens per second of a busy replica. Recent busy time weighs most. measured_s: the total busy time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._busy = False
-        self._observed: tuple[float, int] | None = None  # when, and how many tokens the replica had run
+        self._observed: tuple[float, int] | None = None  # time of the last observation, and `tokens_run` then
         self._tokens = 0.0
         self._elapsed_s = 0.0
         self.measured_s = 0.0
@@ -255,13 +256,13 @@ class MeasuredThroughput:
         return self._tokens / self._elapsed_s if self.measured_s >= MEASURED_S and self._tokens else None
 
     def set_busy(self, busy: bool) -> None:
-        """Set whether the replica has at least full batches to run from now on."""
+        """Set whether the replica has enough items for full batches from now on."""
         self._busy = busy
         if not busy:
             self._observed = None
 
     def observe(self, tokens_run: int) -> None:
-        """How many tokens the replica has run since its start."""
+        """Note how many tokens the replica has run since its start."""
         if not self._busy:
             return
         now_s = self._clock()
@@ -274,8 +275,8 @@ class MeasuredThroughput:
         self._observed = now_s, tokens_run
 
 
-def _max_wait_s(timeout_s: float, rate: float) -> float:
-    """The longest estimated wait of a request that can be answered within `timeout_s`."""
+def _max_wait_within(timeout_s: float, rate: float) -> float:
+    """The longest estimated wait, in seconds, with which a request can be answered within `timeout_s`."""
     return timeout_s / MARGIN - BATCH_TOKENS / rate
 
 

@@ -1,6 +1,6 @@
-"""How many requests per second a tenant may send, and how many may run concurrently. Of HTTP, it knows only headers.
+"""Limits how many requests per second a tenant may send, and how many may run concurrently.
 
-The rate is a token bucket that holds the requests of one second, at least one: that is the largest burst.
+The rate limit is a token bucket. It holds the requests of one second, but at least one, so that is the largest burst.
 """
 
 from __future__ import annotations
@@ -18,75 +18,75 @@ from gliner_bento.gateway.policy.tenants import Tenant
 
 
 @dataclass(slots=True)
-class Use:
-    """A tenant's use of its limits. left: requests in its bucket at `since_s`. running: requests under way."""
+class Usage:
+    """A tenant's use of its limits. available: requests in its bucket at `updated_s`. running: requests under way."""
 
-    left: float
-    since_s: float
+    available: float
+    updated_s: float
     running: int = 0
 
 
 class Rates:
     """Limits the requests of each tenant.
 
-    concurrency: requests under way; per_s: requests per second; 0: no limit. A tenant may have limits of its own
-    instead.
+    concurrency: maximum number of requests under way. per_s: maximum number of requests per second. 0: no limit. A
+    tenant's own limits replace these.
     """
 
     def __init__(self, concurrency: int, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._concurrency = concurrency
         self._rate = per_s
         self._clock = clock
-        self._running: dict[str, Use] = {}
-        self._idle: OrderedDict[str, Use] = OrderedDict()
+        self._active: dict[str, Usage] = {}
+        self._idle: OrderedDict[str, Usage] = OrderedDict()
 
     @contextmanager
     def request(self, tenant: Tenant) -> Iterator[None]:
         """Count a request while it is under way. Raises `RateLimited` instead if it is one too many."""
-        use = self.check(tenant)
-        if use is None:
+        usage = self.check(tenant)
+        if usage is None:
             yield
             return
-        if self._limits_of(tenant)[1]:
-            use.left -= 1
-        use.running += 1
-        self._running[tenant.name] = use
+        if self._limits_of(tenant)[1]:  # requests per second
+            usage.available -= 1
+        usage.running += 1
+        self._active[tenant.name] = usage
         self._idle.pop(tenant.name, None)
         try:
             yield
         finally:
-            use.running -= 1
-            if not use.running:
-                self._idle[tenant.name] = self._running.pop(tenant.name)
-                self._forget()
+            usage.running -= 1
+            if not usage.running:
+                self._idle[tenant.name] = self._active.pop(tenant.name)
+                self._limit_idle()
 
-    def check(self, tenant: Tenant) -> Use | None:
-        """The tenant's use; None if it has no limits. Raises `RateLimited` if another request is one too many."""
+    def check(self, tenant: Tenant) -> Usage | None:
+        """The tenant's usage; None if it has no limits. Raises `RateLimited` if another request is one too many."""
         concurrency, rate = self._limits_of(tenant)
         if not concurrency and not rate:
             return None
-        use = self._use_of(tenant, rate)
-        if concurrency and use.running >= concurrency:
+        usage = self._usage_of(tenant, rate)
+        if concurrency and usage.running >= concurrency:
             raise RateLimited(f"this tenant has {concurrency} concurrent requests already (max_tenant_concurrency)")
-        if rate and use.left < 1:
+        if rate and usage.available < 1:
             raise RateLimited(
                 f"this tenant may send {rate:g} requests per second (max_tenant_requests_per_s)",
-                retry_after_s=math.ceil((1 - use.left) / rate),
+                retry_after_s=math.ceil((1 - usage.available) / rate),
             )
-        return use
+        return usage
 
     def headers(self, tenant: Tenant) -> Mapping[str, str]:
-        """The headers X-RateLimit-*, for the limit that is nearest. Reset: seconds until it is unused."""
+        """The headers X-RateLimit-*, of the limit with the fewest requests left. Reset: seconds until it is unused."""
         concurrency, rate = self._limits_of(tenant)
         if not concurrency and not rate:
             return {}
-        use = self._use_of(tenant, rate)
-        quotas = []
+        usage = self._usage_of(tenant, rate)
+        quotas = []  # (remaining, limit, seconds until the reset)
         if rate:
-            size = _bucket(rate)
-            quotas.append((math.floor(use.left), math.floor(size), math.ceil((size - use.left) / rate)))
+            size = _bucket_size(rate)
+            quotas.append((math.floor(usage.available), math.floor(size), math.ceil((size - usage.available) / rate)))
         if concurrency:
-            quotas.append((max(0, concurrency - use.running), concurrency, 1 if use.running else 0))
+            quotas.append((max(0, concurrency - usage.running), concurrency, 1 if usage.running else 0))
         remaining, limit, reset_s = min(quotas)
         return {
             "X-RateLimit-Limit": str(limit),
@@ -95,26 +95,26 @@ class Rates:
         }
 
     def __len__(self) -> int:
-        return len(self._running) + len(self._idle)
+        return len(self._active) + len(self._idle)
 
     def _limits_of(self, tenant: Tenant) -> tuple[int, float]:
         concurrency, rate = tenant.max_concurrency, tenant.max_requests_per_s
-        return self._concurrency if concurrency is None else concurrency, self._rate if rate is None else rate
+        return (self._concurrency if concurrency is None else concurrency, self._rate if rate is None else rate)
 
-    def _use_of(self, tenant: Tenant, rate: float) -> Use:
-        """The tenant's use now. That of a new tenant is stored by `request`."""
+    def _usage_of(self, tenant: Tenant, rate: float) -> Usage:
+        """The tenant's usage, updated to now. `request` stores that of a new tenant."""
         now_s = self._clock()
-        use = self._running.get(tenant.name) or self._idle.get(tenant.name)
-        if use is None:
-            return Use(_bucket(rate), now_s)
-        use.left = min(_bucket(rate), use.left + (now_s - use.since_s) * rate)
-        use.since_s = now_s
-        return use
+        usage = self._active.get(tenant.name) or self._idle.get(tenant.name)
+        if usage is None:
+            return Usage(_bucket_size(rate), now_s)
+        usage.available = min(_bucket_size(rate), usage.available + (now_s - usage.updated_s) * rate)
+        usage.updated_s = now_s
+        return usage
 
-    def _forget(self) -> None:
+    def _limit_idle(self) -> None:
         while len(self._idle) > MAX_IDLE_TENANTS:
             self._idle.popitem(last=False)
 
 
-def _bucket(rate: float) -> float:
+def _bucket_size(rate: float) -> float:
     return max(1.0, rate)

@@ -1,7 +1,7 @@
-"""Who sends a request: the tenant. Request ids, the share of the replica and limits are per tenant.
+"""The tenant that sends a request. Request ids, shares of the replica and limits are per tenant.
 
-An API key names its tenant. Without keys a tenant is the value of the `tenant_header` if that is set and sent, else
-the client's address.
+An API key names its tenant. On a server without keys, the tenant is the value of the header `tenant_header`, if that is
+set and sent, else the client's address.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _current: ContextVar[Tenant] = ContextVar("tenant", default=_OUTSIDE_HTTP)
 
 
 def begin(tenant: Tenant) -> None:
-    """Start a request of `tenant`."""
+    """Make `tenant` that of the current request."""
     _current.set(tenant)
 
 
@@ -53,12 +53,12 @@ def current() -> Tenant:
 
 
 def own_id(request_id: str) -> str:
-    """A request id as the replica sees it, so that tenants may use the same ids and abort only their own requests."""
+    """The id that the replica gets: tenants may use the same request ids, and can abort only their own requests."""
     return f"{current().name}{_SEPARATOR}{request_id}"
 
 
 def named_in(headers: Headers, tenant_header: str | None) -> Tenant | None:
-    """The tenant that a header names, where there are no API keys. Raises `MalformedRequest` for an invalid name."""
+    """The tenant that a header names, on a server without API keys. Raises `MalformedRequest` for an invalid name."""
     name = headers.get(tenant_header) if tenant_header else None
     if name and not re.fullmatch(NAME_PATTERN, name):
         raise MalformedRequest(f"the header {tenant_header} must match {NAME_PATTERN}")

@@ -1,7 +1,7 @@
 """Which web pages may call a server without API keys, through the browser of somebody who can reach the server.
 
-A browser names the page in `Origin` and `Sec-Fetch-Site`. If the page's owner points its own name at this server (DNS
-rebinding), `Host` is a name in public DNS.
+A browser sends the page's origin as `Origin`, and its relation to this server as `Sec-Fetch-Site`. If the page's owner
+points the page's own name at this server (DNS rebinding), `Host` is a name in public DNS.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ class WebPages:
 
     def __init__(self, options: GatewayOptions) -> None:
         self._origins = set(options.cors_origins)
-        self._any_host = options.allow_anonymous
-        self._own = {socket.gethostname().lower(), *(_name_in(origin) for origin in self._origins)}
+        self._allow_public_hosts = options.allow_anonymous
+        self._own_hosts = {socket.gethostname().lower(), *(_host_in(origin) for origin in self._origins)}
 
     def check(self, headers: Headers) -> None:
-        """Raise `Forbidden` for a request of a page that may not call the server."""
-        origin, host = headers.get("origin"), headers.get("host", "")
+        """Raise `Forbidden` for a request from a page that may not call the server."""
+        origin, sent = headers.get("origin"), headers.get("host", "")
         if "*" in self._origins or origin in self._origins:
             return
-        name = _name_in(f"//{host}")
-        if headers.get("sec-fetch-site") == "cross-site" or (origin and not _is_own_page(origin, name)):
+        host = _host_in(f"//{sent}")
+        if headers.get("sec-fetch-site") == "cross-site" or (origin and not _is_own_page(origin, host)):
             raise Forbidden(f"a page of {(origin or 'another site')[:200]} may not call this server (cors_origins)")
-        if name in self._own or not _is_public(name):
+        if host in self._own_hosts or not _is_public(host):
             return
-        if not self._any_host:
+        if not self._allow_public_hosts:
             message = "without API keys it is called by an IP address or a name of this machine"
-            raise Forbidden(f"host {host[:200]}: {message}; to let others call it, set api_keys or allow_anonymous")
-        if origin and not origin.startswith("https:"):  # a certificate proves the name
+            raise Forbidden(f"host {sent[:200]}: {message}; to let others call it, set api_keys or allow_anonymous")
+        if origin and not origin.startswith("https:"):  # a certificate proves that the name is the server's
             raise Forbidden(f"a page of {origin[:200]} may not call this server (cors_origins, or API keys, or https)")
 
 
 def _is_own_page(origin: str, host: str) -> bool:
     """Whether a page comes from this server, or from a program on the visitor's own machine."""
-    name = _name_in(origin)
-    return bool(name) and (name in (host, "localhost") or _is_loopback(name))
+    page_host = _host_in(origin)
+    return bool(page_host) and (page_host in (host, "localhost") or _is_loopback(page_host))
 
 
-def _name_in(url: str) -> str:
+def _host_in(url: str) -> str:
     try:
         return (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:

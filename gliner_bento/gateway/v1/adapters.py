@@ -12,8 +12,8 @@ from gliner_bento.adapter_types import AdapterInfo, AdapterList, AdapterOptions,
 from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.endpoint import (
     ARCHIVE,
+    COMMON_ERRORS,
     MODEL,
-    READ_ERRORS,
     Endpoint,
     Operation,
     archive_of,
@@ -60,19 +60,19 @@ async def _delete(gateway: Gateway, request: Request) -> Response:
 
 async def _put(gateway: Gateway, request: Request) -> Response:
     adapter_id, adapters = request.path_params["adapter_id"], gateway.models.default.adapters
-    options = _query(request).model_dump(exclude_unset=True)
+    options = _query_options(request).model_dump(exclude_unset=True)
     kind = media_type(request.headers)
     if is_json(kind):
         body = PutAdapterRequest.model_validate_json(await request.body() or b"{}")
-        if twice := sorted(options.keys() & body.model_fields_set):
-            raise InvalidField(f"{twice[0]}: is in the query and in the body", param=twice[0])
+        if in_both := sorted(options.keys() & body.model_fields_set):
+            raise InvalidField(f"{in_both[0]}: is in the query and in the body", param=in_both[0])
         info, created = await adapters.put(adapter_id, body.model_copy(update=options))
     else:
         info, created = await adapters.put(adapter_id, PutAdapterRequest(**options), archive_of(request))
     return json_response(info, status=201 if created else 200)
 
 
-def _query(request: Request) -> AdapterOptions:
+def _query_options(request: Request) -> AdapterOptions:
     try:
         options = {name: value for name, value in request.query_params.items() if name != MODEL["name"]}
         return AdapterOptions.model_validate_strings(options)
@@ -84,10 +84,10 @@ def _put_operation(operation: dict[str, Any]) -> dict[str, Any]:
     operation["requestBody"]["content"] |= ARCHIVE
     operation["requestBody"]["required"] = False
     responses = operation["responses"]
-    success = responses.pop("200")
+    response = responses.pop("200")
     operation["responses"] = {
-        "200": success | {"description": "The adapter was already installed"},
-        "201": success | {"description": "The adapter is new"},
+        "200": response | {"description": "The adapter was already installed"},
+        "201": response | {"description": "The adapter is new"},
         **responses,
     }
     return operation
@@ -118,13 +118,13 @@ ENDPOINTS = [
         method="GET",
         path=PATH,
         scope="adapters",
-        answer=_list,
+        handler=_list,
         operation=_operation(
             "list_adapters",
             "All adapters",
             "The LoRA adapters that requests can name in adapter_id, and where each is kept.",
-            (404, *READ_ERRORS),
-            answer=AdapterList,
+            (404, *COMMON_ERRORS),
+            response=AdapterList,
             parameters=[MODEL],
         ),
     ),
@@ -132,13 +132,13 @@ ENDPOINTS = [
         method="GET",
         path=_MEMBER,
         scope="adapters",
-        answer=_get,
+        handler=_get,
         operation=_operation(
             "get_adapter",
             "One adapter",
             "Where the adapter is kept, its size and targets, and how often it was used.",
-            (404, 422, *READ_ERRORS),
-            answer=AdapterInfo,
+            (404, 422, *COMMON_ERRORS),
+            response=AdapterInfo,
             parameters=[_ID, MODEL],
         ),
     ),
@@ -147,15 +147,15 @@ ENDPOINTS = [
         path=_MEMBER,
         scope="adapters",
         uploads="max_adapter_bytes",
-        answer=_put,
+        handler=_put,
         operation=_operation(
             "put_adapter",
-            "Install an adapter, or change how it is kept",
+            "Install an adapter, or pin, unpin or load an installed one",
             "The body is the adapter as PEFT saves it, in a `.zip` or `.tar.gz`; or JSON that names a source; or "
-            "empty, to pin or load an installed one. The options are fields of the JSON, or in the query.",
+            "empty, to pin, unpin or load an installed one. The options are fields of the JSON, or in the query.",
             (400, 404, 409, 413, 415, 422, 500, 503, 504, 507),
             request=PutAdapterRequest,
-            answer=AdapterInfo,
+            response=AdapterInfo,
             parameters=[_ID, MODEL, *_OPTIONS],
             extra=_put_operation,
         ),
@@ -164,7 +164,7 @@ ENDPOINTS = [
         method="DELETE",
         path=_MEMBER,
         scope="adapters",
-        answer=_delete,
+        handler=_delete,
         operation=_operation(
             "delete_adapter",
             "Delete an adapter",

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from gliner_bento.errors import InvalidField, NotReady
 from gliner_bento.gateway.endpoint import (
     ARCHIVE,
-    READ_ERRORS,
+    COMMON_ERRORS,
     Endpoint,
     Operation,
     archive_of,
@@ -41,17 +41,17 @@ async def list_models(gateway: Gateway, _: Request) -> Response:
 async def _listed(gateway: Gateway, served: ServedModel) -> ListedModel:
     row = served.row
     try:
-        model = await served.info()
+        info = await served.info()
     except NotReady:
         if not row.name:
             raise
         name, revision = row.name, None
     else:
-        name, revision = model.model, model.fingerprint
+        name, revision = info.model, info.fingerprint
     return ListedModel(
-        name,
-        name,
-        revision,
+        id=name,
+        model_name=name,
+        revision=revision,
         state=row.state,
         reason=row.reason,
         default=served is gateway.models.default,
@@ -64,12 +64,12 @@ async def _add(gateway: Gateway, request: Request) -> Response:
     if is_json(media_type(request.headers)) or not gateway.options.max_model_bytes:
         added = await gateway.models.add(AddModelRequest.model_validate_json(await request.body()))
     else:
-        added = await gateway.models.add(_of_query(request.query_params), archive_of(request))
+        added = await gateway.models.add(_request_in(request.query_params), archive_of(request))
     return json_response(await _listed(gateway, added), status=201)
 
 
-def _of_query(query: Mapping[str, str]) -> AddModelRequest:
-    """The request of an archive. Raises `InvalidField`."""
+def _request_in(query: Mapping[str, str]) -> AddModelRequest:
+    """The fields that are sent with an archive. Raises `InvalidField`."""
     fields: dict[str, Any] = {**query}
     for field in fields.keys() & {"settings", "pinned", "load"}:
         try:
@@ -113,13 +113,13 @@ _EXAMPLES: dict[type[Any], Any] = {
     ListedModel: _EXAMPLE,
     AddModelRequest: {"name": "pii", "source": "gliner-pii", "settings": {"dtype": "bfloat16"}, "pinned": True},
 }
-_ERRORS = (404, 409, *READ_ERRORS, 501, 504)
+_ERRORS = (404, 409, *COMMON_ERRORS, 501, 504)
 
 
 def _admin(
     method: str,
     path: str,
-    handle: Callable[[Gateway, Request], Awaitable[Response]],
+    handler: Callable[[Gateway, Request], Awaitable[Response]],
     summary: str,
     description: str,
     name: str,
@@ -138,7 +138,7 @@ def _admin(
         method=method,
         path=path,
         scope="admin",
-        answer=handle,
+        handler=handler,
         operation=operation,
         needs_model=False,
         uploads="max_model_bytes" if more.get("request") else "",
@@ -148,12 +148,12 @@ def _admin(
 _ACTIONS: dict[ModelAction, tuple[str, str]] = {
     "load": (
         "Load a model",
-        "For one that was unloaded or has failed; others are evicted for it as the settings allow. Answers once it is "
-        "ready: 504 after request_timeout_s, while loading continues. 507 if the memory does not suffice.",
+        "Loads a model that was unloaded or has failed; others are evicted for it as the settings allow. Answers once "
+        "it is ready; 504 after request_timeout_s, while loading continues; 507 if the memory does not suffice.",
     ),
     "unload": (
         "Unload a model",
-        "Its requests get 503 from now on, and the running ones are finished first. It stays in the table.",
+        "Waits for its running requests; further ones get 503. The model stays in the table.",
     ),
     "pin": ("Pin a model", "It is never evicted, and never unloaded because it is idle."),
     "unpin": ("Unpin a model", "It may be evicted, or unloaded because it is idle, as the settings say."),
@@ -171,13 +171,13 @@ ENDPOINTS = [
         method="GET",
         path=PATH,
         scope="extract",
-        answer=list_models,
+        handler=list_models,
         operation=Operation(
             name="list_models",
             tag="server",
             summary="The served models as OpenAI's API lists them",
-            description="Their names, of which a request names one in `model`, and the state of each.",
-            answer=ListedModels,
+            description="Their names, for the field `model` of requests, and the state of each.",
+            response=ListedModels,
         ),
     ),
     _admin(
@@ -185,17 +185,17 @@ ENDPOINTS = [
         PATH,
         _add,
         "Serve a further model",
-        "From a folder below `model_root`, from the hub where the server allows it, or from an archive, if it may be "
-        "uploaded (`max_model_bytes`): the body is a `.zip` or `.tar.gz` of the checkpoint, with safetensors or ONNX "
-        "weights, and the other fields are in the query. Until it is deleted or the server ends. Answers as `load` "
-        "does; a model that cannot be loaded is not added.",
+        "From a folder below `model_root`, from the hub where the server allows it, or, if `max_model_bytes` allows "
+        "uploads, from an archive: the body is then a `.zip` or `.tar.gz` of the checkpoint, with safetensors or ONNX "
+        "weights, and the other fields are in the query. The model is served until it is deleted or the server ends. "
+        "Answers as `load` does; a model that cannot be loaded is not added.",
         "add_model",
         request=AddModelRequest,
-        answer=ListedModel,
+        response=ListedModel,
         errors=(400, 409, 413, 415, 422, 500, 501, 503, 504, 507),
         parameters=[
-            query_parameter("name", "Of a model whose archive is the body."),
-            query_parameter("settings", "Its settings, a JSON object."),
+            query_parameter("name", "Name of the model, if its archive is the body."),
+            query_parameter("settings", "The model's settings, a JSON object."),
             query_parameter("pinned", "Never evict it.", kind="boolean"),
             query_parameter("load", "Load it now; default: true.", kind="boolean"),
         ],
@@ -206,7 +206,7 @@ ENDPOINTS = [
         _MEMBER,
         _delete,
         "Delete a model from the table",
-        "Its requests get 404 from now on, and the running ones are finished first. Its files are kept.",
+        "Waits for its running requests; further ones get 404. Its files are kept.",
         "delete_model",
         extra=success(204, "The model was deleted"),
     ),
@@ -218,7 +218,7 @@ ENDPOINTS = [
             summary,
             description,
             f"{action}_model",
-            answer=ListedModel,
+            response=ListedModel,
             errors=(*_ERRORS, 507) if action == "load" else _ERRORS,
         )
         for action, (summary, description) in _ACTIONS.items()

@@ -1,4 +1,4 @@
-"""`/v1/model`, `/v1/replicas`, `/v1/status`, the probes, the metrics. In the bento, BentoML has probes of its own."""
+"""`/v1/model`, `/v1/replicas`, `/v1/status`, probes and metrics. In the bento, BentoML serves /livez and /healthz."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from gliner_bento.errors import NotReady
-from gliner_bento.gateway.endpoint import MODEL, READ_ERRORS, Endpoint, Operation, json_response
+from gliner_bento.gateway.endpoint import COMMON_ERRORS, MODEL, Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.status_types import ModelCard, ReplicaList, ServerStatus
 from gliner_bento.storage.api_keys import KeyScope
@@ -41,7 +41,7 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
 def _problems(gateway: Gateway) -> list[str]:
     """A line for each model that could not be loaded, without the reason: probes need no API key, and a reason may name
     a folder."""
-    return [f"model {served.given}: {served.row.state}" for served in gateway.models if served.row.reason]
+    return [f"model {served.name}: {served.row.state}" for served in gateway.models if served.row.reason]
 
 
 async def _metrics(gateway: Gateway, _: Request) -> Response:
@@ -56,26 +56,27 @@ def _text(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(
-    name: str, answer: Any, summary: str, description: str, errors: tuple[int, ...] = (), scope: KeyScope | None = None
+    name: str, handler: Any, summary: str, description: str, errors: tuple[int, ...] = (), scope: KeyScope | None = None
 ) -> Endpoint:
+    """An endpoint that answers in plain text."""
     operation = Operation(name=name, tag="server", summary=summary, description=description, errors=errors, extra=_text)
-    return Endpoint(method="GET", path=f"/{name}", scope=scope, answer=answer, operation=operation)
+    return Endpoint(method="GET", path=f"/{name}", scope=scope, handler=handler, operation=operation)
 
 
 def _about(
-    path: str, scope: KeyScope, kind: type[Any], answer: Any, name: str, summary: str, description: str
+    path: str, scope: KeyScope, response: type[Any], handler: Any, name: str, summary: str, description: str
 ) -> Endpoint:
-    """An endpoint that describes a model. kind: class of the answer."""
+    """An endpoint that describes a model."""
     operation = Operation(
         name=name,
         tag="server",
         summary=summary,
         description=description,
-        answer=kind,
-        errors=(404, *READ_ERRORS),
+        response=response,
+        errors=(404, *COMMON_ERRORS),
         parameters=[MODEL],
     )
-    return Endpoint(method="GET", path=path, scope=scope, answer=answer, operation=operation)
+    return Endpoint(method="GET", path=path, scope=scope, handler=handler, operation=operation)
 
 
 ENDPOINTS = [

@@ -40,7 +40,7 @@ async def answer_batch(task: AnyTask, gateway: Gateway, body: Mapping[str, Any])
     return json_response(await gateway.run_batch(await gateway.batch_of(task, body)))
 
 
-async def _one(task: AnyTask, gateway: Gateway, request: Request) -> Response:
+async def _single(task: AnyTask, gateway: Gateway, request: Request) -> Response:
     return await answer_one(task, gateway, await _fields(task.request_model, request))
 
 
@@ -49,14 +49,15 @@ async def _batch(task: AnyTask, gateway: Gateway, request: Request) -> Response:
 
 
 async def _stream(task: AnyTask, gateway: Gateway, request: Request) -> Response:
-    """An error before the first pass has finished is the response; a later error is the last line. The headers are sent
-    after the first pass, even if it has no part."""
+    """An error before the end of the first pass is the response; a later error is the last line. The headers are sent
+    after the first pass, even if that makes no part final."""
     lines = gateway.run_stream(task.request_of(await _fields(task.request_model, request)))
     first = await lines.__anext__()
     return _Lines(first, lines)
 
 
 async def _fields(model: type[BaseModel], request: Request) -> Mapping[str, Any]:
+    """The validated fields of the body."""
     return vars(model.model_validate_json(await request.body() or b"{}"))
 
 
@@ -65,11 +66,11 @@ async def _abort(gateway: Gateway, request: Request) -> Response:
 
 
 class _Lines(StreamingResponse):
-    """A response with a line for each part. Closes `rest` at its end: if the client has left, the item is aborted."""
+    """A response with a JSON line per part. Closes `rest` at its end, which aborts the item if the client has left."""
 
     def __init__(self, first: Sequence[Any], rest: AsyncGenerator[Sequence[Any], None]) -> None:
         self._rest = rest
-        super().__init__(self._written(first), media_type=NDJSON)
+        super().__init__(self._encoded(first), media_type=NDJSON)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -80,12 +81,12 @@ class _Lines(StreamingResponse):
         finally:
             await self._rest.aclose()
 
-    async def _written(self, first: Sequence[Any]) -> AsyncIterator[bytes]:
-        async for content in self._contents(first):
-            async for piece in coalesced(chain(json_parts(content), (b"\n",))):
+    async def _encoded(self, first: Sequence[Any]) -> AsyncIterator[bytes]:
+        async for line in self._lines(first):
+            async for piece in coalesced(chain(json_parts(line), (b"\n",))):
                 yield piece if piece.isascii() else _ascii(piece)
 
-    async def _contents(self, first: Sequence[Any]) -> AsyncIterator[Any]:
+    async def _lines(self, first: Sequence[Any]) -> AsyncIterator[Any]:
         try:
             for line in first:
                 yield line
@@ -99,15 +100,16 @@ class _Lines(StreamingResponse):
 
 def _ascii(piece: bytes) -> bytes:
     """The same JSON in ASCII, because many clients also split lines at Unicode's other line separators."""
-    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], piece.decode()).encode()
+    return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], piece.decode()).encode()
 
 
 def task_endpoints(task: AnyTask) -> list[Endpoint]:
     """The routes of a task: for one text, as a stream, and for several."""
     example = {task.request_model: task.example}
+    line_types = [kind for kind in (task.line, task.end) if kind]
 
     def stream_operation(operation: dict[str, Any]) -> dict[str, Any]:
-        lines = {"oneOf": [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in (*types, ErrorBody)]}
+        lines = {"oneOf": [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in (*line_types, ErrorBody)]}
         operation["responses"]["200"]["content"] = {NDJSON: {"schema": lines}}
         return operation
 
@@ -117,7 +119,7 @@ def task_endpoints(task: AnyTask) -> list[Endpoint]:
             method="POST",
             path=f"/v1/{task.name}{suffix}",
             scope="extract",
-            answer=partial(handler, task),
+            handler=partial(handler, task),
             operation=Operation(
                 name=task.name + suffix.replace("/", "_"),
                 tag=task.name,
@@ -128,13 +130,12 @@ def task_endpoints(task: AnyTask) -> list[Endpoint]:
             ),
         )
 
-    types = [kind for kind in (task.line, task.end) if kind]
-    streamed = {"errors": TASK_ERRORS, "examples": example, "more_types": types, "extra": stream_operation}
+    streamed = {"errors": TASK_ERRORS, "examples": example, "more_types": line_types, "extra": stream_operation}
     batch = {"errors": _BATCH_ERRORS, "examples": {task.batch_model: task.batch_example}}
     return [
-        endpoint("", _one, task.request_model, answer=task.answer, errors=TASK_ERRORS, examples=example),
+        endpoint("", _single, task.request_model, response=task.answer, errors=TASK_ERRORS, examples=example),
         endpoint("/stream", _stream, task.request_model, **streamed),
-        endpoint("/batch", _batch, task.batch_model, answer=task.batch_answer, **batch),
+        endpoint("/batch", _batch, task.batch_model, response=task.batch_answer, **batch),
     ]
 
 
@@ -142,14 +143,14 @@ ABORT = Endpoint(
     method="POST",
     path="/v1/requests/{request_id}/abort",
     scope="extract",
-    answer=_abort,
+    handler=_abort,
     operation=Operation(
         name="abort_request",
         tag="extract",
         summary="Abort the requests that have this id",
         description="End the caller's own requests that were sent with this id; they fail with 499. `aborted` is "
         "false if there are none.",
-        answer=AbortResponse,
+        response=AbortResponse,
         parameters=[path_parameter("request_id", "The id that was sent with the request.")],
     ),
 )

@@ -1,7 +1,7 @@
 """The adapters of a fleet: one replica changes the store on disk, which all share, and the others load the change.
 
-A replica that is down, or starts later, reads the store when it starts, and every replica at the first request of an
-adapter. So all need the same `disk_cache_dir`: where one does not see what another has installed, installing fails.
+Every replica reads the store when it starts, and at the first request for an adapter, so one that is down misses
+nothing. All need the same `disk_cache_dir`; `install` fails if one does not find there what another has installed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FleetAdapters:
         """See `ReplicaAdapters`. Every ready replica waits for its running items; the first to finish deletes it."""
         outcomes = await self._on_all(lambda adapters: adapters.remove(adapter_id, timeout_s))
         errors = [outcome for outcome in outcomes if outcome is not None]
-        if len(errors) == len(outcomes):
+        if len(errors) == len(outcomes):  # after the first deletion, the other replicas raise AdapterNotFound
             raise next((error for error in errors if not isinstance(error, AdapterNotFound)), errors[0])
 
     async def cache_status(self) -> AdapterCacheStatus:
@@ -67,7 +67,7 @@ class FleetAdapters:
         return merged_cache_statuses(statuses)
 
     async def _read(self, read: Callable[[ReplicaAdapters], Awaitable[T]]) -> T:
-        """Call `read` on the first ready replica; on the next one if that is lost."""
+        """Call `read` on the first ready replica, or on the next one if the first is lost."""
         for member in await self._ready():
             try:
                 return await self._on(member, read, member.replica.adapters)
@@ -79,7 +79,7 @@ class FleetAdapters:
         """Make a replica load the adapter that another one has installed, or check that it finds the adapter. A replica
         that does not answer loads it at the adapter's first request."""
         adapters = member.replica.adapters
-        try:
+        try:  # without a source, `install` loads an installed adapter
             await self._on(member, adapters.install if preload else adapters.get, adapter_id)
         except AdapterNotFound:
             raise StorageUnavailable(

@@ -1,7 +1,7 @@
-"""Which replica gets which work: the one with the fewest outstanding tokens. No clock or IO.
+"""Assigns work to replicas: to the one with the fewest outstanding tokens. No clock or IO.
 
-For work with an adapter, a replica that has it in memory (a *home* of the adapter) is preferred if it has only a little
-more outstanding than the least loaded one.
+Work with an adapter goes to a replica that has the adapter in memory (a *home* of the adapter), if it has only a few
+more tokens outstanding than the least loaded replica.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ AFFINITY_SHARE = 32
 """A home may have `max_outstanding_tokens` / AFFINITY_SHARE more tokens outstanding than the least loaded replica."""
 
 _SEARCHED_REPLICAS = 32
-"""For an adapter with more homes, only this number of the least loaded replicas are searched."""
+"""For an adapter with many homes, only this number of the least loaded replicas are searched for one."""
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
     """Work for one replica. cost: estimate, in tokens. order: see `fairness.queue`; set when the ticket waits.
 
-    replica: its number, once one is assigned. error: why none will be. notify: called at either, if the ticket waited.
+    replica: number of the assigned replica. error: why none will be assigned. notify: called when a ticket that waits
+    gets a replica or an error.
     """
 
     cost: int
@@ -42,8 +43,8 @@ class Ticket:
 class Dispatcher:
     """Assigns tickets to open replicas; keeps the load of each replica, and the tickets that wait for one.
 
-    replicas: their number at first, all closed, numbered from 0; see `add` and `remove`. max_outstanding_tokens:
-    maximum per replica; a replica that reaches it gets no more work.
+    replicas: how many there are at first, numbered from 0; they get no work until `open` is called.
+    max_outstanding_tokens: a replica with this number outstanding, or more, gets no more work.
     """
 
     def __init__(self, replicas: int, max_outstanding_tokens: int) -> None:
@@ -51,14 +52,14 @@ class Dispatcher:
         self._numbers = count(replicas)
         self._max = max_outstanding_tokens
         self._assignments = 0
-        self._last_assignment = Counter[int]()  # by replica: the number of its latest one; decides between equal loads
+        self._last_assignment = Counter[int]()  # by replica: number of its last one; breaks ties
         self._open: set[int] = set()
         self._order: list[tuple[int, int, int]] = []  # `_key` of the open replicas, sorted
         self._repeated: deque[Ticket] = deque()  # served before `_waiting`
         self._waiting: FairQueue[Ticket] = FairQueue()
         self._submitted = 0
-        self._residents: defaultdict[int, set[str]] = defaultdict(set)
-        self._in_use: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self._residents: defaultdict[int, set[str]] = defaultdict(set)  # by replica: adapters in memory
+        self._in_use: defaultdict[int, Counter[str]] = defaultdict(Counter)  # by replica: tickets of each adapter
         self._homes: dict[str, set[int]] = {}  # by adapter
 
     @property
@@ -99,7 +100,7 @@ class Dispatcher:
             del self._order[bisect_left(self._order, self._key(replica))]
 
     def submit(self, ticket: Ticket, *, first: bool = False) -> bool:
-        """Assign the ticket now, or let it wait; returns whether it is assigned. first: before all without `first`."""
+        """Assign the ticket, or let it wait; returns whether it is assigned. first: serve it before those without."""
         if not self._repeated and (first or not self._waiting):
             replica = self._choose(ticket.adapter_id)
             if replica is not None:
@@ -107,7 +108,10 @@ class Dispatcher:
                 return True
         self._submitted += 1
         ticket.order = ticket.priority, 0.0, self._submitted
-        (self._repeated.append if first else self._waiting.add)(ticket)
+        if first:
+            self._repeated.append(ticket)
+        else:
+            self._waiting.add(ticket)
         return False
 
     def end(self, ticket: Ticket) -> None:
@@ -117,7 +121,7 @@ class Dispatcher:
                 (self._repeated if ticket in self._repeated else self._waiting).remove(ticket)
             return
         if ticket.replica not in self.outstanding:
-            return
+            return  # the replica was removed
         if ticket.adapter_id is not None:
             self._in_use[ticket.replica][ticket.adapter_id] -= 1
         self._add(ticket.replica, -ticket.cost)
@@ -133,7 +137,7 @@ class Dispatcher:
             ticket.notify()
 
     def set_resident(self, replica: int, adapter_ids: Iterable[str]) -> None:
-        """Set which adapters are in the replica's memory; those of its outstanding tickets are added."""
+        """Set which adapters are in the replica's memory, in addition to those of its outstanding tickets."""
         in_use = self._in_use[replica]
         for adapter_id in [adapter_id for adapter_id, tickets in in_use.items() if not tickets]:
             del in_use[adapter_id]
@@ -177,8 +181,8 @@ class Dispatcher:
                 if replica in homes:
                     return replica
             return None
-        outstanding, _, replica = min((self._key(home) for home in homes & self._open), default=(limit + 1, 0, 0))
-        return replica if outstanding <= limit else None
+        least = min((self._key(home) for home in homes & self._open), default=None)
+        return least[-1] if least and least[0] <= limit else None
 
     def _assign(self, ticket: Ticket, replica: int) -> None:
         ticket.replica = replica

@@ -1,4 +1,4 @@
-"""Several replicas of one model as one `Replica`: distributes work, repeats that of lost ones, merges statuses."""
+"""Several replicas of one model as one `Replica`: distributes work, repeats work of lost replicas, merges statuses."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ logger = logging.getLogger(__name__)
 PIECE_TOKENS = 2048
 """Minimum size of the pieces into which a request is divided among the ready replicas."""
 
-_ABORT_AGAIN_S = 0.05
-_ABORT_S = 5.0
+_ABORT_INTERVAL_S = 0.05
+_ABORT_TIMEOUT_S = 5.0
 
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
 
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """See docs/settings.md for each. queue_capacity: limits the items that wait for a replica."""
+    """Settings, see docs/settings.md. queue_capacity: here the limit on items that wait for a replica."""
 
     max_outstanding_tokens: int
     queue_capacity: int
@@ -55,7 +55,7 @@ class Fleet:
     """Implements `Replica` over `replicas` of one model, by name; see `add` and `remove`. For one event loop.
 
     on_other_model: called with one line when a replica is refused because it serves another model. on_repeat: called
-    with the number of items that are repeated. clock: of deadlines. dispatcher: chooses replicas.
+    with the number of items that are repeated. clock: that of the calls' deadlines. dispatcher: makes the dispatcher.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Fleet:
         self._health.start()
 
     def remove(self, name: str) -> None:
-        """Remove a replica: it gets no more work. Its calls continue; those of a lost one are repeated elsewhere."""
+        """Remove a replica: it gets no more work. Running calls continue, or are repeated elsewhere if it is lost."""
         number = next(number for number, member in self._members.items() if member.name == name)
         self._health.remove(self._members.pop(number))
 
@@ -127,16 +127,16 @@ class Fleet:
                     task.cancel()
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
-        """See `Replica`. If a replica is lost, a stream that has begun raises `NotReady`, another is repeated once."""
+        """See `Replica`. If the replica is lost, a stream is repeated once, or raises `NotReady` if it has begun."""
         with self._request(call) as request:
-            (_, cost), *_ = self._pieces([item])
+            _, cost = self._pieces([item])[0]
             for repeated in (False, True):
                 begun = False
                 async with self._assigned(request, [item], cost, repeated=repeated) as member:
                     try:
                         async with aclosing(member.replica.stream(item, call)) as parts:
                             while (part := await member.run(anext(parts, None))) is not None:
-                                begun = begun or bool(part)
+                                begun = begun or bool(part)  # an empty part only reports progress
                                 self._count_tokens(member)
                                 if isinstance(part, Result):
                                     self._estimate.learn(item, part.usage.tokens)
@@ -150,24 +150,24 @@ class Fleet:
                             raise
 
     async def abort(self, request_id: str) -> bool:
-        """See `Replica`. Reaches all replicas but suspect ones, and items that wait for a replica.
+        """See `Replica`. Aborts on all ready and not ready replicas, and aborts items that wait for a replica.
 
-        It may reach a replica before the request's own calls, so it is repeated until these have ended, for `_ABORT_S`
-        at most."""
+        An abort may reach a replica before the request's own call, so it is repeated until all of the request's calls
+        have ended, for at most `_ABORT_TIMEOUT_S`."""
         requests = list(self._requests.get(request_id, ()))
         for request in requests:
             request.aborted = True
             for ticket in request.waiting:
                 ticket.notify()
-        latest_s = self._clock() + _ABORT_S
+        latest_s = self._clock() + _ABORT_TIMEOUT_S
         aborted = await self._abort_everywhere(request_id)
         while any(request.calls for request in requests) and self._clock() < latest_s:
-            await asyncio.sleep(_ABORT_AGAIN_S)
+            await asyncio.sleep(_ABORT_INTERVAL_S)
             await self._abort_everywhere(request_id)
         return bool(requests) or aborted
 
     async def status(self) -> ReplicaStatus:
-        """See `Replica`: ready if one is, their loads added up. Raises `NotReady` until one has answered."""
+        """See `Replica`: ready if one replica is; loads are added up. Raises `NotReady` until one has answered."""
         self._health.start()
         await self._health.probe_all()
         if self._health.model is None:
@@ -198,7 +198,7 @@ class Fleet:
                 del self._requests[call.request_id]
 
     def _pieces(self, items: Sequence[Item]) -> list[tuple[Sequence[Item], int]]:
-        """The items divided into a piece per replica that should run them, each with its cost."""
+        """The items divided into pieces for different replicas, each with its cost in tokens."""
         tokens = [self._estimate.estimate(item) for item in items]
         count = max(1, min(self._dispatcher.open_replicas, len(items), int(sum(tokens) // PIECE_TOKENS)))
         costs = [ITEM_TOKENS + item_tokens for item_tokens in tokens]
@@ -225,7 +225,7 @@ class Fleet:
     async def _attempt(
         self, request: _Request, items: Sequence[Item], cost: int, *, repeated: bool = False
     ) -> Sequence[Outcome]:
-        """The outcomes on one replica. If one of them is `NotReady`, the replica becomes suspect."""
+        """The outcomes of the items on one replica. The replica becomes suspect if an outcome is `NotReady`."""
         try:
             async with self._assigned(request, items, cost, repeated=repeated) as member:
                 try:
@@ -246,15 +246,15 @@ class Fleet:
     async def _assigned(
         self, request: _Request, items: Sequence[Item], cost: int, *, repeated: bool
     ) -> AsyncGenerator[Member, None]:
-        """The replica for items of a request; they are part of its load until the context ends.
+        """The replica that is to run items of a request. Its load includes them until the context ends.
 
         Raises `Aborted`, `DeadlineExceeded`, `NotReady` (no replica will be ready) or `QueueFull` (too many items
         wait)."""
         if request.aborted:
             raise Aborted("the request was aborted")
-        affine = next((item.adapter_id for item in items if item.adapter_id is not None), None)
+        adapter_id = next((item.adapter_id for item in items if item.adapter_id is not None), None)
         call = request.call
-        ticket = Ticket(max(1, cost), affine, call.share, call.priority)
+        ticket = Ticket(max(1, cost), adapter_id, call.share, call.priority)
         if not self._dispatcher.submit(ticket, first=repeated):
             await self._wait(request, ticket, len(items))
         assert ticket.replica is not None
@@ -274,13 +274,13 @@ class Fleet:
         member.tokens_run = tokens_run
 
     async def _wait(self, request: _Request, ticket: Ticket, items: int) -> None:
-        """Wait until the ticket has a replica. Raises the error with which it ends otherwise."""
+        """Wait until the ticket has a replica. Raises an error if it gets none."""
         notified = asyncio.get_running_loop().create_future()
         ticket.notify = lambda: None if notified.done() else notified.set_result(None)
         request.waiting.add(ticket)
         is_full = self._waiting_items.excess(ticket.share.tenant, items) > 0
         self._waiting_items.hold(ticket.share.tenant, items)
-        kept = False
+        assigned = False
         try:
             if self._health.hopeless:
                 raise NotReady(NONE_READY)
@@ -293,15 +293,15 @@ class Fleet:
                 raise ticket.error
             if ticket.replica is None:
                 raise DeadlineExceeded.before("a replica was free")
-            kept = True
+            assigned = True
         finally:
             request.waiting.discard(ticket)
             self._waiting_items.hold(ticket.share.tenant, -items)
-            if not kept:
+            if not assigned:
                 self._dispatcher.end(ticket)
 
     async def _abort_everywhere(self, request_id: str) -> bool:
-        """Whether a replica that is not suspect has aborted an item of the request."""
+        """Abort a request on all ready and not ready replicas; returns whether one had an item of it."""
         members = [member for member in self._members.values() if member.state in ("ready", "not_ready")]
         return any(await asyncio.gather(*(self._abort(member, request_id) for member in members)))
 

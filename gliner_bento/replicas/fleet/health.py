@@ -1,4 +1,4 @@
-"""The health of replicas: which of them get work, and what happens to work on a replica that does not answer.
+"""The health of replicas: which of them get work, and what happens to the work of a replica that does not answer.
 
     starting ─▶ ready ◀─▶ not_ready      as the replica's status says
                   │ ▲
@@ -7,7 +7,8 @@
 
 A probe is a call of `status`. Only a ready replica gets work. A suspect replica gets probes only. When it does not
 answer one, its calls under way are cancelled if another replica is ready, and the fleet repeats them there. If no
-replica is ready, requests wait within their deadlines until one is. Replicas may be added and removed."""
+replica is ready, requests wait within their deadlines until one is. A replica whose status names another model than the
+fleet's is *refused*. Replicas may be added and removed."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ class Member:
     tokens_run: as reported in its last answer.
 
     reason: why it is not ready. status: its answer to the last probe. calls: under way on it, the oldest first.
-    probe_now: while the watcher waits for the next probe; setting its result ends the wait. watcher: probes it.
+    watcher: the task that probes it. probe_now: pending while the watcher waits; setting its result ends the wait.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Member:
             call.cancel()
 
     def snapshot(self, outstanding_tokens: int) -> ReplicaHealth:
-        """Its row in `/v1/replicas`."""
+        """The replica's row in `/v1/replicas`."""
         status = self.status
         return ReplicaHealth(
             name=self.name,
@@ -96,8 +97,8 @@ class Member:
 class HealthChecker:
     """Probes the members, and opens and closes them in the dispatcher.
 
-    model: served by all members; None until one has answered. members: by number. on_other_model: called with one line
-    when a member is refused because it serves another model at its first answer.
+    model: the fleet's model; None until a member has answered. members: by number. on_other_model: called with one line
+    when a member is refused because its first answer names another model.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class HealthChecker:
 
     def start(self) -> None:
         """Probe from now on, in the running event loop. Idempotent."""
-        latest_first = reversed(self._members.values())
+        latest_first = reversed(self._members.values())  # new members are the last ones; others have a watcher
         unwatched = list(takewhile(lambda one: one.watcher is None or one.watcher.done(), latest_first))
         for member in reversed(unwatched):
             member.watcher = asyncio.ensure_future(self._watch(member))
@@ -142,9 +143,11 @@ class HealthChecker:
 
     @property
     def hopeless(self) -> bool:
-        """Whether no member is ready and none is expected to be: the server ends, or all members admit nothing."""
-        if self.ready or self._ending:
-            return not self.ready
+        """Whether no member is ready, and none is expected to be: the server ends, or no member admits requests."""
+        if self.ready:
+            return False
+        if self._ending:
+            return True
         states = {member.state for member in self._members.values()}
         return bool(states) and states <= {"not_ready", "refused"}
 
@@ -171,20 +174,20 @@ class HealthChecker:
 
     async def probe(self, member: Member, timeout_s: float = PROBE_TIMEOUT_S) -> None:
         """Ask a member for its status, and act on the answer."""
-        asked = asyncio.ensure_future(member.replica.status())
+        call = asyncio.ensure_future(member.replica.status())
         try:
-            await asyncio.wait([asked], timeout=timeout_s)  # wait_for may lose a cancellation before Python 3.12
+            await asyncio.wait([call], timeout=timeout_s)  # wait_for may lose a cancellation before Python 3.12
         finally:
-            answered = asked.done()
-            asked.cancel()
+            answered = call.done()
+            call.cancel()
         if member.number not in self._members:
-            return
+            return  # it was removed meanwhile
         if not answered:
             self._lose(member, f"it did not answer a probe within {timeout_s:g} s")
-        elif isinstance(error := asked.exception(), GLiNERBentoError):
+        elif isinstance(error := call.exception(), GLiNERBentoError):
             self._lose(member, error.message)
         else:
-            self._answered(member, asked.result())
+            self._answered(member, call.result())
 
     def suspect(self, member: Member, reason: str) -> None:
         """A call has failed as if the member were lost: give it no more work until it answers a probe."""
@@ -201,12 +204,13 @@ class HealthChecker:
             member.cancel_calls()
 
     def _answered(self, member: Member, status: ReplicaStatus) -> None:
-        known, member.status = member.status is not None, status
+        is_first = member.status is None
+        member.status = status
         if difference := self._difference(member, status.model):
             self._dispatcher.close(member.number)
             if member.state != "refused":
                 self._change(member, "refused", difference)
-                if not known:
+                if is_first:
                     self._on_other_model(f"replica {member.name} serves another model than the others: {difference}")
         elif status.ready:
             self._change(member, "ready", None)
@@ -223,7 +227,7 @@ class HealthChecker:
 
     def _difference(self, member: Member, model: ModelInfo) -> str | None:
         """How a member's model differs from the fleet's; None if it does not. The fleet's model is that of the first
-        member that answers; if all others are refused, that of this member."""
+        member that answers, or that of this member if all others are refused."""
         others = (one for one in self._members.values() if one is not member and one.status)
         if self.model is None or all(one.state == "refused" for one in others):
             self.model = model

@@ -9,10 +9,8 @@ from gliner_bento.adapter_types import AdapterCacheStatus
 from gliner_bento.replicas.base import ReplicaStatus
 from gliner_bento.status_types import ModelInfo, Throughput
 
-_ADDED_UP = (
-    *("waiting_items", "running_items", "waiting_tokens", "running_tokens", "unfinished_items"),
-    *("lanes", "idle_lanes", "busy_lanes"),
-)
+_WORK = ("waiting_items", "running_items", "waiting_tokens", "running_tokens", "unfinished_items")
+_LANES = ("lanes", "idle_lanes", "busy_lanes")
 
 
 def merged_statuses(model: ModelInfo, statuses: Sequence[ReplicaStatus]) -> ReplicaStatus:
@@ -21,7 +19,7 @@ def merged_statuses(model: ModelInfo, statuses: Sequence[ReplicaStatus]) -> Repl
     return ReplicaStatus(
         model=model,
         ready=any(status.ready for status in statuses),
-        **{name: sum(getattr(status, name) for status in statuses) for name in _ADDED_UP},
+        **{name: sum(getattr(status, name) for status in statuses) for name in (*_WORK, *_LANES)},
         throughput=Throughput(**{name: sum(getattr(one.throughput, name) for one in statuses) for name in rates}),
         resident_adapters=list(dict.fromkeys(one for status in statuses for one in status.resident_adapters)),
     )

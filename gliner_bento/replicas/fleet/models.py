@@ -1,4 +1,4 @@
-"""The models of several runners: each holds the same, and a model serves if one runner has it ready."""
+"""The models of several runners, which all host the same models. A model serves if it is ready in one runner."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _BEST_FIRST = ("ready", "evicted", "loading", "unloading", "unloaded", "failed")
 
 
 class FleetModels:
-    """The `Models` of a fleet. members: the models of each runner, by its name. fleets: the replica of each model;
-    changes with the models. make: makes the replica of a model that is added. end: closes the replica of one that is
-    removed."""
+    """The `Models` of several runners. members: the models of each runner, by the runner's name. fleets: the replica of
+    each model, by the model's name; added and removed here. make: makes the replica of an added model, from its name.
+    end: closes the replica of a removed model."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class FleetModels:
         self._make, self._end = make, end
 
     async def rows(self) -> Sequence[ModelRow]:
-        """See `Models`; of each model, the row of the runner where its state is best."""
+        """See `Models`. Returns each model's row from the runner where its state is best."""
         best: dict[str | None, ModelRow] = {}
         for rows in await self._on_all(lambda member: member.rows()):
             for row in rows:
@@ -48,16 +48,18 @@ class FleetModels:
         members, outcomes = [*self._members.values()], list[ModelRow | BaseException]()
         if archive is not None:
             first = await self._reachable()
-            members.sort(key=lambda member: member is not first)
-            outcomes.append(unpacked := await first.add(request, timeout_s, archive))
+            members = [first, *(member for member in members if member is not first)]
+            unpacked = await first.add(request, timeout_s, archive)
+            outcomes.append(unpacked)
         calls = (member.add(request, timeout_s) for member in members[len(outcomes) :])
         outcomes += await asyncio.gather(*calls, return_exceptions=True)
         if archive is not None:  # a runner that has read the journal has the model already
-            outcomes = [unpacked if isinstance(one, Conflict) else one for one in outcomes]
+            outcomes = [unpacked if isinstance(outcome, Conflict) else outcome for outcome in outcomes]
         try:
             return _results(outcomes)[0]
         except GLiNERBentoError:
-            added = (member for member, one in zip(members, outcomes, strict=True) if isinstance(one, ModelRow))
+            results = zip(members, outcomes, strict=True)
+            added = (member for member, outcome in results if isinstance(outcome, ModelRow))
             await asyncio.gather(*(member.remove(request.name, timeout_s) for member in added), return_exceptions=True)
             raise
 
@@ -86,7 +88,7 @@ class FleetModels:
         return self._fleets[name]
 
     async def _on_all(self, call: Callable[[Models], Awaitable[T]]) -> list[T]:
-        """The results of a call of all runners; see `_results`."""
+        """Call all runners; returns their results, see `_results`."""
         calls = (call(member) for member in self._members.values())
         return _results(await asyncio.gather(*calls, return_exceptions=True))
 
@@ -94,8 +96,8 @@ class FleetModels:
 def _results(outcomes: Sequence[T | BaseException]) -> list[T]:
     """The results of the runners that answer. Raises an error of one of them, or `NotReady` if none answers."""
     failures = [one for one in outcomes if isinstance(one, BaseException)]
-    if other := next((one for one in failures if not isinstance(one, NotReady)), None):
-        raise other
+    if error := next((one for one in failures if not isinstance(one, NotReady)), None):
+        raise error
     results = [one for one in outcomes if not isinstance(one, BaseException)]
     if not results:
         raise next(iter(failures), NotReady(NONE_READY))

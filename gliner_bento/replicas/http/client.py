@@ -11,16 +11,16 @@ import aiohttp
 from gliner_bento.http.connections import Connections
 from gliner_bento.replicas.base import Archive
 from gliner_bento.replicas.messages import frame
-from gliner_bento.replicas.remote import CONTROL_S, Connection, RemoteReplica
+from gliner_bento.replicas.remote import CONTROL_TIMEOUT_S, Connection, RemoteReplica
 
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
-"""The server has closed the connection; an idle one possibly just when a request was written to it."""
+"""Errors of a connection that the server has closed, possibly just when a request was written to an idle one."""
 
 
 class HttpReplica(RemoteReplica):
     """A `Replica` behind a `ReplicaApp`.
 
-    url: of the server, http://, or file:// for a Unix socket. path: where the app is mounted.
+    url: the server's, http://..., or file://... for a Unix socket. path: where the app is mounted.
     """
 
     def __init__(self, url: str, path: str = "") -> None:
@@ -40,7 +40,7 @@ class HttpConnection(Connection):
         self._socket = unquote(parts.path) if parts.scheme == "file" else None
         self._url = ("http://localhost" if self._socket else f"http://{parts.netloc}") + path
         self._connections = Connections(self._url, {}, socket=self._socket)
-        self._open_session: aiohttp.ClientSession | None = None  # for bodies and responses in pieces
+        self._session_or_none: aiohttp.ClientSession | None = None  # for bodies and responses in pieces
 
     def is_lost(self, error: Exception) -> bool:
         """See `Connection`."""
@@ -53,7 +53,7 @@ class HttpConnection(Connection):
             return response.content
         if response.status.isdecimal():
             raise RuntimeError(f"the runner has answered {response.status}")
-        raise ConnectionError(response.status)
+        raise ConnectionError(response.status)  # the name of the error
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
         """See `Connection`."""
@@ -82,22 +82,22 @@ class HttpConnection(Connection):
     async def close(self) -> None:
         """Close the connections."""
         self._connections.close()
-        if self._open_session:
-            await self._open_session.close()
+        if self._session_or_none:
+            await self._session_or_none.close()
 
     async def _post(self, path: str, body: Any) -> aiohttp.ClientResponse:
         return await self._session.post(f"{self._url}/{path}", data=body, raise_for_status=True)
 
     @property
     def _session(self) -> aiohttp.ClientSession:
-        """The session, created by the first call because it belongs to a running event loop."""
-        if self._open_session is None:
+        """The session, created at its first use because it belongs to a running event loop."""
+        if self._session_or_none is None:
             unlimited = 0  # aiohttp's default is 100 connections
             connector: aiohttp.BaseConnector = (
                 aiohttp.UnixConnector(self._socket, limit=unlimited)
                 if self._socket
                 else aiohttp.TCPConnector(limit=unlimited)
             )
-            no_timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONTROL_S)
-            self._open_session = aiohttp.ClientSession(connector=connector, timeout=no_timeout)
-        return self._open_session
+            no_timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONTROL_TIMEOUT_S)
+            self._session_or_none = aiohttp.ClientSession(connector=connector, timeout=no_timeout)
+        return self._session_or_none

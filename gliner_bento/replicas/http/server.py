@@ -28,7 +28,7 @@ class ReplicaApp:
     POST /{method}  arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`, and
                     for those of `Models`
 
-    Below /models/{model} are the routes of the model of that name.
+    The same routes below /models/{model} serve the model of that name.
     """
 
     def __init__(self) -> None:
@@ -42,10 +42,10 @@ class ReplicaApp:
         }
         own = [Route(path, endpoint, methods=["POST"]) for path, endpoint in handlers.items()]
         routes = [Mount("/models/{model}", routes=own), *own]
-        self._app = CancelOnDisconnect(Starlette(routes=routes, exception_handlers={ClientDisconnect: _left}))
+        self._app = CancelOnDisconnect(Starlette(routes=routes, exception_handlers={ClientDisconnect: _disconnected}))
 
     def bind(self, replica: Replica, models: Models | None = None) -> None:
-        """Serve `replica` from now on, and all others of `models` by their names."""
+        """Serve `replica` from now on, and each replica of `models` below /models."""
         self._models = models
         self._server = ReplicaServer(replica, calls_of_models(models) if models else None)
 
@@ -74,8 +74,9 @@ class ReplicaApp:
     async def _install(self, request: Request) -> Response:
         body, frames = request.stream(), Frames()
         async for piece in body:
-            for message in frames.add(piece):
-                return _response(await self.server(request).install(message, _rest(frames.rest, body)))
+            for message in frames.add(piece):  # the first frame; the archive follows
+                archive = _archive(frames.rest, body)
+                return _response(await self.server(request).install(message, archive))
         raise ValueError("a call without arguments")
 
     async def _call(self, request: Request) -> Response:
@@ -83,8 +84,8 @@ class ReplicaApp:
         return _response(await self.server(request).call(request.path_params["method"], message))
 
 
-async def _left(_: Request, __: Exception) -> Response:
-    """The answer to a caller that has disconnected before its body was read."""
+async def _disconnected(_: Request, __: Exception) -> Response:
+    """The answer to a caller that disconnected before its request's body was read."""
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
@@ -92,7 +93,8 @@ def _response(message: bytes) -> Response:
     return Response(message, media_type=MEDIA_TYPE)
 
 
-async def _rest(begun: bytes | bytearray, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield bytes(begun)
+async def _archive(first: bytearray, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The archive: the bytes that arrived with the arguments, and the rest of the body."""
+    yield bytes(first)
     async for piece in body:
         yield piece

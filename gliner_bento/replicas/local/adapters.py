@@ -1,4 +1,4 @@
-"""The adapters of this process's replica, for an event loop: calls run in threads."""
+"""The adapters of a replica in this process, for an event loop: the blocking work runs in threads."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _storing_in(folder: Path) -> Iterator[Path]:
 
 
 class LocalAdapters:
-    """The `ReplicaAdapters` of a manager; without one, adapters are not enabled.
+    """The `ReplicaAdapters` of a manager; None: adapters are not enabled.
 
     uploads: stores archives while they arrive.
     """
@@ -96,7 +96,7 @@ class LocalAdapters:
     def load(cls, engine: GLiNEREngine, settings: Settings, observer: AdapterObserver | None) -> LocalAdapters:
         """Connect `engine` to its adapters, if they are enabled, and start to load the pinned ones.
 
-        Raises `StartupError` if the store of this model cannot be written to: `check_storage` checks its parent only.
+        Raises `StartupError` if this model's store cannot be written to; `check_storage` has checked only its parent.
         """
         uploads = Uploads(settings.disk_cache_dir / "uploads")
         if engine.adapter_slots is None:

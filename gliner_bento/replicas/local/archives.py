@@ -18,44 +18,45 @@ from gliner_bento.replicas.local.uploads import Uploads
 from gliner_bento.storage.archives import PICKLES, ArchiveError, ArchiveTooLarge, files_of, shown
 
 _MAX_ENTRIES = 1024
-_NO_FILE_NAME = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EILSEQ}
+_BAD_PATH = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EILSEQ}
+"""Errors of creating a file that are the fault of its path in the archive."""
 
 
 class ModelArchives:
-    """Folders of models below `folder`; None: a temporary one, made for the first model. max_bytes: limit on a model's
-    files."""
+    """Unpacks models into subfolders of `folder`; None: of a temporary folder, made when it is first needed. max_bytes:
+    maximum size of a model's files."""
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
-        self._given, self._max_bytes = folder, max_bytes
+        self._given_folder, self._max_bytes = folder, max_bytes
 
     @cached_property
     def _folder(self) -> Path:
-        if self._given:
-            return self._given
-        made = Path(mkdtemp(prefix="gliner-bento-"))
-        weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
-        return made
+        if self._given_folder:
+            return self._given_folder
+        temporary = Path(mkdtemp(prefix="gliner-bento-"))
+        weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+        return temporary
 
     @cached_property
     def _uploads(self) -> Uploads:
         return Uploads(self._folder / "uploads", "model")
 
     def find(self, name: str) -> Path | None:
-        """The folder with the checkpoint of a model, if it was uploaded: its archive may hold it in a folder."""
-        folder = self._of(name)
-        inside = list(folder.iterdir()) if folder.is_dir() else []
-        if not inside:
+        """The folder with a model's checkpoint, which the archive may have in a folder; None if it was not uploaded."""
+        folder = self._folder_of(name)
+        entries = list(folder.iterdir()) if folder.is_dir() else []
+        if not entries:
             return None
-        return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
+        return entries[0] if len(entries) == 1 and entries[0].is_dir() else folder
 
     async def store(self, name: str, archive: Archive) -> None:
-        """Unpack an archive as it arrives. Raises `ModelFailed`, `TooLarge`, `StorageFull` and what `archive` raises;
-        nothing is left then."""
+        """Receive and unpack an archive. Raises `ModelFailed`, `TooLarge`, `StorageFull` and what `archive` raises;
+        then no file is left."""
         upload = await self._uploads.receive(archive)
         if upload is None:
             raise ModelFailed("archive: the body is empty")
         try:
-            await asyncio.to_thread(self._unpack, upload.path, self._of(name))
+            await asyncio.to_thread(self._unpack, upload.path, self._folder_of(name))
         except BaseException:
             await self.delete(name)
             raise
@@ -64,13 +65,13 @@ class ModelArchives:
 
     async def delete(self, name: str) -> None:
         """Delete the folder of a model, if it has one."""
-        await asyncio.to_thread(shutil.rmtree, self._of(name), ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, self._folder_of(name), ignore_errors=True)
 
-    def _of(self, name: str) -> Path:
+    def _folder_of(self, name: str) -> Path:
         return self._folder / f"model-{name}"
 
     def _unpack(self, archive: Path, into: Path) -> None:
-        shutil.rmtree(into, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(into, ignore_errors=True)  # left by a process that was killed
         pickled = None
         try:
             with storage_errors("model"):
@@ -78,7 +79,7 @@ class ModelArchives:
                     target = into / file.path
                     if target.suffix in PICKLES:
                         pickled = file.path.name
-                        target = Path(os.devnull)
+                        target = Path(os.devnull)  # pickles are not stored
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with target.open("wb") as opened:
                         opened.writelines(file.content)
@@ -87,8 +88,8 @@ class ModelArchives:
         except ArchiveError as error:
             raise ModelFailed(f"archive: {error}") from error
         except OSError as error:
-            if error.errno in _NO_FILE_NAME:
+            if error.errno in _BAD_PATH:
                 raise ModelFailed(f"archive: {shown(file.path)}: {error.strerror}") from error
             raise
-        if pickled and not any(one.suffix in (".safetensors", ".onnx") for one in into.rglob("*")):
+        if pickled and not any(path.suffix in (".safetensors", ".onnx") for path in into.rglob("*")):
             raise ModelFailed(f"archive: {shown(pickled)} is never unpickled; save it as safetensors")

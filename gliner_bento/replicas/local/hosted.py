@@ -1,4 +1,4 @@
-"""A model of this process, which may be loaded or not, and the replica that stands for it."""
+"""A row of the table of models (`LocalModels`), and the `Replica` that loads its model when it is called."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _IDLE: dict[str, Any] = {"waiting_items": 0, "running_items": 0, "waiting_tokens
 
 @dataclass(eq=False)
 class HostedModel:
-    """A model in the table. replica: None while it is not loaded. model: the info of the last replica, which is kept.
+    """A model in the table. replica: None while it is not loaded. info: that of its latest replica, even if unloaded.
 
-    default: requests that name no model get it. loading: done when the model is loaded or has failed. running: number
-    of calls under way. admits: whether it admits further calls while it is unloading. drained: set when no call runs.
-    failures: failed loads since it was last loaded. request: the request that added it; None: it is in the settings.
+    default: requests that name no model get it. loading: the load under way, done when the model is loaded or has
+    failed. running: number of calls under way. admits: whether it admits further calls while it is unloading. drained:
+    set when no call runs. last_used_s: when a call last began or ended, on the clock of `LocalModels`. failures: failed
+    loads since it was last loaded. request: the request that added it; None: it is in the settings.
     """
 
     name: str | None
@@ -39,24 +40,25 @@ class HostedModel:
     reason: str | None = None
     bytes: int | None = None
     replica: LocalReplica | None = None
-    model: ModelInfo | None = None
+    info: ModelInfo | None = None
     loading: asyncio.Future[None] | None = None
     running: int = 0
     admits: bool = False
     drained: asyncio.Event = field(default_factory=asyncio.Event)
-    used_s: float = 0.0
+    last_used_s: float = 0.0
     failures: int = 0
     request: AddModelRequest | None = None
 
     @property
-    def own(self) -> dict[str, Any]:
-        """Its own settings."""
+    def own_settings(self) -> dict[str, Any]:
+        """The settings of this model only, and its properties, such as `pinned`; see `model_settings`."""
         return dict(self.settings.model_settings.get(self.name or "", {}))
 
     @property
     def public_row(self) -> ModelRow:
         """The row as `Models.rows` returns it."""
-        own = {name: value for name, value in self.own.items() if isinstance(value, str | int | float | tuple | bool)}
+        own = self.own_settings.items()
+        limits = {name: value for name, value in own if isinstance(value, str | int | float | tuple | bool)}
         return ModelRow(
             name=self.name,
             state=self.state,
@@ -64,7 +66,7 @@ class HostedModel:
             pinned=self.pinned,
             required=self.required,
             bytes=self.bytes,
-            limits=own,
+            limits=limits,
         )
 
     @property
@@ -81,19 +83,19 @@ class HostedModel:
 
     def twin(self, rows: Iterable[HostedModel]) -> HostedModel | None:
         """Another loaded model with the same weights and options."""
-        others = (one for one in rows if one is not self and one.replica)
-        return next((one for one in others if one.weights_key == self.weights_key), None)
+        others = (row for row in rows if row is not self and row.replica)
+        return next((row for row in others if row.weights_key == self.weights_key), None)
 
 
-Use: TypeAlias = Callable[[HostedModel, Call], AbstractAsyncContextManager[LocalReplica]]
+UseModel: TypeAlias = Callable[[HostedModel, Call], AbstractAsyncContextManager[LocalReplica]]
 
 
 class HostedReplica:
-    """The `Replica` of a row, which may be loaded or not. Raises `ModelNotFound` once the row has been removed."""
+    """The `Replica` of a row, whose model may not be loaded. Raises `ModelNotFound` once the row has been removed."""
 
-    def __init__(self, row: Callable[[], HostedModel], using: Use) -> None:
-        """row: finds the row; raises `ModelNotFound`. using: see `LocalModels.using`."""
-        self._find_row, self._using = row, using
+    def __init__(self, find_row: Callable[[], HostedModel], using: UseModel) -> None:
+        """find_row: raises `ModelNotFound`. using: see `LocalModels.using`."""
+        self._find_row, self._using = find_row, using
 
     @property
     def _row(self) -> HostedModel:
@@ -127,10 +129,10 @@ class HostedReplica:
         return await self._row.replica.abort(request_id) if self._row.replica else False
 
     async def status(self) -> ReplicaStatus:
-        """See `Replica`. An evicted model is ready: it admits items. Raises `NotReady` until it has been loaded."""
+        """See `Replica`. An evicted model is ready: a call loads it. Raises `NotReady` if it was never loaded."""
         row = self._row
         if row.replica:
             return await row.replica.status()
-        if row.model:
-            return ReplicaStatus(model=row.model, ready=row.state in ("evicted", "loading"), **_IDLE)
+        if row.info:
+            return ReplicaStatus(model=row.info, ready=row.state in ("evicted", "loading"), **_IDLE)
         raise NotReady(f"the model {row.name} is {row.state}")

@@ -1,4 +1,4 @@
-"""Which models the server's next process should serve: a file that all runners share."""
+"""A file that all runners share: which models a process serves when it is started again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JournalContent(msgspec.Struct):
 
 
 class ModelsJournal:
-    """The file `models.json` in `folder`, as the runner `service` sees it."""
+    """The file `models.json` in `folder`. service: this runner's name, under which its failures are kept."""
 
     def __init__(self, folder: Path, service: str) -> None:
         self.folder = folder
@@ -56,14 +56,14 @@ class ModelsJournal:
     def note_failures(self, name: str, count: int) -> None:
         """Note how often loading a model has failed since it was last loaded."""
         with self.changing() as content:
-            own = content.failures.setdefault(self._service, {})
+            counts = content.failures.setdefault(self._service, {})
             if count:
-                own[name] = count
+                counts[name] = count
             else:
-                own.pop(name, None)
+                counts.pop(name, None)
 
     def note_loaded(self, name: str, request: dict[str, Any] | None) -> None:
-        """A model has been loaded. request: the request that added it, if any."""
+        """Note that a model has been loaded. request: the request that added it, if any."""
         with self.changing() as content:
             content.failures.get(self._service, {}).pop(name, None)
             content.unloaded.discard(name)
@@ -71,19 +71,19 @@ class ModelsJournal:
                 content.added[name] = request
 
     def note_unloaded(self, name: str, request: dict[str, Any] | None) -> None:
-        """A model was unloaded by request, or was added without loading it."""
+        """Note that a model was unloaded by request, or added without loading it."""
         with self.changing() as content:
             content.unloaded.add(name)
             if request:
                 content.added[name] = request
 
     def note_pinned(self, name: str, pinned: bool) -> None:
-        """A model was pinned or unpinned by request."""
+        """Note that a model was pinned or unpinned by request."""
         with self.changing() as content:
             content.pinned[name] = pinned
 
     def forget(self, name: str) -> None:
-        """A model was deleted."""
+        """Forget a model that was deleted."""
         with self.changing() as content:
             content.unloaded.discard(name)
             content.added.pop(name, None)

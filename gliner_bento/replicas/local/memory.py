@@ -1,4 +1,4 @@
-"""How much memory models may take: of a device, and of a checkpoint before it is loaded."""
+"""How much memory a device has, and how much the weights of a model need, before it is loaded."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 from gliner_bento.settings import Settings
 
-_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-_MEMORY = Path("/proc/meminfo")
+_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_MEMINFO = Path("/proc/meminfo")
 
 
 def total_bytes(device: str) -> int | None:
@@ -16,15 +16,15 @@ def total_bytes(device: str) -> int | None:
         from gliner_bento.engine.memory import device_bytes  # noqa: PLC0415  # imports torch
 
         return device_bytes(device)
-    if not _MEMORY.exists():
+    if not _MEMINFO.exists():
         return None
-    total = int(_MEMORY.read_text().split()[1]) * 1024
-    limits = [file.read_text().strip() for file in _LIMITS if file.exists()]
+    total = int(_MEMINFO.read_text().split()[1]) * 1024  # "MemTotal: 1234 kB" comes first
+    limits = [file.read_text().strip() for file in _CGROUP_LIMITS if file.exists()]
     return min([total, *(int(limit) for limit in limits if limit.isdecimal())])
 
 
 def weights_bytes(settings: Settings) -> int:
-    """The size of the files of a model's weights, which are downloaded if they are not here. Raises `ModelError`."""
+    """The size of the files of a model's weights. Downloads missing files. Raises `ModelError`."""
     from gliner_bento.engine.checkpoint.resolve import find_checkpoint  # noqa: PLC0415
     from gliner_bento.engine.options import CheckpointOptions  # noqa: PLC0415
 

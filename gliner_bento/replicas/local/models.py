@@ -1,4 +1,4 @@
-"""The models of this process: loads, evicts and unloads them while others serve. Rows change in one event loop only."""
+"""The table of models of this process: loads, evicts and unloads models while others serve, in one event loop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OUT_OF_MEMORY = "out of memory"  # part of the message of torch's out-of-memory
 
 
 class LoadReplica(Protocol):
-    """`LocalReplica.load`; the arguments that are the same for all models are bound."""
+    """`LocalReplica.load`, with the arguments bound that are the same for all models."""
 
     def __call__(
         self, settings: Settings, *, name: str | None, turns: ModelTurns | None, shared: LocalReplica | None
@@ -52,11 +52,11 @@ class LoadReplica(Protocol):
 
 
 class LocalModels:
-    """Implements `Models`. The first model is the default.
+    """Implements `Models`. models: the settings of each model, by its name; the first model is the default.
 
-    load, probe_model, weights, capacity: see `LocalReplica.load`, `probe`, `weights_bytes` and `total_bytes`.
+    load, cores, probe_model, weights, capacity: see `LocalReplica.load`, `probe`, `weights_bytes` and `total_bytes`.
     journal: the changes that the next process and the other runners adopt; None: not kept. linger_s: time for which
-    a model that is being unloaded still admits calls, until all gateways know of it.
+    a model that is being unloaded still admits calls, until all gateways have learned of it.
     """
 
     def __init__(
@@ -80,27 +80,22 @@ class LocalModels:
         self._changing = asyncio.Lock()
         self._turns: dict[str, DeviceTurns] = {}
         self._sweeping: asyncio.Task[None] | None = None
-        for name, model in models.items():
-            own = model.model_settings.get(name or "", {})
-            self._rows[name] = HostedModel(
-                name,
-                model,
-                default=not self._rows,
-                pinned=own.get("pinned", False),
-                required=own.get("required", name is None),
-            )
-        self._shares_device = len(self._rows) > 1 or bool(
-            settings.model_root or settings.allow_model_hub or settings.max_model_bytes
-        )
+        for name, settings_of_model in models.items():
+            row = HostedModel(name, settings_of_model, default=not self._rows)
+            row.pinned = row.own_settings.get("pinned", False)
+            row.required = row.own_settings.get("required", name is None)
+            self._rows[name] = row
+        can_add_models = settings.model_root or settings.allow_model_hub or settings.max_model_bytes
+        self._shares_device = len(self._rows) > 1 or bool(can_add_models)
         self._archives = ModelArchives(journal.folder / "models" if journal else None, settings.max_model_bytes)
-        fraction = next(iter(self._rows.values())).settings.target_memory_fraction
-        self._requests = ModelRequests(settings, self._archives, fraction)
+        memory_fraction = next(iter(self._rows.values())).settings.target_memory_fraction
+        self._requests = ModelRequests(settings, self._archives, memory_fraction)
 
     # Start and end
 
     def start(self) -> None:
-        """Load all models; blocks. One that cannot be loaded is reported in its row. Raises `StartupError` if it is
-        required, or no model can be loaded."""
+        """Load all models; blocks. A model that cannot be loaded is reported in its row. Raises `StartupError` if a
+        required model cannot be loaded, or none can."""
         with ThreadPoolExecutor(1) as thread:  # this thread may run an event loop already
             thread.submit(asyncio.run, self._start()).result()
 
@@ -112,7 +107,7 @@ class LocalModels:
                 try:
                     await self._load(row)
                 except Exception as error:
-                    failure = error.__cause__ or error
+                    failure = error.__cause__ or error  # the original one; see `_as_public`
                     self._fail(row, error)
                     if row.required:
                         raise failure from None
@@ -126,7 +121,7 @@ class LocalModels:
         return {name: self.replica(name) for name in self._rows}
 
     def loaded(self) -> list[LocalReplica]:
-        """The models in memory."""
+        """The replicas of the models in memory."""
         return [row.replica for row in self._rows.values() if row.replica]
 
     # The contract
@@ -145,14 +140,14 @@ class LocalModels:
             if archive is not None:
                 row.state = "loading"  # so that other changes of the row are refused
                 await self._archives.store(request.name, archive)
-                row.settings = self._requests.row(request).settings
+                row.settings = self._requests.settings(request)
                 row.state = "unloaded"
             if request.load:
                 await self._begin_load(row, timeout_s)
             elif self._journal:
                 self._journal.note_unloaded(request.name, request.model_dump())
         except BaseException:
-            if row.loading is None:
+            if row.loading is None:  # else loading continues after the deadline
                 await self._forget(row)
             raise
         return row.public_row
@@ -188,9 +183,9 @@ class LocalModels:
 
     @asynccontextmanager
     async def using(self, row: HostedModel, call: Call) -> AsyncIterator[LocalReplica]:
-        """The loaded model for a call; an evicted one is loaded first."""
+        """The replica of a model while a call runs; an evicted model is loaded first."""
         self._sweep_soon()
-        row.used_s = self._clock()
+        row.last_used_s = self._clock()
         if row.replica is None:
             await self._load_again(row, call)
         if row.replica is None or (row.state == "unloading" and not row.admits):
@@ -200,14 +195,14 @@ class LocalModels:
             yield row.replica
         finally:
             row.running -= 1
-            row.used_s = self._clock()
+            row.last_used_s = self._clock()
             if not row.running:
                 row.drained.set()
 
     # Loading
 
     async def _load_again(self, row: HostedModel, call: Call) -> None:
-        """Load an evicted model for a call, which waits within its deadline or is refused."""
+        """Load an evicted model for a call, which waits within its deadline or is refused (`evicted_models`)."""
         if row.state == "evicted":
             self._start_loading(row)
         if row.loading is None or row.state != "loading":
@@ -230,16 +225,16 @@ class LocalModels:
             raise DeadlineExceeded(f"the model {row.name} is still loading; GET /v1/models shows its state") from None
 
     def _start_loading(self, row: HostedModel) -> asyncio.Future[None]:
-        before, row.state = row.state, "loading"
-        row.loading = asyncio.ensure_future(self._load_in_background(row, before))
+        previous, row.state = row.state, "loading"
+        row.loading = asyncio.ensure_future(self._load_in_background(row, previous))
         row.loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks the error as retrieved
         return row.loading
 
-    async def _load_in_background(self, row: HostedModel, before: ModelState) -> None:
+    async def _load_in_background(self, row: HostedModel, previous: ModelState) -> None:
         try:
             await self._load(row)
         except DoesNotFit as error:
-            row.state, row.reason = before, error.message
+            row.state, row.reason = previous, error.message
             raise
         except BaseException as error:
             self._fail(row, error)
@@ -248,35 +243,35 @@ class LocalModels:
             row.loading = None
 
     async def _load(self, row: HostedModel) -> None:
-        """Evict models until this one fits, and load it. Raises `ModelFailed`, or `DoesNotFit`: before any is evicted
-        (unless requests begin meanwhile), or because the memory has run out."""
+        """Evict models until this one fits, and load it. Raises `ModelFailed`; or `DoesNotFit` if evicting idle
+        models would not suffice (usually before any is evicted), or if the memory runs out while it is loaded."""
         async with self._changing:
             if row.failures >= self.settings.max_load_failures:
                 raise ModelFailed(f"{row.name} has failed {row.failures} times; delete it, and add it again")
-            suspect = row.failures > 0 or row.request is not None
+            may_crash = row.failures > 0 or row.request is not None
             self._note_failures(row, row.failures + 1)  # before the load, which may kill the process
             try:
                 if row.bytes is None:
                     row.bytes = await asyncio.to_thread(self._weights, row.settings)
-                while victims := self._victims(row):  # chosen again: requests may have begun on the others
+                while victims := self._victims(row):  # chosen anew each time: requests may have begun
                     logger.info("%s is evicted for %s", victims[0].name, row.name)
                     await self._close(victims[0], "evicted")
-                if suspect and row.model is None and self.settings.probe_models:
+                if may_crash and row.info is None and self.settings.probe_models:
                     await asyncio.to_thread(self._probe, row.settings, _PROBE_TIMEOUT_S)
                 row.replica = await asyncio.to_thread(self._make_replica, row, row.twin(self._rows.values()))
             except Exception as error:
                 failure = _as_public(error)
-                if isinstance(failure, DoesNotFit):  # does not count
+                if isinstance(failure, DoesNotFit):  # is no failure of this model
                     self._note_failures(row, row.failures - 1)
                 await asyncio.to_thread(free_memory)
                 raise failure from error
-            row.model, row.state, row.reason = row.replica.model, "ready", None
-            row.failures, row.used_s = 0, self._clock()
+            row.info, row.state, row.reason = row.replica.model, "ready", None
+            row.failures, row.last_used_s = 0, self._clock()
             if self._journal and row.name:
                 self._journal.note_loaded(row.name, row.request.model_dump() if row.request else None)
 
     def _make_replica(self, row: HostedModel, twin: HostedModel | None) -> LocalReplica:
-        turns = self._join(row) if self._shares_device else None
+        turns = self._join_device(row) if self._shares_device else None
         try:
             shared = twin.replica if twin else None
             return self._load_replica(row.settings, name=row.name, turns=turns, shared=shared)
@@ -285,7 +280,7 @@ class LocalModels:
                 turns.leave()
             raise
 
-    def _join(self, row: HostedModel) -> ModelTurns:
+    def _join_device(self, row: HostedModel) -> ModelTurns:
         from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415  # imports torch
 
         device = str(pick_device(row.settings.device))
@@ -293,12 +288,12 @@ class LocalModels:
         return self._turns.setdefault(device, DeviceTurns(lanes)).join(row.name or "")
 
     def _victims(self, row: HostedModel) -> Sequence[HostedModel]:
-        """The models to evict for `row`, least recently used first. Raises `DoesNotFit`. The size is compared only
-        while another model is loaded."""
+        """The models to evict for `row`, least recently used first. Raises `DoesNotFit`. While no model is loaded, any
+        size is accepted."""
         loaded = [one for one in self._rows.values() if one.replica]
-        idle = sorted((one for one in loaded if one.evictable), key=lambda one: one.used_s)
+        idle = sorted((one for one in loaded if one.evictable), key=lambda one: one.last_used_s)
         wanted = 0 if row.twin(self._rows.values()) else row.bytes or 0
-        total = self._capacity(loaded[0].model.device) if loaded and loaded[0].model else None
+        total = self._capacity(loaded[0].info.device) if loaded and loaded[0].info else None
         victims: list[HostedModel] = []
         while True:
             kept = [one for one in loaded if one not in victims]
@@ -308,22 +303,22 @@ class LocalModels:
             if not too_many and (total is None or wanted <= free):
                 return victims
             if not idle:
-                why = "max_loaded_models" if too_many else f"{wanted} bytes wanted, {free} free"
-                raise DoesNotFit(f"the model {row.name} does not fit: {why} (no idle model may be evicted)")
+                why = "max_loaded_models is reached" if too_many else f"{wanted} bytes wanted, {free} free"
+                raise DoesNotFit(f"the model {row.name} does not fit: {why}, and no other model may be evicted now")
             victims.append(idle.pop(0))
 
     # Unloading
 
     async def _drain(self, row: HostedModel, timeout_s: float) -> None:
-        """Wait for the calls that run, and those that gateways have admitted, refuse further ones, and unload."""
-        before, row.state = row.state, "unloading"
+        """Wait for the calls that run or that gateways have already admitted; refuse further ones; unload the model."""
+        previous, row.state = row.state, "unloading"
         row.admits = row.replica is not None and self._linger_s > 0
         try:
             if row.replica:
-                await asyncio.wait_for(self._drained(row), timeout_s)
+                await asyncio.wait_for(self._wait_until_idle(row), timeout_s)
             await self._changing.acquire()  # a load under way may share the weights
         except BaseException as error:
-            row.state = before
+            row.state = previous
             if isinstance(error, asyncio.TimeoutError):
                 raise DeadlineExceeded("the deadline passed before the model's requests had ended") from None
             raise
@@ -335,7 +330,7 @@ class LocalModels:
         if self._journal and row.name:
             self._journal.note_unloaded(row.name, None)
 
-    async def _drained(self, row: HostedModel) -> None:
+    async def _wait_until_idle(self, row: HostedModel) -> None:
         await asyncio.sleep(self._linger_s)
         while row.running:
             row.drained.clear()
@@ -355,12 +350,12 @@ class LocalModels:
             self._sweeping = asyncio.ensure_future(self._sweep())
 
     async def _sweep(self) -> None:
-        """Evict idle models. Ends when no model that is not pinned is loaded."""
+        """Evict idle models. Ends when no other model is loaded than the default and pinned ones."""
         idle_s = self.settings.model_idle_unload_s
-        while rows := [row for row in self._rows.values() if row.replica and not row.pinned]:
+        while rows := [row for row in self._rows.values() if row.replica and not (row.pinned or row.default)]:
             async with self._changing:
                 for row in rows:
-                    if row.evictable and self._clock() >= row.used_s + idle_s:
+                    if row.evictable and self._clock() >= row.last_used_s + idle_s:
                         logger.info("%s is evicted: no request for %g s", row.name, idle_s)
                         await self._close(row, "evicted")
             await asyncio.sleep(min(1.0, idle_s / 4))
@@ -375,7 +370,7 @@ class LocalModels:
         if name in self._rows:
             return self._rows[name]
         unnamed = self._rows.get(None)
-        if unnamed and unnamed.model and unnamed.model.model == name:
+        if unnamed and unnamed.info and unnamed.info.model == name:
             return unnamed
         raise ModelNotFound(f"model: no model {str(name)[:100]!r}", param="model")
 
@@ -399,7 +394,7 @@ class LocalModels:
             self._journal.note_failures(row.name, count)
 
     def _adopt(self) -> list[HostedModel]:
-        """Add the models of the journal that have no row here. Returns those to load."""
+        """Add rows for the models of the journal that have none here. Returns the rows to load."""
         added = self._journal.read().added if self._journal else {}
         rows = []
         for name in [name for name in added if name not in self._rows]:
@@ -431,7 +426,7 @@ def free_memory() -> None:
 
 
 def _as_public(error: Exception) -> GLiNERBentoError:
-    """The public error for an error of a load."""
+    """The public error for an error while a model was loaded."""
     if isinstance(error, GLiNERBentoError):
         return error
     if _OUT_OF_MEMORY in str(error) or isinstance(error, MemoryError):

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 _MAX_UNREAD = 32
-"""Processing pauses while this number of `put` calls is not read yet (backpressure)."""
+"""Number of unread `put` calls from which on processing pauses (backpressure)."""
 
 
 class PartialResults:
@@ -28,12 +28,12 @@ class PartialResults:
         return self._put - self._read >= _MAX_UNREAD
 
     def put(self, parts: Sequence[Any]) -> None:
-        """The next parts."""
+        """Send the next parts to the reader."""
         self._put += 1
         self._loop.call_soon_threadsafe(self._parts.put_nowait, list(parts))
 
     def end(self, _: Future[Any]) -> None:
-        """No more parts follow."""
+        """Tell the reader that no more parts follow."""
         self._loop.call_soon_threadsafe(self._parts.put_nowait, None)
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Any]]:

@@ -1,4 +1,4 @@
-"""Loads a model in a process of its own, so that a crash there is not one of the server.
+"""Loads a model in a process of its own, so that a crash does not end the server.
 
 python -m gliner_bento.replicas.local.probe < settings
 """
@@ -19,7 +19,7 @@ _COMMAND = [sys.executable, "-m", "gliner_bento.replicas.local.probe"]
 
 
 def probe(settings: Settings, timeout_s: float) -> None:
-    """Load the model of `settings` in another process, which ends. Raises `ModelFailed`; blocks."""
+    """Load the model of `settings` in another process, which then ends. Raises `ModelFailed`; blocks."""
     try:
         ended = subprocess.run(
             _COMMAND, input=pickle.dumps(settings), capture_output=True, check=False, timeout=timeout_s
@@ -35,7 +35,7 @@ def probe(settings: Settings, timeout_s: float) -> None:
 
 
 def main() -> int:
-    """The other process."""
+    """What the other process runs."""
     try:
         settings: Settings = pickle.load(sys.stdin.buffer)
         LocalReplica.load(settings.model_copy(update={"warmup_iterations": 0})).close()

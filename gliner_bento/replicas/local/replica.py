@@ -1,4 +1,4 @@
-"""The replica of this process: a scheduler over one engine. Loads it, warms it up, and drains it at the end."""
+"""A replica in this process: a scheduler over one engine. Loads the model, warms it up, and drains it at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gliner_bento.tasks.extraction import ExtractionItem
 
 logger = logging.getLogger(__name__)
 
-_WARM_UP_S = 300.0
+_WARM_UP_TIMEOUT_S = 300.0
 _WARM_UP_TEXT = "The server is ready when this sentence has a result."
 _WARM_UP_LABELS = {"result": "result", "sentence": "sentence"}
 
@@ -42,7 +42,7 @@ class ReplicaObserver(Observer, AdapterObserver, Protocol):
     """Hooks for metrics."""
 
     def on_self_test(self, outcome: SelfTest) -> None:
-        """The model is loaded."""
+        """Called when the model is loaded."""
 
 
 class LocalReplica:
@@ -61,8 +61,8 @@ class LocalReplica:
         self.adapters = adapters
         self.model = engine.info
         self.engine = engine
-        self._work = WorkLog()
-        observers = [one for one in (self._work, observer, tracer) if one is not None]
+        self._work_log = WorkLog()
+        observers = [one for one in (self._work_log, observer, tracer) if one is not None]
         self.scheduler = Scheduler(engine, config, observers=observers, turns=turns)
         self.scheduler.start()
 
@@ -83,8 +83,9 @@ class LocalReplica:
         observer_of: makes the observer of a model, from its name. on_hang: called once with the reason when a thread
         of the model hangs; all items have failed then.
         tracer: observes the timing of items whose `Call` has a trace. cores: by default all that the process may use.
-        name: that it is served under; by default its checkpoint's. turns: on a device that other models share.
-        shared: a replica of the same checkpoint with the same options, whose weights and adapters it uses.
+        name: under which the model is served; default: the name of its checkpoint. turns: for a device that the model
+        shares with other models.
+        shared: a replica of the same checkpoint with the same options, whose weights and adapters this one uses.
         """
         from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415
         from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
@@ -123,7 +124,7 @@ class LocalReplica:
             item = ExtractionItem(_WARM_UP_TEXT, classifications={"warm-up": Classification(_WARM_UP_LABELS)})
         for size in [1, *[*batch_sizes] * iterations]:
             for future in self.scheduler.submit_many([item] * size, request_id="warm-up"):
-                future.result(_WARM_UP_S)
+                future.result(_WARM_UP_TIMEOUT_S)
 
     async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:
         """See `Replica`."""
@@ -153,9 +154,9 @@ class LocalReplica:
         future.add_done_callback(parts.end)
         streamed = 0
         try:
-            async for final in parts:
-                streamed += len(final)
-                yield final
+            async for part in parts:
+                streamed += len(part)
+                yield part
             result: Result = await asyncio.wrap_future(future)
             yield result.rest(streamed)
         finally:
@@ -180,7 +181,7 @@ class LocalReplica:
             lanes=stats.lanes,
             idle_lanes=stats.lanes_free,
             busy_lanes=stats.lanes_alive - stats.lanes_free,
-            throughput=self._work.throughput(),
+            throughput=self._work_log.throughput(),
         )
 
     @property
@@ -194,11 +195,11 @@ class LocalReplica:
         return self.scheduler.ready
 
     def drain(self, timeout_s: float) -> bool:
-        """Stop admitting, and wait for all items; False if `timeout_s` is not enough. Blocks."""
+        """Stop admitting items, and wait for all; returns False if some are unfinished after `timeout_s`. Blocks."""
         return self.scheduler.drain(timeout_s)
 
     def close(self, *, shared: bool = False) -> None:
-        """Fail unfinished items with `NotReady`, and stop all threads. shared: another replica uses its adapters."""
+        """Fail unfinished items with `NotReady`, and stop all threads. shared: another replica uses the adapters."""
         self.scheduler.close()
         if not shared:
             self.adapters.close()

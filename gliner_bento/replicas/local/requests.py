@@ -7,20 +7,25 @@ from gliner_bento.model_types import UPLOADED, AddModelRequest
 from gliner_bento.replicas.local.archives import ModelArchives
 from gliner_bento.replicas.local.hosted import HostedModel
 from gliner_bento.settings import Settings
-from gliner_bento.settings.models import ROW, checked_own
+from gliner_bento.settings.models import MODEL_PROPERTIES, checked_own
 
 _HUB = "hub:"
 
 
 class ModelRequests:
-    """memory_fraction: `target_memory_fraction` of a model whose request does not set it."""
+    """Makes rows of requests. memory_fraction: `target_memory_fraction` of a model whose request does not set it."""
 
     def __init__(self, settings: Settings, archives: ModelArchives, memory_fraction: float) -> None:
         self._settings, self._archives, self._memory_fraction = settings, archives, memory_fraction
 
     def row(self, request: AddModelRequest, *, uploading: bool = False) -> HostedModel:
         """The row of a request. uploading: its archive is not stored yet. Raises `InvalidField`."""
-        if reserved := sorted(request.settings.keys() & ROW):
+        settings = self.settings(request, uploading=uploading)
+        return HostedModel(request.name, settings, pinned=request.pinned, request=request)
+
+    def settings(self, request: AddModelRequest, *, uploading: bool = False) -> Settings:
+        """The settings of the model of a request; see `row`."""
+        if reserved := sorted(request.settings.keys() & MODEL_PROPERTIES):
             raise InvalidField(f"settings: {reserved[0]} is not a setting", param="settings")
         try:
             own = checked_own(request.settings)
@@ -28,10 +33,10 @@ class ModelRequests:
             raise InvalidField(f"settings: {error}", param="settings") from None
         own = {"target_memory_fraction": self._memory_fraction} | own
         source = "" if uploading else self._source(request.name, request.source)
-        settings = self._settings.with_own(request.name, source, own)
-        return HostedModel(request.name, settings, pinned=request.pinned, request=request)
+        return self._settings.with_own(request.name, source, own)
 
     def _source(self, name: str, source: str) -> str:
+        """The checkpoint of a request's `source`, as the setting `model` takes it."""
         root = self._settings.model_root
         if source == UPLOADED:
             if not (folder := self._archives.find(name)):
@@ -43,7 +48,7 @@ class ModelRequests:
             return source.removeprefix(_HUB)
         if root is None:
             raise InvalidField("source: folders are not enabled (setting model_root)", param="source")
-        below = (root / source).resolve()
-        if not below.is_relative_to(root) or not below.is_dir():
+        path = (root / source).resolve()
+        if not path.is_relative_to(root) or not path.is_dir():
             raise InvalidField(f"source: no folder {source!r} in model_root", param="source")
-        return str(below)
+        return str(path)

@@ -1,4 +1,4 @@
-"""Archives while they arrive: a file each, locked by its process, and deleted once that has ended."""
+"""Writes archives to files as they arrive. A process locks its files; if it dies, another process deletes them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Upload:
 
 
 class Uploads:
-    """Files in a folder, which processes may share. param: what they are, in errors."""
+    """Files in a folder, which processes may share. param: what the archives are, for `storage_errors`."""
 
     def __init__(self, folder: Path, param: str = "adapter") -> None:
         self._folder, self._param = folder, param
@@ -50,16 +50,16 @@ class Uploads:
                 self._delete_abandoned()
 
     async def receive(self, archive: AsyncIterable[bytes]) -> Upload | None:
-        """The file that an archive has been written to, which the caller deletes; None for an empty archive.
+        """Write an archive to a file, which the caller deletes. Returns None for an empty archive.
 
-        Raises `StorageFull`, `StorageUnavailable`, and what `archive` raises; no file is left then.
+        Raises `StorageFull`, `StorageUnavailable`, and what `archive` raises; then no file is left.
         """
         upload: Upload | None = None
         try:
             async for piece in in_pieces(archive):
                 with storage_errors(self._param):
                     if upload is None:
-                        upload = await self._begun()
+                        upload = await self._create_in_thread()
                     await asyncio.to_thread(upload.append, piece)
         except BaseException:
             if upload:
@@ -67,16 +67,16 @@ class Uploads:
             raise
         return upload
 
-    async def _begun(self) -> Upload:
-        """An empty file, made in a thread. If the caller is cancelled meanwhile, the file is deleted once it exists."""
-        beginning = asyncio.ensure_future(asyncio.to_thread(self._begin))
+    async def _create_in_thread(self) -> Upload:
+        """Create an empty file. If the caller is cancelled meanwhile, the file is deleted once it exists."""
+        creation = asyncio.ensure_future(asyncio.to_thread(self._create))
         try:
-            return await asyncio.shield(beginning)
+            return await asyncio.shield(creation)
         except asyncio.CancelledError:
-            beginning.add_done_callback(_delete)
+            creation.add_done_callback(_delete_created)
             raise
 
-    def _begin(self) -> Upload:
+    def _create(self) -> Upload:
         self._folder.mkdir(parents=True, exist_ok=True)
         with file_lock(self._lock_file):  # no other process may find the file before it is locked
             self._delete_abandoned()
@@ -89,10 +89,9 @@ class Uploads:
                 path.unlink()
 
 
-def _delete(made: asyncio.Future[Upload]) -> None:
-    """Delete an upload whose caller was cancelled."""
-    if not made.cancelled() and not made.exception():
-        made.result().delete()
+def _delete_created(creation: asyncio.Future[Upload]) -> None:
+    if not creation.cancelled() and not creation.exception():
+        creation.result().delete()
 
 
 async def in_pieces(archive: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

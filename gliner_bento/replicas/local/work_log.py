@@ -18,7 +18,7 @@ class WorkLog(Observer):
     def __init__(self) -> None:
         self._started_s = time.monotonic()
         self._lock = threading.Lock()
-        self._seconds: deque[tuple[int, list[int]]] = deque()  # second: batches, items, tokens
+        self._seconds: deque[tuple[int, list[int]]] = deque()  # second, [batches, items, tokens]
 
     def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
         """See `Observer`."""
@@ -32,7 +32,7 @@ class WorkLog(Observer):
         """Averages over the window, or since the start."""
         elapsed_s = max(1.0, min(WINDOW_S, time.monotonic() - self._started_s))
         with self._lock:
-            self._forget()
+            self._forget_old()
             batches, items, tokens = (sum(counts[kind] for _, counts in self._seconds) for kind in range(3))
         return Throughput(
             batches_per_s=round(batches / elapsed_s, 2),
@@ -43,10 +43,10 @@ class WorkLog(Observer):
     def _current_second(self) -> list[int]:
         second = int(time.monotonic())
         if not self._seconds or self._seconds[-1][0] != second:
-            self._forget()
+            self._forget_old()
             self._seconds.append((second, [0, 0, 0]))
         return self._seconds[-1][1]
 
-    def _forget(self) -> None:
+    def _forget_old(self) -> None:
         while self._seconds and self._seconds[0][0] <= time.monotonic() - WINDOW_S:
             self._seconds.popleft()

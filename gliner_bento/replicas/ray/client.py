@@ -21,19 +21,18 @@ class RayReplica(RemoteReplica):
     """A `Replica` in an `ActorReplica`. handle: of its deployment. name: its unique id in Ray."""
 
     def __init__(self, handle: DeploymentHandle, name: str) -> None:
-        self._ray = RayConnection(handle, name)
-        super().__init__(self._ray)
+        super().__init__(RayConnection(handle, name))
 
     async def metrics(self) -> bytes:
-        """The metrics of its process, in Prometheus' text format."""
-        return await self._ray.control(bytes, "metrics", {})
+        """The metrics of the replica's process, in Prometheus' text format."""
+        return await self._connection.control(bytes, "metrics", {})
 
 
 class RayConnection(Connection):
-    """Calls of one replica, which the deployment's router finds by its name."""
+    """Calls one replica, which the deployment's router finds by its name."""
 
     def __init__(self, handle: DeploymentHandle, name: str) -> None:
-        # Over gRPC, without Ray's object store. Ray's default serializer is for code; all that is sent is plain.
+        # Calls go over gRPC, without Ray's object store. Ray's default serializer also sends code; we send plain data.
         handle = handle.options(_by_reference=False, request_serialization="pickle")
         self._call = handle.options(method_name="call")
         self._stream = handle.options(method_name="stream", stream=True)
@@ -49,8 +48,8 @@ class RayConnection(Connection):
         return await self._answer(self._call, method, message)
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
-        """See `Connection`. Ray reads ahead of its caller."""
-        pieces = self._begin(self._stream, message)
+        """See `Connection`. Ray reads pieces before its caller asks for them."""
+        pieces = self._start(self._stream, message)
         try:
             async for piece in pieces:
                 yield piece
@@ -58,13 +57,13 @@ class RayConnection(Connection):
             pieces.cancel()
 
     async def install(self, message: bytes, archive: Archive | None) -> bytes:
-        """See `Connection`. The archive is in this process's memory until it is installed."""
+        """See `Connection`. The whole archive is in this process's memory until it is installed."""
         content = None if archive is None else b"".join([piece async for piece in archive])
         return await self._answer(self._install, message, content)
 
     async def _answer(self, method: DeploymentHandle, *arguments: Any) -> bytes:
-        """The response, which is cancelled where it runs if its caller is cancelled."""
-        response = self._begin(method, *arguments)
+        """The response. If the caller is cancelled, so is the method in the replica."""
+        response = self._start(method, *arguments)
         try:
             answer: bytes = await response
             return answer
@@ -72,7 +71,7 @@ class RayConnection(Connection):
             response.cancel()
             raise
 
-    def _begin(self, method: DeploymentHandle, *arguments: Any) -> Any:
-        """Call a method, in an empty context: Ray's router tells calls apart by an id, which Ray takes from the context
-        and would be the same for all calls of one HTTP request."""
+    def _start(self, method: DeploymentHandle, *arguments: Any) -> Any:
+        """Start a call, in an empty context: Ray's router identifies a call by an id from the context, which all calls
+        of one HTTP request would share."""
         return Context().run(method.remote, *arguments, replica=self._name)

@@ -1,4 +1,4 @@
-"""All replicas of a Ray Serve deployment as one `Replica`: a fleet of those that Ray runs."""
+"""A fleet of all replicas that Ray runs for a Ray Serve deployment."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from gliner_bento.replicas.ray.client import RayReplica
 
 
 class RayFleet(Fleet):
-    """The replicas of `handle`, also those that Ray starts later. For the running event loop."""
+    """The replicas of the deployment of `handle`, also those that Ray starts later. For the running event loop."""
 
     def __init__(self, handle: DeploymentHandle, options: FleetOptions, on_repeat: Callable[[int], None]) -> None:
         super().__init__({}, options, on_repeat=on_repeat)
         self._handle = handle
         loop = asyncio.get_running_loop()
         running.follow(handle.deployment_id, lambda names: loop.call_soon_threadsafe(self._follow, names))
-        handle.options()  # makes the router of this process, which reports them
+        handle.options()  # makes this process's router, which reports the replicas
 
     async def metrics(self) -> Mapping[str, bytes]:
         """The metrics of all replicas that answer, by name, in Prometheus' text format."""
-        replicas = {name: one for name, one in self.replicas.items() if isinstance(one, RayReplica)}
-        answers = await asyncio.gather(*(one.metrics() for one in replicas.values()), return_exceptions=True)
+        replicas = {name: replica for name, replica in self.replicas.items() if isinstance(replica, RayReplica)}
+        answers = await asyncio.gather(*(replica.metrics() for replica in replicas.values()), return_exceptions=True)
         return {name: answer for name, answer in zip(replicas, answers, strict=True) if isinstance(answer, bytes)}
 
     def _follow(self, names: Sequence[str]) -> None:

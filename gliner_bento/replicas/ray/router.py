@@ -9,17 +9,17 @@ from gliner_bento.replicas.ray import running
 
 
 class NamedReplicaRouter(RequestRouter):
-    """Routes a call to its keyword argument `replica`, which the fleet has chosen. Reports which replicas run."""
+    """Routes a call to the replica that its keyword argument `replica` names. Reports which replicas run."""
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Called by Ray when replicas have been started or stopped, or are about to be."""
+        """Called by Ray when replicas are started or stopped, or shortly before."""
         super().update_replicas(replicas)
         running.report(self._deployment_id, [one.replica_id.unique_id for one in replicas])
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """The named replica; Ray asks again after a pause while it is full. Fails the call if it is gone."""
+        """The named replica; while it is full, Ray asks again after a pause. Fails the call if the replica is gone."""
         if pending_request is None:
             return [candidate_replicas]
         pending_request.routing_context.should_backoff = True  # else Ray would ask again without a pause

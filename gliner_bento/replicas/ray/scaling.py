@@ -11,10 +11,10 @@ BUSY_LANES = "busy_lanes"
 """Names of the metrics that each replica reports: waiting tokens, and the fraction of its lanes that run a batch."""
 
 _SATURATED = 0.8
-"""Above this fraction of busy lanes a replica counts as fully busy: between batches, it decodes or awaits a request."""
+"""If the mean fraction of busy lanes is at least this, all replicas count as busy: between batches, lanes are idle."""
 
 _SLACK = 0.05
-"""Busy lanes, in replicas, that are ignored: a replica is not kept for them."""
+"""Subtracted from the sum of all fractions of busy lanes, so that no replica is kept for a few short batches."""
 
 
 class Context(Protocol):
@@ -40,8 +40,8 @@ class WaitingTokensPolicy:
         waiting, busy = metrics.get(WAITING_TOKENS), metrics.get(BUSY_LANES)
         if not waiting or not busy:  # nothing has been reported
             return context.target_num_replicas, {}
-        waited_for = math.ceil(sum(waiting.values()) / self._target)
-        kept = math.ceil(sum(busy.values()) - _SLACK)
+        for_waiting = math.ceil(sum(waiting.values()) / self._target)
+        for_running = math.ceil(sum(busy.values()) - _SLACK)
         if sum(busy.values()) >= _SATURATED * len(busy):
-            kept = max(kept, context.target_num_replicas)
-        return max(1, waited_for, kept), {}
+            for_running = max(for_running, context.target_num_replicas)
+        return max(1, for_waiting, for_running), {}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from disk_store import BASE, filled, folder_in, ids, in_cache, install, store_in
 
-from gliner_bento.adapters.archive import CONFIG_FILE, FILES, GIVEN_FILES, WEIGHTS_FILE
+from gliner_bento.adapters.archive import CONFIG_FILE, FILES, SOURCE_FILES, WEIGHTS_FILE
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, InvalidField, StorageFull, TooLarge
 from gliner_bento.tasks.base import BASE_ADAPTER_ID
 
@@ -371,7 +371,7 @@ def test_the_operators_folders_are_adapters(cache, root):
             store.find(name)
 
 
-@pytest.mark.parametrize("name", GIVEN_FILES)
+@pytest.mark.parametrize("name", SOURCE_FILES)
 def test_the_operators_adapter_changes_its_version_with_its_content(cache, root, name):
     folder = folder_in(root, "mine")
     filled()(folder)

@@ -383,7 +383,7 @@ def test_preloading_waits_for_memory_with_a_timeout(server: Server, archive, mon
     for name in "abc":
         server.manager.install(name, archive=archive(name))
         leases.append(server.ready(name)[0])
-    monkeypatch.setattr(manager_module, "_PRELOAD_S", 0.0)
+    monkeypatch.setattr(manager_module, "_PRELOAD_TIMEOUT_S", 0.0)
     info, created = server.manager.install("late", archive=archive("a"))
     assert (info.tier, created) == ("disk", True)
     leases[0].release()

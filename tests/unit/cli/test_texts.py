@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from gliner_bento.cli.bench import _table
-from gliner_bento.cli.progress import shown
+from gliner_bento.cli.progress import progress_bar
 from gliner_bento.cli.texts import aligned, counted
 
 POINT = {
@@ -40,7 +40,7 @@ def test_a_table_without_rows_has_its_columns_and_one_is_not_a_plural():
 def test_progress_shows_nothing_before_the_work_and_no_rate_of_a_first_burst():
     out, now = io.StringIO(), [0.0]
     console = Console(file=out, force_terminal=True, width=80)
-    with shown(False, console, lambda: now[0]) as progress:
+    with progress_bar(False, console, lambda: now[0]) as progress:
         assert out.getvalue() == ""
         progress(100, 0, 1000)
         now[0] = 0.001
@@ -48,7 +48,7 @@ def test_progress_shows_nothing_before_the_work_and_no_rate_of_a_first_burst():
     assert "records/s" not in out.getvalue()
     assert "100/1000" in out.getvalue()
     out.truncate(0)
-    with shown(False, console, lambda: now[0]) as progress:
+    with progress_bar(False, console, lambda: now[0]) as progress:
         progress(100, 0, 1000)
         now[0] += 10
         progress(300, 2, 1000)

@@ -22,14 +22,14 @@ def test_an_id_cannot_leave_its_place_in_the_path():
 def test_the_servers_error_is_raised_as_what_it_was():
     body = {"error": {"code": "invalid_field", "message": "labels: wrong", "param": "labels", "request_id": "r"}}
     with pytest.raises(InvalidField, match="labels: wrong") as caught:
-        calls.model().read(httpx.Response(422, json=body))
+        calls.model().parse_response(httpx.Response(422, json=body))
     assert caught.value.param == "labels"
 
 
 @pytest.mark.parametrize(("status", "error"), [(502, NotReady), (503, NotReady), (500, InternalError)])
 def test_an_error_that_is_not_the_servers_is_raised_by_its_status(status, error):
     with pytest.raises(error, match=str(status)):
-        calls.model().read(httpx.Response(status, text="<html>a proxy speaks</html>"))
+        calls.model().parse_response(httpx.Response(status, text="<html>a proxy speaks</html>"))
 
 
 def test_an_adapters_id_cannot_leave_its_place_in_the_path():
@@ -50,10 +50,10 @@ def test_a_string_is_the_servers_source_and_a_path_is_uploaded():
 
 
 def test_a_deletion_answers_nothing():
-    assert calls.delete_adapter("a").read(httpx.Response(204)) is None
+    assert calls.delete_adapter("a").parse_response(httpx.Response(204)) is None
     body = {"error": {"code": "conflict", "message": "in use"}}
     with pytest.raises(Conflict, match="in use"):
-        calls.delete_adapter("a").read(httpx.Response(409, json=body))
+        calls.delete_adapter("a").parse_response(httpx.Response(409, json=body))
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_a_deletion_answers_nothing():
 )
 def test_an_answer_without_a_required_field_is_httpxs_error(content, place):
     with pytest.raises(httpx.DecodingError, match=place):
-        calls.extract_items(["Ada"], ["person"], {}).read(httpx.Response(200, content=content))
+        calls.extract_items(["Ada"], ["person"], {}).parse_response(httpx.Response(200, content=content))

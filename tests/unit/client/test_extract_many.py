@@ -252,17 +252,17 @@ def test_several_servers_share_the_texts_and_one_that_is_down_gets_few():
 
 
 def test_a_send_window_doubles_then_grows_by_steps_and_halves_once_per_overload():
-    window = SendWindow(most=512, step=16)
+    window = SendWindow(max_size=512, step=16)
     for _ in range(4):
         window.accepted(int(window.size))
     assert window.size == 512
-    window.refused(sent_in=0)
-    window.refused(sent_in=0)
+    window.refused(decreases=0)
+    window.refused(decreases=0)
     assert window.size == 256
     window.accepted(256)
     assert window.size == 272
     for number in range(1, 20):
-        window.refused(sent_in=number)
+        window.refused(decreases=number)
     assert window.size == 16
 
 
@@ -303,4 +303,4 @@ def test_an_entity_that_is_not_at_its_offsets_and_no_result_are_errors_of_their_
     right, wrong = run(kind, Wrong(), ["right", "wrong"], monkeypatch)
     assert words_of([right]) == ["right"]
     assert wrong.result is None
-    assert "has an entity not in the text" in wrong.error.message
+    assert "has an empty result, or an entity that is not in the text" in wrong.error.message

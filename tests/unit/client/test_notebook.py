@@ -34,14 +34,14 @@ def answer(**fields: object) -> ExtractAnswer:
         "relations": [relation],
         **{"model": "demo", "adapter_id": None, "request_id": "1", **fields},
     }
-    return calls.extract(TEXT, ["city"], {}).answer(json.dumps(content).encode())
+    return calls.extract(TEXT, ["city"], {}).parse(json.dumps(content).encode())
 
 
 def batch() -> ExtractBatchAnswer:
     found = {"entities": [entity("Ada", "person", "Ada")], "relations": []}
     failed = {"error": {"code": "invalid_field", "message": "<too> long"}}
     content = {"results": [{"result": found}, failed], "model": "demo", "request_id": "1"}
-    return calls.extract_batch(["Ada", "x"], ["person"], {}).answer(json.dumps(content).encode())
+    return calls.extract_batch(["Ada", "x"], ["person"], {}).parse(json.dumps(content).encode())
 
 
 def test_a_notebook_shows_the_whole_text_with_marked_entities_and_runs_nothing_of_it():
@@ -126,7 +126,7 @@ def test_a_frame_has_the_classifications_and_structures_that_are_asked_for(libra
 
     class Answers:
         def extract_many(self, texts, labels, **options):
-            return calls.extract_batch(list(texts), labels, {}).answer(content).results
+            return calls.extract_batch(list(texts), labels, {}).parse(content).results
 
     asked = {"classifications": {"tone": ["good", "bad"]}, "structures": {"person": ["name", "work"], "place": ["x"]}}
     table = add_extractions(Answers(), frames.DataFrame({"text": ["a", "b"]}), ["city"], **asked)
@@ -136,6 +136,8 @@ def test_a_frame_has_the_classifications_and_structures_that_are_asked_for(libra
     assert [bool(error) for error in table["error"].to_list()] == [False, True]
     plain = add_extractions(Answers(), frames.DataFrame({"text": ["a", "b"]}), ["city"])
     assert list(plain.columns) == ["text", "entities", "relations", "error"]
+    with pytest.raises(ValueError, match="must be strings, not int"):
+        add_extractions(Answers(), frames.DataFrame({"text": [0, 0]}), ["city"])
 
 
 def test_classifications_are_lines_and_rows():

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gliner_bento.engine.base import run_all
 from gliner_bento.engine.text.label_groups import grouped
+from gliner_bento.engine.text.passes import PassLimits, PassPlanner
+from gliner_bento.tasks.extraction import ExtractionItem
 
 TOKENS = st.dictionaries(st.text(min_size=1, max_size=5), st.integers(1, 20), min_size=1, max_size=60)
 
@@ -34,3 +39,12 @@ def test_groups_are_of_near_equal_length() -> None:
     lengths = [sum(tokens[name] for name in group) for group in grouped(tokens, max_labels=25, max_tokens=400)]
     assert len(lengths) == 40
     assert max(lengths) - min(lengths) <= 12
+
+
+def test_relations_without_labels_are_grouped() -> None:
+    prompts = SimpleNamespace(inline=True, tokens_of=lambda *_: 20, prompt=lambda _: SimpleNamespace(room=60))
+    tokenizer: Any = SimpleNamespace(prompts=prompts, limits=SimpleNamespace(tokens=128))
+    planner = PassPlanner(tokenizer, PassLimits(100, 100, 10, None, None))
+    item = ExtractionItem("text", {}, {"a": "a", "b": "b"}, threshold=0.5, relation_threshold=0.5)
+    groups = run_all(planner.groups(item, divided=False))
+    assert (groups.labels, groups.relations) == ([()], [("a",), ("b",)])

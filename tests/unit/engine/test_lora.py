@@ -50,7 +50,7 @@ def whole_update(seed: int, inputs: int, rank: int, outputs: int, *, biased: boo
 def test_rows_belong_to_the_slots_of_their_texts() -> None:
     rows = TextSlots((1, 1, 3, None), 5, CPU)
     slot_rows = rows.slot_rows([2, 3, 4, 6])
-    assert slot_rows.of_slots == (0, 5, 0, 4, 0)
+    assert slot_rows.counts == (0, 5, 0, 4, 0)
     assert slot_rows.total == 9
     assert slot_rows.slots == {1, 3}
     assert slot_rows.ends.tolist() == [0, 5, 5, 9, 9]
@@ -61,7 +61,7 @@ def test_rows_belong_to_the_slots_of_their_texts() -> None:
 def test_rows_of_one_text_have_one_slot() -> None:
     rows = TextRows((1, 1, 1), TextSlots((0, 2, None), 3, CPU))
     slot_rows = [rows.slot_rows_of(number, 7) for number in range(3)]
-    assert [one and one.of_slots for one in slot_rows] == [(7, 0, 0), (0, 0, 7), None]
+    assert [one and one.counts for one in slot_rows] == [(7, 0, 0), (0, 0, 7), None]
 
 
 def test_every_text_needs_a_number_of_rows() -> None:

@@ -20,8 +20,8 @@ HEADS, WIDTH = 2, 4
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, block: Block) -> torch.Tensor:
     """Softmax attention, written out."""
     scores = torch.einsum("bihd,bjhd->bhij", q, k)
-    if block.blocked is not None:
-        scores = scores.masked_fill(block.blocked, -torch.inf)
+    if block.padding is not None:
+        scores = scores.masked_fill(block.padding, -torch.inf)
     return torch.einsum("bhij,bjhd->bihd", scores.softmax(-1), v)
 
 
@@ -94,13 +94,13 @@ def test_bucketed_texts_have_their_own_contexts_whatever_fills_them(
     assert all(length % length_multiple == 0 for length in layout.lengths)
     assert layout.size == bucket_size(sum(layout.lengths))
     spread = torch.full((layout.size, 3, HEADS, WIDTH), 50.0)
-    spread[layout.tokens] = qkv
+    spread[layout.is_token] = qkv
     contexts = layout.attend(attend, spread)
-    torch.testing.assert_close(contexts[layout.tokens], one_by_one(lengths, qkv))
+    torch.testing.assert_close(contexts[layout.is_token], one_by_one(lengths, qkv))
     assert not contexts[sum(layout.lengths) :].any()
     positions = layout.positions
-    assert positions[layout.tokens].tolist() == [place for length in lengths for place in range(length)]
-    assert not positions[~layout.tokens].any()
+    assert positions[layout.is_token].tolist() == [place for length in lengths for place in range(length)]
+    assert not positions[~layout.is_token].any()
 
 
 @pytest.mark.parametrize(("tokens", "rounded"), [(0, 16), (1, 16), (16, 16), (17, 32), (64, 64), (65, 128), (700, 704)])

@@ -12,7 +12,7 @@ from itertools import count
 from gateway_options import OPTIONS
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.fairness.constants import PASS_TOKENS, REACH
+from gliner_bento.fairness.constants import MAX_EXTRAPOLATION, PASS_TOKENS
 from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.tasks.base import Usage
@@ -87,7 +87,7 @@ class Simulated:
 
     def measured(self) -> Simulated:
         """Runs until its throughput has been measured for long and it is idle."""
-        while self.admission._throughput.measured_s < TIMEOUT_S / REACH:
+        while self.admission._throughput.measured_s < TIMEOUT_S / MAX_EXTRAPOLATION:
             while len(self.running) < 2 * BATCH:
                 assert self.ask(item())
             self.run(0.1)

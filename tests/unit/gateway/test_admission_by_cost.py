@@ -13,7 +13,7 @@ from overloading import measured as measured_at
 from simulated_replica import BATCH, SOMEONE, TIMEOUT_S, TOKENS_PER_S, Simulated, item, tokens
 
 from gliner_bento.errors import QueueFull
-from gliner_bento.fairness.constants import ARRIVALS_SHARE, BATCH_TOKENS, MARGIN, MEASURED_S, REACH
+from gliner_bento.fairness.constants import ARRIVALS_SHARE, BATCH_TOKENS, MARGIN, MAX_EXTRAPOLATION, MEASURED_S
 from gliner_bento.gateway.gateway import Gateway
 
 
@@ -41,7 +41,7 @@ def test_under_overload_the_admitted_are_answered_in_time_and_the_rest_is_refuse
 ):
     simulated = overloaded(rate, 10, seconds, **settings)
     batch_s = BATCH * tokens(item()) / rate
-    before_measured = int(11 * (max(MEASURED_S, wait_s / REACH) + batch_s) * rate / tokens(item()))
+    before_measured = int(11 * (max(MEASURED_S, wait_s / MAX_EXTRAPOLATION) + batch_s) * rate / tokens(item()))
     waits_s = sorted(simulated.waits_s[before_measured:])
     assert waits_s
     assert waits_s[int(0.95 * len(waits_s))] <= max(wait_s, batch_s) * 1.1 + 0.1

@@ -89,7 +89,7 @@ def test_large_requests_leave_room_for_short_ones_of_their_tenant():
     while simulated.ask(item(2000)):
         pass
     assert all([simulated.ask(item(20)) for _ in range(200)])
-    assert simulated.admission._tokens.total <= 100_000
+    assert simulated.admission._capacity.total <= 100_000
 
 
 def test_tenants_that_all_flood_are_answered_alike():
@@ -141,7 +141,7 @@ def test_max_queued_tokens_limits_the_tokens_under_way():
     assert simulated.ask(item(200), tenant=B), "less than half of it, which is the share of the second of two tenants"
     while simulated.ask(item(200), tenant=B):
         pass
-    assert simulated.admission._tokens.total <= 20_000
+    assert simulated.admission._capacity.total <= 20_000
     simulated.run(30)
     assert simulated.ask(item(100_000), tenant=A), "nothing else is under way"
 
@@ -158,5 +158,5 @@ def test_what_a_full_replica_refuses_may_come_again_when_as_much_is_answered():
     for _ in range(BATCH):
         assert simulated.ask(item(1000))
     assert simulated.admission.retry_after_s(1) == 1
-    one_s = simulated.admission._tokens.total / BATCH / TOKENS_PER_S
+    one_s = simulated.admission._capacity.total / BATCH / TOKENS_PER_S
     assert simulated.admission.retry_after_s(100) == pytest.approx(100 * one_s, abs=1)

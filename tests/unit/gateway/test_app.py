@@ -169,7 +169,7 @@ def endpoints(options):
     operation = Operation(name="peer", tag="compat", summary="Another format", description="A peer's.", errors=(418,))
     statuses = {**STATUSES, "invalid_field": 418}
     route = {"method": "POST", "path": "/peer", "scope": "extract"}
-    return [Endpoint(**route, answer=answer, operation=operation, statuses=statuses)]
+    return [Endpoint(**route, handler=answer, operation=operation, statuses=statuses)]
 """
 
 

@@ -18,7 +18,7 @@ import uvicorn
 from gateway_options import OPTIONS
 
 from gliner_bento.fairness.constants import MAX_HEADER_BYTES
-from gliner_bento.gateway.http_protocol import HttpProtocol, Part, limit_connections
+from gliner_bento.gateway.http_protocol import HttpProtocol, RequestPart, limit_connections
 
 PATIENCE_S = 240
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -313,7 +313,7 @@ def test_what_follows_a_request_is_not_parsed_before_its_response(serve, app):
     while answers.count(b"HTTP/1.1 200") < 10_001:
         answers += client.recv(2**16) or pytest.fail("closed")
     sent.join()
-    app.until(lambda: connection._awaits is Part.HEADERS)
+    app.until(lambda: connection._awaits is RequestPart.HEADERS)
     app.loop.let_time_pass()
     assert refusal(client) == (408, "request_timeout")
 

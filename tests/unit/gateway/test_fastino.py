@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gliner_bento.gateway.compat.fastino import FastinoSchema, _result, _Shape
+from gliner_bento.gateway.compat.fastino import FastinoSchema, _result, _ValueFormat
 from gliner_bento.tasks.extraction import Entity, Extraction
 
 BODY = {
@@ -82,9 +82,9 @@ def test_relations_alone_are_between_the_configured_types(client, replica, optio
 def test_repetitions_count_once_unless_spans_are_asked_for():
     found = Extraction([Entity(0, 3, "ada", "x", 0.6), Entity(4, 7, "Bob", "x", 0.7), Entity(8, 11, "Ada", "x", 0.9)])
     schema = FastinoSchema(entities=["x"])
-    texts = _result(found, schema, _Shape(confidence=False, spans=False))["entities"]["x"]
+    texts = _result(found, schema, _ValueFormat(confidence=False, spans=False))["entities"]["x"]
     assert list(texts) == ["Ada", "Bob"]
-    spans = _result(found, schema, _Shape(confidence=False, spans=True))["entities"]["x"]
+    spans = _result(found, schema, _ValueFormat(confidence=False, spans=True))["entities"]["x"]
     assert [one["start"] for one in spans] == [8, 4, 0]
 
 

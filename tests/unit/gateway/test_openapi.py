@@ -9,7 +9,7 @@ from gateway_options import OPTIONS
 from openapi_spec_validator import validate
 
 from gliner_bento.adapter_types import AdapterInfo, PutAdapterRequest
-from gliner_bento.client.calls import _parsed
+from gliner_bento.client.calls import _parser
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.compat import gliner_serve
 from gliner_bento.gateway.endpoint import Endpoint, Operation
@@ -114,8 +114,8 @@ def test_what_is_not_documented_is_not_listed():
         raise NotImplementedError
 
     operation = Operation(name="a", tag="server", summary="A", description="Answers A.")
-    documented = Endpoint(method="GET", path="/a", scope=None, answer=answer, operation=operation)
-    document = json.loads(openapi_document([documented, Endpoint(method="GET", path="/b", scope=None, answer=answer)]))
+    documented = Endpoint(method="GET", path="/a", scope=None, handler=answer, operation=operation)
+    document = json.loads(openapi_document([documented, Endpoint(method="GET", path="/b", scope=None, handler=answer)]))
     validate(document)
     assert set(document["paths"]) == {"/a"}
 
@@ -168,6 +168,6 @@ def test_an_adapter_is_put_as_an_archive_or_as_json_and_is_new_or_not():
 def test_the_examples_of_adapters_are_what_the_types_say():
     operations = DOCUMENT["paths"]["/v1/adapters/{adapter_id}"]
     card = operations["get"]["responses"]["200"]["content"]["application/json"]["example"]
-    assert dataclasses.asdict(_parsed(AdapterInfo)(json.dumps(card).encode())) == card
+    assert dataclasses.asdict(_parser(AdapterInfo)(json.dumps(card).encode())) == card
     PutAdapterRequest.model_validate(operations["put"]["requestBody"]["content"]["application/json"]["example"])
     assert "200" not in operations["delete"]["responses"]

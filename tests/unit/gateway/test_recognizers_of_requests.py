@@ -10,7 +10,7 @@ import pytest
 from gateway_options import OPTIONS
 from memory_replica import MemoryReplica
 
-from gliner_bento.client.calls import _parsed
+from gliner_bento.client.calls import _parser
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractResponse, Relation, RelationArgument, SourcedEntity
 
@@ -46,6 +46,14 @@ class Scripted(MemoryReplica):
             ]
             relations = [Relation(next(iter(item.relations)), 0.9, *ends)]
         return Extraction(entities, relations)
+
+
+class Spans(Scripted):
+    """A replica whose model relates two spans that are no entities, as GLiNER2 models do."""
+
+    def _found(self, item) -> Extraction:
+        ends = RelationArgument(None, 0, 3, "Ada", None), RelationArgument(None, 4, 8, "pays", None)
+        return dataclasses.replace(super()._found(item), relations=[Relation("owns", 0.9, *ends)])
 
 
 @pytest.fixture
@@ -118,6 +126,12 @@ def test_relations_hold_between_the_entities_of_the_answer(ask):
         assert relation["tail"] == expected
 
 
+def test_relations_of_spans_that_are_no_entities_stay(ask):
+    relation = ask(Spans(), {"recognizers": True, "relations": ["owns"]}).json()["relations"][0]
+    assert relation["head"] == {"entity_idx": None, "start": 0, "end": 3, "text": "Ada", "label": None}
+    assert relation["tail"]["text"] == "pays"
+
+
 def test_streams_and_batches_have_the_same_entities(ask, serving):
     alone = ask(Scripted(*BOTH), {"recognizers": True}).json()["entities"]
     lines = ask(Scripted(*BOTH), {"recognizers": True}, "/v1/extract/stream").text.splitlines()
@@ -180,11 +194,11 @@ def test_more_matches_than_an_answer_may_have_are_an_error_or_cut(ask):
 
 
 def test_the_client_gets_the_source(ask):
-    answer = _parsed(ExtractResponse)(ask(Scripted(*BOTH), {"recognizers": True}).content)
+    answer = _parser(ExtractResponse)(ask(Scripted(*BOTH), {"recognizers": True}).content)
     assert answer.entities[1] == SourcedEntity(
         *(CARD[name] for name in ("start", "end", "text", "label", "score", "source"))
     )
-    plain = _parsed(ExtractResponse)(ask(Scripted(*BOTH), {}).content)
+    plain = _parser(ExtractResponse)(ask(Scripted(*BOTH), {}).content)
     assert type(plain.entities[0]) is Entity
 
 

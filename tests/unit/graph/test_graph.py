@@ -56,6 +56,14 @@ def test_mentions_are_merged_by_label_and_normalized_name(graph):
     ]
 
 
+def test_a_document_that_is_refused_leaves_nothing():
+    builder = GraphBuilder()
+    builder.add([GATES], [])
+    with pytest.raises(ValueError, match="'bill gates', which is not an entity of the document"):
+        builder.add([MS], [relation(MS, "founded by", GATES)])
+    assert (builder.documents, list(builder.graph())) == (1, ["person/bill gates"])
+
+
 def test_graphml_is_read_again(graph, tmp_path):
     FORMATS["graphml"](graph, tmp_path / "g.graphml")
     again = nx.read_graphml(tmp_path / "g.graphml", force_multigraph=True)

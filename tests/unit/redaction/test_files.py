@@ -18,7 +18,7 @@ from dataclasses import replace
 import pytest
 
 from gliner_bento.errors import InvalidField, NotReady, StartupError
-from gliner_bento.files.records.readers import Reading
+from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.redaction.files import RedactionReport, find_files, redact_files, restore_files
 from gliner_bento.files.redaction.redact import RestoreError, restore_anyway
 from gliner_bento.files.redaction.spans import find_patterns
@@ -53,10 +53,10 @@ async def people_later(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
         yield result
 
 
-def redact_folder(folder, out, reading=Reading(), styles=Placeholders, patterns=find_patterns, model=people):  # noqa: B008
+def redact_folder(folder, out, options=ReadOptions(), styles=Placeholders, patterns=find_patterns, model=people):  # noqa: B008
     report, mapping = RedactionReport(), io.StringIO()
     jobs, report.skipped = find_files([folder], out)
-    asyncio.run(redact_files(jobs, reading, styles, model, patterns=patterns, mapping=mapping, report=report))
+    asyncio.run(redact_files(jobs, options, styles, model, patterns=patterns, mapping=mapping, report=report))
     return report, mapping.getvalue().splitlines()
 
 
@@ -91,7 +91,7 @@ def test_a_folder_is_redacted_and_restored_byte_for_byte(tmp_path, style):
         assert redacted["d.csv"] == files["d.csv"].replace(b"Ada", b"[PERSON_1]")
     jobs, _ = find_files([tmp_path / "out"], tmp_path / "again")
     report = RedactionReport()
-    restore_files(jobs, Reading(), mapping, report)
+    restore_files(jobs, ReadOptions(), mapping, report)
     assert report.failed == {}
     assert contents(tmp_path / "again") == files
 
@@ -102,7 +102,7 @@ def test_a_legacy_encoding_is_named_and_kept(tmp_path):
     report, _ = redact_folder(tmp_path / "in", tmp_path / "out")
     assert "not utf-8" in report.failed[str(tmp_path / "in" / "a.txt")]
     assert not list((tmp_path / "out").rglob("*.txt*"))
-    report, _ = redact_folder(tmp_path / "in", tmp_path / "out", Reading(encoding="cp1252"))
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out", ReadOptions(encoding="cp1252"))
     assert contents(tmp_path / "out") == {"a.txt": "Zoë met [PERSON_1]".encode("cp1252")}
 
 
@@ -117,14 +117,14 @@ def test_a_compressed_file_is_redacted_and_restored(tmp_path):
         "a.JSONL.GZ": content.replace(b"Ada", b"[PERSON_1]")
     }
     report = RedactionReport()
-    restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
+    restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], ReadOptions(), mapping, report)
     assert gzip.decompress((tmp_path / "again" / "a.JSONL.GZ").read_bytes()) == content
 
 
 def test_an_encoding_that_does_not_keep_every_byte_is_refused(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_bytes(b"+AEEAZABh-")  # UTF-7 writes Ada without escapes
-    report, _ = redact_folder(tmp_path / "in", tmp_path / "out", Reading(encoding="utf-7"))
+    report, _ = redact_folder(tmp_path / "in", tmp_path / "out", ReadOptions(encoding="utf-7"))
     assert "does not keep every byte" in report.failed[str(tmp_path / "in" / "a.txt")]
     assert contents(tmp_path / "out") == {}
 
@@ -306,7 +306,7 @@ def test_an_edited_copy_is_restored_where_its_placeholders_are_unambiguous(tmp_p
     _, mapping = redact_folder(tmp_path / "in", tmp_path / "out")
     (tmp_path / "out" / "a.txt").write_text("Summary: [PERSON_2] was met by [PERSON_1].")
     report = RedactionReport()
-    restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
+    restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], ReadOptions(), mapping, report)
     assert (tmp_path / "again" / "a.txt").read_text() == "Summary: Bob was met by Ada."
     from gliner_bento.files.redaction.redact import ReplacedText
 
@@ -368,7 +368,7 @@ def test_parquet_keeps_other_columns_types_and_row_groups(tmp_path):
     ).replace_schema_metadata({"k": "v"})
     (tmp_path / "in").mkdir()
     pq.write_table(table, tmp_path / "in" / "a.parquet", row_group_size=2, compression="gzip")
-    report, mapping = redact_folder(tmp_path / "in", tmp_path / "out", Reading(columns=["text"]))
+    report, mapping = redact_folder(tmp_path / "in", tmp_path / "out", ReadOptions(columns=["text"]))
     assert report.failed == {}
     written = pq.ParquetFile(tmp_path / "out" / "a.parquet")
     assert written.read().column("text").to_pylist() == ["[PERSON_1]", None, "x [PERSON_1]"]
@@ -377,6 +377,6 @@ def test_parquet_keeps_other_columns_types_and_row_groups(tmp_path):
     assert written.metadata.row_group(0).column(0).compression == "GZIP"
     assert json.loads(mapping[1])["row"] == 2
     report = RedactionReport()
-    restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], Reading(), mapping, report)
+    restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], ReadOptions(), mapping, report)
     assert report.failed == {}
     assert pq.read_table(tmp_path / "again" / "a.parquet").equals(table)

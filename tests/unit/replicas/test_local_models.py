@@ -333,6 +333,7 @@ def test_a_model_without_requests_is_evicted(host: Host) -> None:
             return await states_now(models) == expected
 
         await until(swept)
+        await until(lambda: bool(models._sweeping and models._sweeping.done()))  # no model is left to evict
 
     scene(models, play)
 

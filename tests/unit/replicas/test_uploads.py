@@ -65,7 +65,7 @@ def test_an_archive_that_breaks_off_leaves_no_file(folder: Path):
 
 def test_an_archive_that_is_cancelled_while_its_file_is_made_leaves_none(folder: Path, monkeypatch):
     made, proceed = threading.Event(), threading.Event()
-    begin = Uploads._begin
+    begin = Uploads._create
 
     def slow(uploads: Uploads) -> Upload:
         upload = begin(uploads)
@@ -73,7 +73,7 @@ def test_an_archive_that_is_cancelled_while_its_file_is_made_leaves_none(folder:
         assert proceed.wait(PATIENCE_S)
         return upload
 
-    monkeypatch.setattr(Uploads, "_begin", slow)
+    monkeypatch.setattr(Uploads, "_create", slow)
 
     async def scene() -> None:
         receiving = asyncio.ensure_future(Uploads(folder).receive(arriving(b"one")))

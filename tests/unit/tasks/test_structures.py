@@ -87,7 +87,8 @@ def test_what_several_windows_find_counts_once() -> None:
         return {"brand": [FieldValue(text, score, start, start + len(text))]}
 
     windows = WindowInstances()
-    windows.add(1, {"car": [instance("Fiat", 90, 0.6), instance("Opel", 120, 0.9)], "none": []})
+    fiat = instance("Fiat", 90, 0.6)
+    windows.add(1, {"car": [fiat, instance("Opel", 120, 0.9), fiat], "none": []})
     windows.add(0, {"car": [instance("Audi", 3, 0.7), instance("Fiat", 90, 0.8)], "none": []})
     windows.add(2, {})  # a pass for relations alone
     brands = [(one["brand"][0].text, one["brand"][0].score) for one in windows.results(asked)["car"]]
