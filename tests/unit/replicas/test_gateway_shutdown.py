@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import service
+from gliner_bento.errors import NotReady
 from gliner_bento.process.instances import Instance
 from gliner_bento.process.run import run as start
 from gliner_bento.replicas.fleet.fleet import Fleet
@@ -33,7 +35,7 @@ def test_the_service_closes_its_connections_when_it_stops(names, tmp_path, monke
         connected = start(instances.settings, partial(instances.connect, runners), service.app, raises=True)
         (fleet,) = connected.source.replicas.values()
         assert isinstance(fleet, Fleet)
-        assert (await fleet.status()).ready
+        await until(partial(_is_ready, fleet))
         assert connections
         await service.GLiNERService.inner.shut_down(SimpleNamespace(running=connected))
         await until(lambda: not connections)
@@ -41,3 +43,9 @@ def test_the_service_closes_its_connections_when_it_stops(names, tmp_path, monke
     run(scene)
     runner.end()
     server.stop()
+
+
+async def _is_ready(fleet: Fleet) -> bool:
+    with suppress(NotReady):  # no probe has been answered in time yet
+        return (await fleet.status()).ready
+    return False
