@@ -79,6 +79,14 @@ class AdapterStore:
                 param="adapter_id",
             )
 
+    def check_not_in_root(self, adapter_id: str) -> None:
+        """Raises `Conflict` if the id is the operator's, whose adapters are only changed in `adapter_root`."""
+        if self._in_root(adapter_id):
+            raise Conflict(
+                f"adapter_id: {adapter_id!r} comes from adapter_root; change or remove its folder there",
+                param="adapter_id",
+            )
+
     def find(self, adapter_id: str) -> StoredAdapter:
         """The adapter on disk. Costs a few `stat` calls.
 
@@ -139,7 +147,7 @@ class AdapterStore:
         content and `replace` is False; `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
         """
         self.check_id(adapter_id)
-        self._refuse_operators(adapter_id)
+        self.check_not_in_root(adapter_id)
         with storage_errors(), self._staging() as folder:
             fill(folder)
             check_complete(os.listdir(folder))
@@ -167,7 +175,7 @@ class AdapterStore:
     def remove(self, adapter_id: str) -> bool:
         """Remove an installed adapter; returns whether it existed. Raises `Conflict` for one of the operator's."""
         self.check_id(adapter_id)
-        self._refuse_operators(adapter_id)
+        self.check_not_in_root(adapter_id)
         if not (self._adapters / adapter_id).exists():
             return False
         with storage_errors():
@@ -228,17 +236,9 @@ class AdapterStore:
         self._known.pop(adapter_id, None)
         return None
 
-    def _refuse_operators(self, adapter_id: str) -> None:
-        """Raises `Conflict` if the id is the operator's."""
-        if self._in_root(adapter_id):
-            raise Conflict(
-                f"adapter_id: {adapter_id!r} comes from adapter_root; change or remove its folder there",
-                param="adapter_id",
-            )
-
     def _publish(self, adapter_id: str, folder: Path, manifest: Manifest, *, pinned: bool, replace: bool) -> list[Path]:
         """Rename `folder` to the adapter's folder. Returns the folders to delete. Called with the lock held."""
-        self._refuse_operators(adapter_id)
+        self.check_not_in_root(adapter_id)
         target = self._adapters / adapter_id
         existing = Manifest.read(target)
         same = existing is not None and existing.version == manifest.version

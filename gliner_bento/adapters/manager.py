@@ -39,7 +39,7 @@ class _Installed:
 
 
 class AdapterManager:
-    """Thread-safe. All methods but `acquire` block while they read and write files."""
+    """Thread-safe. All methods but `acquire`, `in_memory` and `close` block while they read and write files."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class AdapterManager:
         self._root = settings.adapter_root
         self._allow_hub = settings.allow_adapter_hub
         self._observer = observer
-        self._plan = lru_cache(_CACHED_PLANS)(
+        self._plan_of = lru_cache(_CACHED_PLANS)(  # reads and checks the files of each adapter once
             lambda stored: check_adapter(stored.folder, layers, max_rank=settings.max_lora_rank)
         )
         self._cache = AdapterCache(
@@ -92,7 +92,7 @@ class AdapterManager:
         return tuple(sorted({adapter_id for adapter_id, _ in self._cache.loaded_keys()}))
 
     def infos(self) -> list[AdapterInfo]:
-        """All adapters that fit this model, by id."""
+        """All adapters that fit this model, sorted by id."""
         infos = []
         for stored in self._store.all():
             try:
@@ -122,7 +122,7 @@ class AdapterManager:
 
         archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
         replace: install also if the id belongs to an adapter with other content; running items keep using the old one.
-        preload: wait until it is in memory, at most a minute, because all adapters in memory may be in use.
+        preload: wait until it is in memory, a minute at most: while all adapters in memory are in use, it cannot load.
 
         Raises AdapterInvalid, Conflict, StorageFull, TooLarge, …
         """
@@ -130,9 +130,9 @@ class AdapterManager:
         known = {stored.adapter_id for stored in self._store.all()}
         installed: _Installed | None = None
         if archive is not None or source is not None:
-            fill, kind = self._source(archive, source, revision)
+            fill, origin = self._source(archive, source, revision)
             stored, adapter = self._store.install(
-                adapter_id, fill, source=kind, check=self._check, pinned=bool(pinned), replace=replace
+                adapter_id, fill, source=origin, check=self._check, pinned=bool(pinned), replace=replace
             )
             installed = _Installed(stored, adapter)
         try:
@@ -151,8 +151,8 @@ class AdapterManager:
     def remove(self, adapter_id: str, timeout_s: float) -> None:
         """Refuse new items, wait for running ones, delete. Raises AdapterNotFound, Conflict, DeadlineExceeded."""
         with suppress(AdapterInvalid):  # a damaged adapter can be removed
-            if self._store.find(adapter_id).folder.parent == self._root:
-                self._store.remove(adapter_id)  # raises Conflict before new leases are refused
+            self._store.find(adapter_id)
+        self._store.check_not_in_root(adapter_id)  # before new leases are refused
         self._cache.remove(adapter_id, lambda: self._store.remove(adapter_id), timeout_s)
 
     def status(self) -> AdapterCacheStatus:
@@ -220,7 +220,7 @@ class AdapterManager:
             self._observer.on_evict()
 
     def _read(self, stored: StoredAdapter, installed: _Installed | None) -> LoadedAdapter:
-        """Load an adapter: from the tensors of a PUT if they have its version, else from disk."""
+        """Load an adapter: from the tensors in `installed` if they are of its version, else from disk."""
         if installed is not None and installed.stored.version == stored.version:
             adapter = installed.adapter
         else:
@@ -229,11 +229,11 @@ class AdapterManager:
         return load_for(self._slots.sinks, (stored.adapter_id, stored.version), adapter, pinned=stored.pinned)
 
     def _info(self, stored: StoredAdapter, installed: _Installed | None = None) -> AdapterInfo:
-        """The info of an adapter. Reads no file if `installed` has its version."""
+        """The info of an adapter. Reads no file if `installed` is of its version."""
         if installed is not None and installed.stored.version == stored.version:
             rank, layers = installed.adapter.rank, installed.adapter.updates.keys()
         else:
-            plan = self._plan(stored)
+            plan = self._plan_of(stored)
             rank, layers = plan.rank, plan.layers.keys()
         uses = self._cache.uses(stored.adapter_id)
         return AdapterInfo(

@@ -60,7 +60,7 @@ _INITIALIZATIONS = {"gaussian", "eva", "orthogonal", "mica"}
 _TRY_PATTERNS = """
 import json, re, resource, sys, warnings
 warnings.simplefilter("error")  # deprecated patterns
-sys.setrecursionlimit(500)  # the server's own call stack is deeper
+sys.setrecursionlimit(500)  # half the default: where the server compiles a pattern, its call stack is deeper
 cpu_s, names, patterns = json.load(sys.stdin)
 resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
 for field, how, pattern in patterns:
@@ -129,19 +129,20 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
     """Raises `AdapterInvalid` for an invalid pattern, and for one that takes too long to match these layer names.
 
     Matching a pattern of ten characters can take years, and Python's matching blocks the whole process. So patterns
-    are matched, in the same way as PEFT, in a process that can be killed. Plain names skip this.
+    are matched, in the same way as PEFT, in a process that can be killed. This is not needed if all are plain names.
     """
     keys = [(field, key) for field in ("rank_pattern", "alpha_pattern") for key in getattr(config, field)]
     layers_pattern = config.layers_pattern or []
-    stacks = [layers_pattern] if isinstance(layers_pattern, str) else layers_pattern
-    targets = [(field, getattr(config, field)) for field in ("target_modules", "exclude_modules")]
+    list_names = [layers_pattern] if isinstance(layers_pattern, str) else layers_pattern  # of lists of layers
+    modules = [(field, getattr(config, field)) for field in ("target_modules", "exclude_modules")]
+    targets = [(field, "fullmatch", key) for field, key in modules if isinstance(key, str) and key != _ALL_LINEAR]
     patterns = [
         *((field, "match", rf"(.*\.)?({key})$") for field, key in keys),
-        *(("layers_pattern", "match", rf"(?:^|.*?\.){key}\.(?P<idx>\d+)\.") for key in stacks),
-        *((field, "fullmatch", key) for field, key in targets if isinstance(key, str) and key != _ALL_LINEAR),
+        *(("layers_pattern", "match", rf"(?:^|.*?\.){key}\.(?P<idx>\d+)\.") for key in list_names),
+        *targets,
     ]
-    plain = [key for key in [*(key for _, key in keys), *stacks] if _PLAIN_PATTERN.fullmatch(key)]
-    if len(plain) == len(patterns) <= _MAX_PLAIN_PATTERNS:
+    all_plain = not targets and all(map(_PLAIN_PATTERN.fullmatch, [*(key for _, key in keys), *list_names]))
+    if all_plain and len(patterns) <= _MAX_PLAIN_PATTERNS:
         return
     try:
         tried = subprocess.run(
@@ -174,8 +175,8 @@ def rank_and_scale(config: LoraConfig, name: str) -> tuple[int, float]:
 
 
 def _of_gliner2(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the fields of gliner2's own form to PEFT's. `target_modules` of gliner2 names parts of the model, so the
-    tensors decide which layers are changed."""
+    """Convert the fields of gliner2's own form to PEFT's. Its `target_modules` names parts of the model, not layers. So
+    all layers are accepted: those with tensors are changed."""
     rank, alpha = given.get("lora_r", 8), given.get("lora_alpha", 16.0)
     return {"peft_type": "LORA", "target_modules": _ALL_LINEAR, "r": rank, "lora_alpha": alpha}
 

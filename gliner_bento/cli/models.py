@@ -1,4 +1,4 @@
-"""`gliner-bento models`: the checkpoints on this machine, what one needs, a copy of one; the models of a server."""
+"""`gliner-bento models`: lists, describes and copies checkpoints; lists and changes the models of a server."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ async def _redact(
     report: RedactionReport,
 ) -> None:
     """Redact, then check. The model takes part in the check if --labels is given."""
-    writes = any(job.copy for job in jobs)
+    writes = any(job.target for job in jobs)
     model_checks = bool(options.labels) and not options.patterns_only
     model_redacts = writes and not options.patterns_only
     if options.check and not patterns and not model_checks:
@@ -194,7 +194,7 @@ async def _redact(
             if writes:
                 await run(jobs, answers=answers, mapping=mapping)
             if options.check:
-                files = [job.copy or job.source for job in jobs]
+                files = [job.target or job.source for job in jobs]
                 checks = [RedactionJob(file, None, file.name) for file in files if file.path.exists()]
                 await run(checks, answers=answers if model_checks else _nothing, mapping=None)
 

@@ -55,7 +55,7 @@ TOLERANCES: Mapping[str, Tolerance] = {
     "bfloat16": Tolerance(0.3, 0.07),
     "int8": Tolerance(1.0, 0.2),
 }
-"""By dtype. For comparison, correct forward passes in the contract tests, whose random weights amplify rounding, have
+"""By dtype. In the contract tests, whose random weights amplify rounding, correct forward passes differ by
 (7e-6, 2e-6), (0.026, 0.006), (0.17, 0.036) and (0.7, 0.12). int8 is compared with unquantized weights."""
 
 
@@ -78,7 +78,7 @@ class Difference:
 
     @property
     def size(self) -> float:
-        """From 0 to 1; infinite if one of them is not a number."""
+        """From 0 to 1; infinite if a score is not a number."""
         size = abs(self.engine - self.reference)
         return inf if isnan(size) else size
 
@@ -93,7 +93,7 @@ def self_test(engine: Engine, model: Any) -> str | None:
 
     An exception in one of them counts as a difference.
     """
-    # gliner runs the same quantized ONNX file, so its scores are as near as in float32.
+    # Of an int8 ONNX checkpoint, gliner runs the same file: the tolerance of float32 applies.
     dtype = "float32" if model.is_runtime_model and engine.info.dtype == "int8" else engine.info.dtype
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # enough for short texts; waiting for more would take seconds on a busy machine
@@ -135,8 +135,8 @@ def versions() -> str:
 def _items(info: ModelInfo) -> list[Item]:
     """The texts, with labels that fit one pass."""
     limit = info.max_labels_per_pass
-    # GLiNER2 models add a full stop to a text without one, and may predict relations with it, which are not served.
-    stop = "." if "structures" in info.tasks else ""
+    # GLiNER2 models add a full stop to a text without one. Relations that have it as head or tail are not served.
+    stop = "." if "structures" in info.tasks else ""  # only GLiNER2 models have structures
     return [
         unfiltered_item(info, text + stop, labels[:limit], relations[:limit] if info.supports_relations else ())
         for text, labels, relations in _TEXTS
@@ -165,28 +165,29 @@ def _differences(engine: Engine, model: Any, items: Sequence[Item]) -> Iterator[
     passes = [replace(engine.prepare(item), is_pass=True) for item in items]
     results = engine.decode(engine.forward(engine.collate(passes), 1))
     for item, prepared, result in zip(items, passes, results, strict=True):
-        words = frozenset(prepared.payload.words) if item.labels else frozenset()
+        single_words = frozenset(prepared.payload.words) if item.labels else frozenset()
         if not item.labels:
             yield from _class_differences(model, item, result)
         elif isinstance(model, GLiNER2Span):
-            yield from _schema_differences(model, item, result, words)
+            yield from _schema_differences(model, item, result, single_words)
         else:
-            yield from _compared(item, engine_scores(result), reference_scores(model, item), words)
+            yield from _compared(item, engine_scores(result), reference_scores(model, item), single_words)
 
 
-def _compared(item: Item, ours: Scores, reference: Scores, words: frozenset[CharSpan]) -> Iterator[Difference]:
-    for key in _comparable(ours, reference, words):
+def _compared(item: Item, ours: Scores, reference: Scores, single_words: frozenset[CharSpan]) -> Iterator[Difference]:
+    for key in _comparable(ours, reference, single_words):
         yield Difference(item.text, key, ours.scores.get(key, 0.0), reference.scores.get(key, 0.0))
 
 
 def _schema_differences(
-    model: GLiNER2Span, item: Item, result: PassResult, words: frozenset[CharSpan]
+    model: GLiNER2Span, item: Item, result: PassResult, single_words: frozenset[CharSpan]
 ) -> Iterator[Difference]:
     """Compares the best score of each relation, but not its head and tail: of two spans with nearly equal scores,
     either may be chosen."""
     span_scores, text_scores = model.scores(item)
+    # Copied for mypy: the key type of a mapping is invariant.
     reference = Scores({key: score for key, score in span_scores.items()}, frozenset(span for span, _ in span_scores))
-    yield from _compared(item, engine_scores(replace(result, relations=())), reference, words)
+    yield from _compared(item, engine_scores(replace(result, relations=())), reference, single_words)
     scores = dict(zip(item.labels, result.classes["all"], strict=True))
     for relation in result.relations:
         scores[relation.relation] = max(relation.score, scores.get(relation.relation, 0.0))
@@ -202,16 +203,16 @@ def _class_differences(model: Any, item: Item, result: PassResult) -> Iterator[D
             yield Difference(item.text, (label,), score, theirs["score"])
 
 
-def _comparable(ours: Scores, reference: Scores, words: frozenset[CharSpan]) -> Iterator[Key]:
-    """The keys that are compared: both sides have them, or one leaves out a score that rounds to 0.
+def _comparable(ours: Scores, reference: Scores, single_words: frozenset[CharSpan]) -> Iterator[Key]:
+    """The keys that are compared. A score that one side leaves out counts as 0.
 
-    If two scores are nearly equal, overlap resolution may keep different spans. So an entity that only the engine has
-    is compared only if it is one of the `words`, which are never dropped, and a relation if both sides kept its spans.
+    If two scores are nearly equal, overlap resolution may keep different spans. So an entity is compared if the
+    reference has it or if it is a single word, which is never dropped; a relation, if both sides kept head and tail.
     """
     spans = ours.spans & reference.spans
     for key in ours.scores.keys() | reference.scores.keys():
         if len(key) == 2:
-            if key in reference.scores or key[0] in words:
+            if key in reference.scores or key[0] in single_words:
                 yield key
         elif key[0] in spans and key[1] in spans:
             yield key
@@ -223,7 +224,7 @@ def engine_scores(result: PassResult) -> Scores:
     scores: dict[Key, float] = {}
     for entity in (*result.entities, *result.suppressed):
         key = (entity.start, entity.end), entity.label
-        scores[key] = max(entity.score, scores.get(key, 0.0))  # GLiNER2 may score a span with an added full stop, too
+        scores[key] = max(entity.score, scores.get(key, 0.0))  # of a span with and without an added full stop
     scores |= {(spans[pair.head], spans[pair.tail], pair.relation): pair.score for pair in result.relations}
     return Scores(scores, frozenset(spans))
 
@@ -254,7 +255,7 @@ def _inferred(model: Any, item: Item) -> tuple[list[dict[str, Any]], list[dict[s
         return entities[0], relations[0]
     if not hasattr(model, "generate_labels"):
         return model.inference([item.text], list(item.labels), **options)[0], []
-    # The model has a label decoder. Its generated labels are left out: they are not served, and fail without spans.
+    # The model has a label decoder. It is left out: its labels are not served, and gliner's code fails without spans.
     prepared = model.prepare_batch([item.text], list(item.labels))
     batch = model.collate_batch(prepared["input_x"], prepared["entity_types"])
     output = EncoderModel.run_batch(model, batch, threshold=0.0)

@@ -55,17 +55,14 @@ class Handler:
         occupy all threads.
         """
         prepared = await self._step("preprocess", [(item,) for item in items], call)
-        admitted = [item for item in prepared if isinstance(item, Item)]
-        extracted = iter(await extract(admitted) if admitted else ())
-        outcomes = [next(extracted) if isinstance(item, Item) else item for item in prepared]
-        pairs = zip(prepared, outcomes, strict=True)
-        results = [(item, outcome) for item, outcome in pairs if isinstance(outcome, Result)]
-        changed = iter(await self._step("postprocess", results, call))
-        return [next(changed) if isinstance(outcome, Result) else outcome for outcome in outcomes]
+        prepared_items = [item for item in prepared if isinstance(item, Item)]
+        outcomes = _replaced(prepared, Item, await extract(prepared_items) if prepared_items else ())
+        pairs = [pair for pair in zip(prepared, outcomes, strict=True) if isinstance(pair[1], Result)]
+        return _replaced(outcomes, Result, await self._step("postprocess", pairs, call))
 
     async def _step(self, step: str, arguments: Sequence[tuple[Any, ...]], call: Call) -> list[Any]:
-        """For each tuple of arguments, the result or error of the function `step`; without such a function, the last
-        argument."""
+        """For each tuple of arguments, the result or error of the function `step`. If the file has no such function,
+        the value that it would have changed: the last argument."""
         if step not in self._functions or not arguments:
             return [last for *_, last in arguments]
         self._hanging = {run for run in self._hanging if not run.done()}
@@ -96,3 +93,9 @@ class Handler:
         if isinstance(returned, expected):
             return returned
         return InternalError(f"the handler's {step} returned {type(returned).__name__}, not {expected.__name__}")
+
+
+def _replaced(values: Sequence[Any], kind: type, replacements: Sequence[Any]) -> list[Any]:
+    """The values, each of the type `kind` replaced with the next of the replacements. The others are errors."""
+    remaining = iter(replacements)
+    return [next(remaining) if isinstance(value, kind) else value for value in values]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -14,8 +13,8 @@ ENTITY = "PHONE_NUMBER"
 _MAX_CHECKED = 2_000
 """How many numbers of a text phonenumbers checks at most (30 us each, per region); for the others, the form decides."""
 
-_VALID, _POSSIBLE, _BARE = 0.75, 0.5, 0.3
-"""Scores of a valid number, of one that has the form of a phone number, and of digits without separators."""
+_VALID, _POSSIBLE, _WEAK = 0.75, 0.5, 0.3
+"""Scores of a valid number, of one in the form of a phone number, and of one that may as well be another number."""
 
 _WORDS = (
     "phone,phones,phone number,telephone,tel,mobile,cell,cellphone,fax,call,calls,called,dial,ring,text,sms,whatsapp,"
@@ -24,8 +23,9 @@ _WORDS = (
 )
 _RULE = Rule(
     ENTITY,
-    r"(?<![^\W_])(?<!\+)(?:[+(]|(?<!\d[.:/ \-])\d)(?:[ ./()\-]{0,3}\d){6,16}(?: ?(?:x|ext\.?|extension|#) ?\d{1,6})?"
-    r"(?![^\W_]|@|[.:]\d)",
+    r"(?<![^\W_])(?<!\+)(?:[+(]|(?<!\d[.:/ \-])\d)"  # does not continue a word, or a number with separators
+    r"(?:[ ./()\-]{0,3}\d){6,16}(?: ?(?:x|ext\.?|extension|#) ?\d{1,6})?"  # digits, extension
+    r"(?![^\W_]|@|[.:]\d)",  # not before a letter, a digit, @, decimals or minutes
     _POSSIBLE,
     _WORDS,
     flags=re.ASCII | re.IGNORECASE,
@@ -43,7 +43,7 @@ _DIALED = re.compile(r"[+(]*[\d ./()\-]*(?: ?(?i:x|ext\.?|extension|#) ?\d{1,6})
 
 
 def may_be_phone(text: str) -> bool:
-    """Whether a text could be a phone number of any region: 7 to 15 digits with separators."""
+    """Whether a text could be a phone number of any region: 7 to 15 digits, with or without separators; no date."""
     number = text.strip(" ()")
     digits = sum(map(str.isdigit, re.split("(?i)[xe#]", number, maxsplit=1)[0]))
     return 7 <= digits <= 15 and bool(_DIALED.fullmatch(number)) and not _NO_PHONE.fullmatch(number)
@@ -67,37 +67,40 @@ class Phones:
         self._checks_left = _MAX_CHECKED
 
     def matches(self, text: str, starts: Sequence[int]) -> Iterator[Match]:
-        """The phone numbers in a folded text, in order. starts: where numbers begin in the text."""
-        scores: dict[int, float] = {}
+        """The phone numbers in a text that `folded` returned, in order. starts: where numbers begin in the text."""
+        end = 0
+        for start in starts:
+            found = _RULE.regex.match(text, start) if start >= end else None
+            if found and (scored := self._scored(found[0])):
+                number, score = scored
+                end = start + len(number)
+                yield Match(start, end, ENTITY, score, _RULE, base=score, valid=True if score == _VALID else None)
 
-        def span(found: re.Match[str]) -> tuple[int, int] | None:
-            """[start, end) of the number; if it is two numbers with a slash between them, of the first."""
-            first = found[0].partition(" / ")[0]
-            for number in dict.fromkeys((found[0], first)):
-                scores[found.start()] = score = self._score(number)
-                if score == _VALID or (score and number == first):
-                    return found.start(), found.start() + len(number)
-            return None
-
-        for match in replace(_RULE, span=span).matches(text, starts):
-            score = scores[match.start]
-            yield replace(match, score=score, base=score, rule=_RULE, valid=True if score == _VALID else None)
+    def _scored(self, matched: str) -> tuple[str, float] | None:
+        """The phone number in a matched text, and its score. If the text is two numbers with a slash between them, and
+        not valid as one: the first number."""
+        first = matched.partition(" / ")[0]
+        for number in dict.fromkeys((matched, first)):
+            score = self._score(number)
+            if score == _VALID or (score and number == first):
+                return number, score
+        return None
 
     def _score(self, number: str) -> float:
         """The score of a number; 0 if it is no phone number."""
         digits = re.sub(r"\D", "", re.split("(?i)[xe#]", number, maxsplit=1)[0])  # without the extension
         if not 7 <= len(digits) <= 15 or _NO_PHONE.fullmatch(number.strip("()")):
             return 0.0
-        if number[0] == "+" or re.match("00[1-9]", digits):
-            international = f"+{digits if number[0] == '+' else digits[2:]}"
-            return self._best(international, (None,)) or (_POSSIBLE if number[0] == "+" else 0.0)
-        has_separators = re.search(r"\d[ ./()\-]+\d", number)
-        if not has_separators or digits.startswith("00"):
-            return _BARE if len(digits) >= 9 and not digits.startswith("00") else 0.0
+        if number[0] == "+":
+            return self._best(f"+{digits}", (None,)) or _POSSIBLE
+        if digits.startswith("00"):  # as "+", before a country code
+            return self._best(f"+{digits[2:]}", (None,)) if digits[2] != "0" else 0.0
+        if not re.search(r"\d[ ./()\-]+\d", number):  # no separators
+            return _WEAK if len(digits) >= 9 else 0.0
         north_american = _NORTH_AMERICAN.fullmatch(re.split("(?i) ?[xe#]", number, maxsplit=1)[0])
-        if north_american or number[0] in "(0":
+        if north_american or number[0] in "(0":  # separated like a phone number of a region
             return self._best(digits, self._regions)
-        return _BARE if len(digits) >= 10 or re.fullmatch(r"\d{3}[ .\-]\d{4}", number) else 0.0
+        return _WEAK if len(digits) >= 10 or re.fullmatch(r"\d{3}[ .\-]\d{4}", number) else 0.0
 
     def _best(self, number: str, of_regions: Sequence[str | None]) -> float:
         """The score of a number that is valid, or possible, in one of the regions; 0 if it is neither."""

@@ -30,7 +30,7 @@ class ItemTiming:
 
 class Observer(Protocol):
     """Hooks, called concurrently from the scheduler's threads. They must not block. A subclass may define some of them:
-    the others do nothing. (Without `return`, they would be abstract.)"""
+    the others do nothing. `return` tells mypy that they are not abstract."""
 
     def on_stage(self, stage: Stage, seconds: float) -> None:
         """A stage has done its work: `prepare` on one item, the others on a batch."""

@@ -37,7 +37,7 @@ def fetch(model: str, folder: Path, options: CheckpointOptions) -> int:
 
 
 def _write(checkpoint: Checkpoint, folder: Path) -> None:
-    # Imported here because torch takes seconds: a model that cannot be found is reported before.
+    # Imported here because torch takes seconds: a model that cannot be found is reported before that.
     from gliner_bento.engine.checkpoint.load import build, common_dtype, load_weights  # noqa: PLC0415
     from gliner_bento.engine.checkpoint.weights import read_weights  # noqa: PLC0415
 

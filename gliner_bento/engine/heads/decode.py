@@ -45,7 +45,7 @@ class PaddedSpans:
     shape: (texts, words, K, labels): a span is its first word and its width - 1, which is less than K.
     scores, above: flat; for each span and label, its score, and whether that is above the threshold.
     report: for one transfer to the host: the sum of all embeddings, and that of all scores (a sum is finite only if
-        all its terms are); the number of spans above; positions and scores of the first `SPANS_PER_TEXT` x texts.
+        all its terms are); the number of spans above; positions and scores of the first `SPANS_PER_TEXT * texts`.
     """
 
     shape: tuple[int, ...]
@@ -85,24 +85,24 @@ class PaddedSpans:
             raise ScoresNotFinite
         number = int(count[0])
         positions, scores = positions[:number].astype(np.int64), scores[:number]
-        if number > size:
+        if number > size:  # the report had no room for all
             at = self.above.nonzero()[:, 0]
             positions, scores = at.cpu().numpy(), self.scores[at].cpu().numpy().astype(np.float64)
-        text, first, width, label = np.unravel_index(positions, self.shape)
+        text, first, width_minus_1, label = np.unravel_index(positions, self.shape)
         cuts = np.searchsorted(text, np.arange(texts + 1))
         return [
-            SpanTable(first[start:end], (first + width)[start:end], label[start:end], scores[start:end])
+            SpanTable(first[start:end], (first + width_minus_1)[start:end], label[start:end], scores[start:end])
             for start, end in pairwise(cuts.tolist())
         ]
 
 
 def decode_padded_spans(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
-    """Spans above their label's threshold. logits: padded, shape (B, first word, width - 1, label)."""
-    proposed = decode_spans(
+    """Spans above their label's threshold. logits: padded, shape (texts, words, width - 1, labels)."""
+    above_lowest = decode_spans(
         [logits[i, : text.words, :, : len(text.item.labels)] for i, text in enumerate(texts)],
         [lowest_threshold(text.item) for text in texts],
     )
-    return list(map(above_own_threshold, texts, proposed))
+    return list(map(above_own_threshold, texts, above_lowest))
 
 
 def above_own_threshold(text: Prepared, spans: SpanTable) -> SpanTable:
@@ -150,11 +150,12 @@ def decode_spans(logits: Sequence[torch.Tensor], lowest: Sequence[float]) -> lis
 
 
 def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int, int, int]) -> SpanTable:
-    """Spans that end in the text. at, scores: in its flattened scores of this shape, (words, width - 1, labels)."""
-    first, width, label = np.unravel_index(at, shape)
-    inside = first + width < shape[0]
-    first = first[inside]
-    return SpanTable(first, first + width[inside], label[inside], scores[inside].astype(np.float64))
+    """The spans that end in the text. at: positions of spans in the text's scores, which were flattened from the shape
+    (words, width - 1, labels). scores: at these positions."""
+    first, width_minus_1, label = np.unravel_index(at, shape)
+    last = first + width_minus_1
+    inside = last < shape[0]
+    return SpanTable(first[inside], last[inside], label[inside], scores[inside].astype(np.float64))
 
 
 def decode_tags(scores: NDArray[np.float32], thresholds: float | NDArray[np.float64]) -> SpanTable:
@@ -174,13 +175,15 @@ def decode_tags(scores: NDArray[np.float32], thresholds: float | NDArray[np.floa
 
 
 def proposed_spans(scores: NDArray[np.float32], threshold: float) -> list[WordSpan]:
-    """The spans that gliner proposes from tags, once for each label that proposes them."""
+    """gliner's proposed spans: for some label, their start, their end and all their words have scores above the
+    threshold. A span is repeated for each such label. Raises LimitExceeded."""
     start, end, inside = (scores[..., part] > threshold for part in range(3))
     return [(first, int(last)) for first, _, lasts in _runs(start, end, inside) for last in lasts]
 
 
 def _runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield (first word, label, last words); all words in between are inside. Flags: (W, C). Raises LimitExceeded."""
+    """Yield (first word, label, possible last words): all words of a run are inside. Flags have shape (words, labels).
+    Raises LimitExceeded."""
     run_end = np.full(start.shape[1], -1)
     run_ends = np.empty(start.shape, dtype=np.intp)  # the last word of the run of inside words; -1: not inside
     for word in range(len(start) - 1, -1, -1):
@@ -197,7 +200,7 @@ def _runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, int, N
 
 
 def decode_padded_tags(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
-    """`decode_tags` of padded logits, shape (B, words, labels, 3)."""
+    """`decode_tags` of padded logits, shape (texts, words, labels, 3)."""
     scores = tag_scores([logits[i, : text.words, : len(text.item.labels)] for i, text in enumerate(texts)])
     return [decode_tags(of_text, thresholds_of(text.item)) for text, of_text in zip(texts, scores, strict=True)]
 

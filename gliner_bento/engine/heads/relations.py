@@ -230,7 +230,7 @@ class RelationTask:
             proposed = sorted(index_of)
         allowed = AllowedEnds.of(text.item)
         if allowed and not joint:
-            usable = allowed.ends(entities.label)
+            usable = allowed.usable_entities(entities.label)
             index_of = {span: index for span, index in index_of.items() if usable[index]}
         too_many = len(index_of) > MAX_RELATED_SPANS or (joint and len(proposed) > MAX_JOINT_PROPOSALS)
         if too_many:

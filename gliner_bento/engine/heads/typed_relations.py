@@ -39,7 +39,7 @@ class AllowedEnds:
         """Whether a relation may have these labels of head and tail. Takes indexes, or arrays of equal length."""
         return self.heads[relation, head] & self.tails[relation, tail]
 
-    def ends(self, labels: NDArray[np.int64]) -> Flags:
+    def usable_entities(self, labels: NDArray[np.int64]) -> Flags:
         """Which entities may be the head or tail of any relation: (E,). labels: of the entities (E,)."""
         usable: Flags = np.logical_or.reduce(self.heads | self.tails, axis=0)[labels]
         return usable
@@ -51,10 +51,10 @@ class AllowedEnds:
         return flags
 
 
-def _flags(item: Item, ends: Mapping[str, Sequence[int]]) -> Flags:
+def _flags(item: Item, labels_of: Mapping[str, Sequence[int]]) -> Flags:
     flags = np.ones((len(item.relations), len(item.labels)), np.bool_)
     for number, name in enumerate(item.relations):
-        if (allowed := ends.get(name)) is not None:
+        if (labels := labels_of.get(name)) is not None:
             flags[number] = False
-            flags[number, list(allowed)] = True
+            flags[number, list(labels)] = True
     return flags

@@ -1,10 +1,10 @@
-"""Divides a window into the parts in which relations are scored: a few sentences, or a row of a table. Pure.
+"""Divides a window into relation windows, here called parts: a few sentences, or a row of a table. Pure.
 
-    window ──▶ paragraphs, rows ──▶ sentences ──▶ parts:   ├──────────┤
-                                                                ├──────────┤
+    window ──▶ blocks ──▶ sentences ──▶ parts:   ├──────────┤
+                                                      ├──────────┤
 
-No part crosses the end of a paragraph, or a line break between rows of a table or items of a list. Lines are such rows
-if they have the same marks (separators, bullets), or two entities each. A line break that wraps a line is white space.
+No part crosses the end of a block: a paragraph, a row of a table or an item of a list. Consecutive lines are rows or
+items if they have the same marks (separators, bullets), or at least two entities. Other line breaks are white space.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Indices = NDArray[np.int64]
 WordRange = tuple[int, int]
 """[start, end), in words of the window."""
 
-# A window has at most _MAX_PARTS parts, or one part for each _WORDS_PER_PART words if that is more. If there are more,
+# The limit of a window's parts: _MAX_PARTS, or one for every _WORDS_PER_PART words, whichever is higher. Above it,
 # consecutive parts are joined.
 _MAX_PARTS, _WORDS_PER_PART = 64, 4
-# A window with more characters, most of them white space, is not divided.
+# A window with more characters is not divided. Only very long words, or much white space, make one that long.
 _SEARCHED_CHARS = 100_000
 # The minimum length of a line that may have been wrapped.
 _WRAPPED_CHARS = 50
@@ -43,12 +43,12 @@ _ABBREVIATION = regex.compile(
 _ABBREVIATION_CHARS = 20
 _ITEM = regex.compile(r"\s*+(?:[-*+\u2022\u2023\u2013]|\p{N}{1,3}[.)])\s")
 
-_SENTENCE, _LINE, _PARAGRAPH = 1, 2, 4  # flags
+_SENTENCE, _LINE, _BLOCK = 1, 2, 4  # flags of what ends at a boundary
 
 
 @dataclass(frozen=True, slots=True)
 class RelationWindows:
-    """sentences: how many a part has. overlap: how many two consecutive parts share; less than `sentences`."""
+    """How to divide a window: into parts of `sentences` sentences. Consecutive parts share `overlap`, but never all."""
 
     sentences: int
     overlap: int
@@ -62,26 +62,28 @@ class RelationWindows:
         window: the option `relation_window`; None: "sentences" if one of the two numbers is given, else `default`.
         Raises InvalidField (`relation_window_sentences`, `relation_window_overlap_sentences`).
         """
-        if sentences is None and overlap is None and window != "sentences":
-            return None if window else default
         if window == "whole":
+            if sentences is None and overlap is None:
+                return None
             param = "relation_window_overlap_sentences" if sentences is None else "relation_window_sentences"
             raise InvalidField(f"{param}: must not be set if relation_window is whole", param=param)
+        if window is None and sentences is None and overlap is None:
+            return default
         base = default or _DEFAULT
         sentences = base.sentences if sentences is None else sentences
         if overlap is None:
             overlap = base.overlap if sentences == base.sentences else sentences // 2
         if overlap >= sentences:
+            param = "relation_window_overlap_sentences"
             raise InvalidField(
-                f"relation_window_overlap_sentences: {overlap} must be less than the {sentences} of a window",
-                param="relation_window_overlap_sentences",
+                f"{param}: {overlap} must be less than relation_window_sentences ({sentences})", param=param
             )
         return cls(sentences, overlap)
 
     def may_divide(self, text: str, words: Words) -> bool:
         """Whether the window may have several parts. False: it is one part, whatever its entities are."""
-        _, ends = _boundaries(text, words)
-        return len(ends) >= self.sentences or bool((ends > _SENTENCE).any())
+        _, flags = _boundaries(text, words)
+        return len(flags) >= self.sentences or bool((flags > _SENTENCE).any())
 
     def parts(self, text: str, words: Words, spans: Indices) -> list[WordRange]:
         """The parts with two entities or more. spans: (2, E), starts and ends of entities, in characters of the text.
@@ -89,46 +91,48 @@ class RelationWindows:
         No sentence ends inside an entity ("Mr. Smith"). A part with one entity begins a sentence earlier.
         """
         spans = np.unique(spans, axis=1)
-        boundaries, ends = _boundaries(text, words)
-        chars = words.bounds[boundaries, 0]
-        outside = ~((spans[0] < chars[:, None]) & (chars[:, None] < spans[1])).any(axis=1)
-        ends = _without_lines(ends[outside], chars[outside].searchsorted(spans[0], "right"))
-        starts = [0, *boundaries[outside][ends > 0].tolist(), len(words)]  # the first word of each sentence
-        first = words.bounds[:, 0].searchsorted(spans[0], "right") - 1
-        last = words.bounds[:, 1].searchsorted(spans[1])
+        boundary_words, flags = _boundaries(text, words)
+        boundary_chars = words.bounds[boundary_words, 0]
+        outside = ~((spans[0] < boundary_chars[:, None]) & (boundary_chars[:, None] < spans[1])).any(axis=1)
+        flags = _keep_rows(flags[outside], boundary_chars[outside].searchsorted(spans[0], "right"))
+        sentence_words = [0, *boundary_words[outside][flags > 0].tolist(), len(words)]  # where each sentence begins
+        first_words = words.bounds[:, 0].searchsorted(spans[0], "right") - 1  # of each entity
+        last_words = words.bounds[:, 1].searchsorted(spans[1])
         parts: list[WordRange] = []
-        for row, start, stop in self._ranges([*ends[ends > 0].tolist(), _PARAGRAPH]):
-            for sentence in (start, max(row, start - 1)):
-                part = starts[sentence], starts[stop]
-                entities = np.count_nonzero((part[0] <= first) & (last < part[1]))
-                if entities != 1:
-                    break
+        for block, start, stop in self._ranges([*flags[flags > 0].tolist(), _BLOCK]):
+            begin, end = sentence_words[start], sentence_words[stop]
+            before_end = last_words < end
+            entities = np.count_nonzero(before_end & (first_words >= begin))
+            if entities == 1 and start > block:
+                begin = sentence_words[start - 1]
+                entities = np.count_nonzero(before_end & (first_words >= begin))
             if entities > 1:
-                if parts and parts[-1][0] >= part[0]:
+                if parts and parts[-1][0] >= begin:
                     parts.pop()  # the new part contains it
-                parts.append(part)
+                parts.append((begin, end))
         max_parts = max(_MAX_PARTS, len(words) // _WORDS_PER_PART)
-        joined = max(1, ceil(len(parts) / max_parts))  # parts that are joined to one
+        joined = max(1, ceil(len(parts) / max_parts))  # how many parts are joined to one
         return [(parts[at][0], parts[at : at + joined][-1][1]) for at in range(0, len(parts), joined)]
 
-    def _ranges(self, ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """For each part, numbers of sentences: the first of its paragraph or row, its first, and one past its last.
+    def _ranges(self, flags: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """For each part, numbers of sentences: the first of the block, the first of the part, and the end of the part.
 
-        ends: the flags of what ends with each sentence.
+        flags: of what ends with each sentence.
         """
-        row = 0
-        for stop, end in enumerate(ends, 1):
-            if end != _SENTENCE:
-                for start in range(row, max(row + 1, stop - self.overlap), self.sentences - self.overlap):
-                    yield row, start, min(start + self.sentences, stop)
-                row = stop
+        block = 0
+        for stop, flag in enumerate(flags, 1):
+            if flag != _SENTENCE:
+                # A part that begins in a block's last `overlap` sentences is left out: the part before contains it.
+                for start in range(block, max(block + 1, stop - self.overlap), self.sentences - self.overlap):
+                    yield block, start, min(start + self.sentences, stop)
+                block = stop
 
 
 _DEFAULT = RelationWindows(1, 0)
 
 
 def _boundaries(text: str, words: Words) -> tuple[Indices, Indices]:
-    """Indices of the words before which a sentence, a line or a paragraph ends, and the flags of what ends there."""
+    """Indices of the words before which a sentence, a line or a block ends, and the flags of what ends there."""
     start, end = words.start, words.end
     if end - start > _SEARCHED_CHARS:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -146,13 +150,13 @@ def _boundaries(text: str, words: Words) -> tuple[Indices, Indices]:
 
 
 def _line_ends(text: str) -> Iterator[tuple[int, int]]:
-    """The characters at which paragraphs and lines begin, and the flag of what ends there. Lines are left out if they
-    only begin because their first word did not fit into the line before (wrapped text)."""
+    """Where lines and blocks end: the character at which the next one begins, and the flag. Leaves out lines that only
+    end because the next word did not fit (wrapped text)."""
     at = 0
     for is_blank, group in groupby(text.splitlines(keepends=True), key=str.isspace):
         lines = list(group)
         if not is_blank:
-            yield at, _PARAGRAPH
+            yield at, _BLOCK
             longest = max(len(line.rstrip()) for line in lines)
             line_start = at
             for line, following in pairwise(lines):
@@ -160,7 +164,7 @@ def _line_ends(text: str) -> Iterator[tuple[int, int]]:
                 needed = len(line.rstrip()) + 1 + len(following.split(maxsplit=1)[0])
                 if needed <= longest or longest < _WRAPPED_CHARS:
                     are_rows = any(_marks(line)) and _marks(line) == _marks(following)
-                    yield line_start, _PARAGRAPH if are_rows else _LINE
+                    yield line_start, _BLOCK if are_rows else _LINE
         at += sum(map(len, lines))
 
 
@@ -169,13 +173,12 @@ def _marks(line: str) -> tuple[int, ...]:
     return bool(_ITEM.match(line)), *(line.count(mark) for mark in "\t|;,")
 
 
-def _without_lines(ends: Indices, boundaries_before: Indices) -> Indices:
-    """The flags, without line breaks next to a line with fewer than two entities; 0: nothing ends there any more.
+def _keep_rows(flags: Indices, boundaries_before: Indices) -> Indices:
+    """The flags, with ends of lines only between rows (lines with two entities or more). 0: nothing ends any more.
 
     boundaries_before: for each entity, the number of boundaries before it."""
-    is_line = ends > _SENTENCE
-    lines = np.concatenate([[0], np.cumsum(is_line)])
-    entities = np.bincount(lines[boundaries_before], minlength=lines[-1] + 1)
-    rows = (entities[lines[:-1]] > 1) & (entities[lines[1:]] > 1)
-    kept: Indices = np.where((ends & _PARAGRAPH > 0) | rows, ends, ends & _SENTENCE)
+    line_numbers = np.concatenate([[0], np.cumsum(flags > _SENTENCE)])  # before each boundary, and after the last
+    entities = np.bincount(line_numbers[boundaries_before], minlength=line_numbers[-1] + 1)  # of each line
+    between_rows = (entities[line_numbers[:-1]] > 1) & (entities[line_numbers[1:]] > 1)
+    kept: Indices = np.where(((flags & _BLOCK) > 0) | between_rows, flags, flags & _SENTENCE)
     return kept

@@ -38,10 +38,10 @@ Find = Callable[[str], Iterable[LabeledSpan]]
 
 @dataclass(frozen=True, slots=True)
 class RedactionJob:
-    """A file to redact. copy: None if it is only checked. name: used in mappings, the path below an input folder."""
+    """A file to redact. target: None if it is only checked. name: in mappings; has the path below an input folder."""
 
     source: Source
-    copy: Source | None
+    target: Source | None
     name: str
 
 
@@ -57,7 +57,7 @@ class Leftover:
 
 @dataclass(slots=True)
 class RedactionReport:
-    """The result of a run. files, records: numbers of those that are done. redacted: number of replacements by label.
+    """The result of a run. files, records: how many are done. redacted: number of replacements by label.
 
     failed: files without a copy, and records that are left out, with the reason. skipped: paths that are not read.
     """
@@ -71,7 +71,7 @@ class RedactionReport:
 
     def fail(self, job: RedactionJob, error: Exception) -> None:
         """Note why a file has no copy, or only one from an earlier run."""
-        old_copy = f"; {job.copy.path} is of an earlier run" if job.copy and job.copy.path.is_file() else ""
+        old_copy = f"; {job.target.path} is of an earlier run" if job.target and job.target.path.is_file() else ""
         self.failed[str(job.source.path)] = f"{one_line(error)}{old_copy}"
 
 
@@ -80,8 +80,8 @@ def find_files(
 ) -> tuple[list[RedactionJob], list[str]]:
     """The jobs, and the paths in folders that are skipped. Raises `StartupError`, ValueError.
 
-    output: a file for one input file, else a folder; None: nothing is written. mapping: a file that is also written.
-    restore: a file that is also read.
+    output: a file for one input file, else a folder; None: nothing is written. mapping, restore: further files that the
+    run writes and reads. A file that is written must not be an input, nor be written twice.
     """
     jobs: list[RedactionJob] = []
     skipped: list[str] = []
@@ -92,21 +92,21 @@ def find_files(
             raise ValueError(f"{output}: is inside the input {given}")
         for source in sources([str(given)], skipped=skipped):
             name = source.name if in_folder else source.path.name
-            copy = replace(source, path=output if to_file else output / name) if output else None
-            jobs.append(RedactionJob(source, copy, name))
+            target = replace(source, path=output if to_file else output / name) if output else None
+            jobs.append(RedactionJob(source, target, name))
             if source.kind == "parquet":
-                pyarrow()
+                pyarrow()  # raises if it is not installed
     names = Counter(job.name for job in jobs)
     if repeated := next((name for name, number in names.items() if number > 1), None):
         raise ValueError(f"{repeated}: two inputs have this name")
     read = [job.source.path for job in jobs]
-    written = [job.copy.path for job in jobs if job.copy]
+    written = [job.target.path for job in jobs if job.target]
     refuse_devices(written)
     refuse_overwriting(filter(None, [*written, mapping]), filter(None, [*read, restore]))
     return jobs, skipped
 
 
-class _Copy:
+class _OpenFile:
     """A file and its copy, which is renamed to its final name when it is complete. Raises OSError, ValueError."""
 
     def __init__(self, job: RedactionJob, options: ReadOptions) -> None:
@@ -114,13 +114,14 @@ class _Copy:
         self.failed = self._complete = False
         with contextlib.ExitStack() as stack:
             out: IO[bytes] = io.BytesIO()
-            if job.copy:
-                path = job.copy.path
+            if job.target:
+                path = job.target.path
                 path.parent.mkdir(parents=True, exist_ok=True)
                 part = path.with_name(f".{path.name}.{os.getpid()}.part")
+                # At the end, in reverse order: the copy is closed, renamed if it is complete, and else removed.
                 stack.callback(part.unlink, missing_ok=True)
                 stack.push(partial(self._rename, part, path))
-                out = stack.enter_context(_created(part, compressed=job.copy.gzip))
+                out = stack.enter_context(_created(part, compressed=job.target.gzip))
             self.content: TextFile | ParquetFile
             if job.source.kind == "parquet":
                 self.content = ParquetFile(stack.enter_context(opened(job.source)), out, options)
@@ -147,8 +148,8 @@ class _Copy:
 
 
 def _remove_unfinished(jobs: Sequence[RedactionJob]) -> None:
-    """Remove unfinished copies of killed runs: files with their names that no process has locked."""
-    outputs = {job.copy.path for job in jobs if job.copy}
+    """Remove unfinished copies of killed runs: files .NAME.PID.part that no process has locked, for each copy NAME."""
+    outputs = {job.target.path for job in jobs if job.target}
     for folder in {output.parent for output in outputs if output.parent.is_dir()}:
         for path in [*folder.glob(".*.part")]:
             name = re.fullmatch(r"\.(.+)\.\d+\.part", path.name)
@@ -172,7 +173,7 @@ def _created(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
 class _Step:
     """A record of a file, with a result of the model for each of its texts. record: None at the end of the file."""
 
-    copy: _Copy
+    file: _OpenFile
     record: TextRecord | None = None
     results: list[BatchResult] = field(default_factory=list)
 
@@ -180,7 +181,7 @@ class _Step:
     def texts(self) -> list[str]:
         """The texts for the model. In a file that is only checked, spaces replace placeholders."""
         texts = [field.text for field in self.record.fields] if self.record else []
-        return texts if self.copy.job.copy else [PLACEHOLDER.sub(_blank, text) for text in texts]
+        return texts if self.file.job.target else [PLACEHOLDER.sub(_blank, text) for text in texts]
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -199,61 +200,61 @@ async def redact_files(
 ) -> None:
     """Write the redacted copies. A file with an error gets no copy, and the others are not affected.
 
-    For a job without a copy, the spans that would be redacted are reported. styles: makes the `Replace` of a document
+    For a job without a target, the spans that would be redacted are reported. styles: makes the `Replace` of a document
     (a text file, or a record). patterns: finds further spans.
     """
     _remove_unfinished(jobs)
-    copies: set[_Copy] = set()
+    open_files: set[_OpenFile] = set()
     try:
-        async for step in _answered(_steps(jobs, options, report, copies), answers):
-            copy = step.copy
-            if copy.failed:
+        async for step in _answered(_steps(jobs, options, report, open_files), answers):
+            file = step.file
+            if file.failed:
                 continue
             try:
                 if step.record is None:
-                    copy.finish()
-                    copies.remove(copy)
+                    file.finish()
+                    open_files.remove(file)
                     report.files += 1
-                elif copy.job.copy is None:
+                elif file.job.target is None:
                     report.left += _leftovers(step, patterns)
                 else:
-                    for entry in copy.content.redact(step.record, _spans(step, patterns), styles()):
+                    for entry in file.content.redact(step.record, _spans(step, patterns), styles()):
                         report.redacted[entry["label"]] += 1
                         if mapping:
-                            mapping.write(json.dumps({"file": copy.job.name, **entry}, ensure_ascii=False) + "\n")
+                            mapping.write(json.dumps({"file": file.job.name, **entry}, ensure_ascii=False) + "\n")
                     report.records += 1
             except _FAULTS as error:
-                copy.discard()
-                report.fail(copy.job, error)
+                file.discard()
+                report.fail(file.job, error)
     finally:
-        for copy in copies:
-            copy.discard()
+        for file in open_files:
+            file.discard()
 
 
 def _steps(
-    jobs: Iterable[RedactionJob], options: ReadOptions, report: RedactionReport, copies: set[_Copy]
+    jobs: Iterable[RedactionJob], options: ReadOptions, report: RedactionReport, open_files: set[_OpenFile]
 ) -> Iterator[_Step]:
-    """A step for each record, and one for the end, of each file. copies: gets the copies that are begun."""
+    """A step for each record, and one for the end, of each file. open_files: gets the files that are opened."""
     for job in jobs:
-        copy = None
+        file = None
         try:
-            copy = _Copy(job, options)
-            copies.add(copy)
-            for record in copy.content.records():
-                yield _Step(copy, record)
-                if copy.failed:
+            file = _OpenFile(job, options)
+            open_files.add(file)
+            for record in file.content.records():
+                yield _Step(file, record)
+                if file.failed:
                     break
             else:
-                yield _Step(copy)
+                yield _Step(file)
         except _FAULTS as error:
-            if copy:
-                copy.discard()
+            if file:
+                file.discard()
             report.fail(job, error)
 
 
 async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_Step]:
-    """The steps in order, with their results."""
-    waiting: deque[_Step] = deque()
+    """The steps in order, with their results. `answers` reads ahead: a result belongs to the first step that waits."""
+    waiting: deque[_Step] = deque()  # read from `steps` and not yielded
 
     def texts() -> Iterator[str]:
         for step in steps:
@@ -261,7 +262,7 @@ async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_
             yield from step.texts
 
     async for result in answers(texts()):
-        while not waiting[0].texts:
+        while not waiting[0].texts:  # without texts, a step is complete
             yield waiting.popleft()
         waiting[0].results.append(result)
         if len(waiting[0].results) == len(waiting[0].texts):
@@ -290,7 +291,7 @@ def _spans(step: _Step, patterns: Find | None) -> list[list[LabeledSpan]]:
 
 def _leftovers(step: _Step, patterns: Find | None) -> Iterator[Leftover]:
     assert step.record
-    path, raw = str(step.copy.job.source.path), step.record.raw
+    path, raw = str(step.file.job.source.path), step.record.raw
     for record_field, spans in zip(step.record.fields, _spans(step, patterns), strict=True):
         for span in spans:
             lines_before = raw.count("\n", 0, record_field.in_record(span).start) if isinstance(raw, str) else 0
@@ -310,17 +311,17 @@ def restore_files(
         except (ValueError, KeyError, AttributeError):
             raise ValueError(f"line {number}: not a line of a mapping") from None
     _remove_unfinished(jobs)
-    # The only file of a mapping may have another name now.
+    # If one file is restored and the mapping is of one file, that is this file, even if it has another name now.
     only_entries = next(iter(by_name.values())) if len(by_name) == len(jobs) == 1 else []
     for job in jobs:
-        copy = None
+        file = None
         try:
-            copy = _Copy(job, options)
-            copy.content.restore(by_name.get(job.name, only_entries))
-            copy.finish()
+            file = _OpenFile(job, options)
+            file.content.restore(by_name.get(job.name, only_entries))
+            file.finish()
             report.files += 1
         except (*_FAULTS, TypeError, KeyError) as error:
             report.fail(job, error)
         finally:
-            if copy:
-                copy.discard()
+            if file:
+                file.discard()
