@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -23,6 +24,12 @@ os.environ["OMP_WAIT_POLICY"] = "passive"  # threads that wait leave the cores t
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_PRIVATE / "metrics")
 for folder in ("BENTOML_HOME", "PROMETHEUS_MULTIPROC_DIR"):
     Path(os.environ[folder]).mkdir(parents=True, exist_ok=True)
+
+
+def pytest_collection_finish() -> None:
+    """Garbage collections skip the objects of the collected tests: hundreds of thousands."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
