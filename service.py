@@ -35,9 +35,9 @@ limit_connections(app.options, app.early, direct=None if handles_requests(settin
 class GLiNERService:
     """Zero-shot named entities and relations over HTTP.
 
-    BentoML's clients need the two typed routes, and take their schemas from the annotations. Both return a finished
-    response, which BentoML sends unchanged. The gateway app serves all other routes. It also serves these two directly,
-    unless an option of BentoML applies to requests (`handles_requests`).
+    The two routes below are for BentoML's clients, which take the routes' schemas from the annotations. Both return a
+    finished response, which BentoML sends unchanged. The gateway app serves all other routes. It also serves these two
+    directly, unless an option of BentoML applies to requests (`handles_requests`).
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class GLiNERService:
     @bentoml.on_deployment
     @staticmethod
     def on_deployment() -> None:
-        """Runs in the process of `bentoml serve`, before it starts those of the services."""
+        """Runs in the process of `bentoml serve`, before the processes of the services start."""
         supervise(settings)
 
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)

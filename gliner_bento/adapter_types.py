@@ -12,8 +12,8 @@ from gliner_bento.tasks.fields import Name, Strict, check_fields
 
 
 class AdapterOptions(BaseModel):
-    """Options of an adapter; absent fields change nothing. Without `_check_fields`, so that they can also be read from
-    a query."""
+    """Options of an adapter; absent fields change nothing. Without the `_check_fields` of `Strict`, so that they can
+    also be read from the query of a URL."""
 
     model_config = Strict.model_config
 
@@ -21,7 +21,7 @@ class AdapterOptions(BaseModel):
     preload: bool = Field(default=True, description="Load it now instead of at its first request.")
     replace: bool = Field(
         default=False,
-        description="Replace an adapter of this id with other content. Default: that is a conflict (409).",
+        description="Replace an installed adapter whose content differs. Default: the request fails (409 conflict).",
     )
 
 
@@ -35,7 +35,7 @@ class PutAdapterRequest(AdapterOptions):
         description="A folder below the server's `adapter_root`, or `hub:owner/name` where the server allows it.",
         examples=["tenant-a"],
     )
-    revision: Name | None = Field(default=None, description="Of a hub repository: branch, tag or commit.")
+    revision: Name | None = Field(default=None, description="Branch, tag or commit of the hub repository.")
 
 
 # Answers
@@ -43,12 +43,13 @@ class PutAdapterRequest(AdapterOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterInfo:
-    """A LoRA adapter. `tier`, `uses` and `last_used` are those of the replica that answers."""
+    """A LoRA adapter. `tier`, `uses` and `last_used` are those of the replica that answers; `last_used` is null if no
+    text has used it since the server started."""
 
     id: Annotated[str, Field(examples=["tenant-a"])]
     source: Annotated[Literal["folder", "hub", "upload"], Field(description="Where it was installed from.")]
     rank: int
-    targets: Annotated[Sequence[str], Field(description="The model's layers that it changes.")]
+    targets: Annotated[Sequence[str], Field(description="Names of the model's layers that the adapter changes.")]
     bytes: Annotated[int, Field(description="Size on disk.")]
     tier: Annotated[Literal["device", "cpu", "disk"], Field(description="The fastest tier that holds it now.")]
     pinned: bool

@@ -37,7 +37,7 @@ class ErrorBody:
 
     @classmethod
     def of(cls, detail: ErrorDetail, _status: int) -> ErrorBody:
-        """The body of an error."""
+        """The body of an error. _status: only some other formats' bodies have it."""
         return cls(detail)
 
 
@@ -132,7 +132,7 @@ class MethodNotAllowed(GLiNERBentoError):
 
 
 class NotSupported(GLiNERBentoError):
-    """This server does not support the operation, which the format of another server or another backend has."""
+    """This server cannot do what is asked; another backend can, or the server whose format the client uses."""
 
     code = "not_supported"
 
@@ -224,8 +224,8 @@ class DoesNotFit(GLiNERBentoError):
 
 
 class ScoresNotFinite(GLiNERBentoError):
-    """The model's scores for an item are not numbers: its weights, or those of the item's adapter, do not fit its
-    dtype."""
+    """The model's scores for an item are not numbers, because weights of the model or of the item's adapter do not fit
+    the model's dtype."""
 
     code = "scores_not_finite"
 
@@ -268,7 +268,7 @@ class StartupError(Exception):
 
 
 def one_line(error: BaseException) -> str:
-    """The error's message on one line of limited length; its type if it has none."""
+    """The error's message, or the name of its type if the message is empty, on one line of limited length."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."
 

@@ -17,7 +17,8 @@ ModelAction = Literal["load", "unload", "pin", "unpin"]
 
 STATE_HELP = (
     "ready: it serves. evicted: the server has unloaded it to free memory, or because it was idle; its next request "
-    "loads it. unloaded: by request. loading, unloading: under way. failed: it could not be loaded, see reason."
+    "loads it. unloaded: it is not loaded until a client asks for it (load). loading, unloading: under way. "
+    "failed: it could not be loaded, see reason."
 )
 
 UPLOADED = "upload:"
@@ -28,7 +29,7 @@ class AddModelRequest(Strict):
     """A model to serve from now on, until it is deleted or the server ends."""
 
     name: Annotated[str, StringConstraints(pattern=MODEL_NAME)] = Field(
-        description="Its name in requests.", examples=["pii"]
+        description="The model's name in requests.", examples=["pii"]
     )
     source: Name = Field(
         description="A folder below the server's `model_root`, or `hub:owner/name` where the server allows it.",
@@ -36,19 +37,19 @@ class AddModelRequest(Strict):
     )
     settings: Elements[dict[str, str | int | float | bool | None]] = Field(
         default_factory=dict,
-        description="Settings of its own, such as dtype, device, enable_lora or max_text_chars; default: the server's.",
+        description="The model's own settings, such as dtype, device or enable_lora; all others are the server's.",
         examples=[{"dtype": "bfloat16"}],
     )
-    pinned: bool = Field(default=False, description="Never evict it.")
-    load: bool = Field(default=True, description="Load it now; false: it is unloaded until it is asked to load.")
+    pinned: bool = Field(default=False, description="Never evict the model.")
+    load: bool = Field(default=True, description="Load the model now; false: not until a client asks for it (load).")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
     """A row of the table of models, as the process that holds the models reports it.
 
-    name: None for a single model that has no name but that of its checkpoint. reason: why it is not ready. bytes: size
-    of its weights. limits: the model's own settings, of which the gateway applies the fields of `Limits`.
+    name: None for the model that the setting `model` sets. reason: why it is not ready. bytes: size of its
+    weights. limits: the model's own settings, of which the gateway applies the fields of `Limits`.
     """
 
     name: str | None
@@ -67,7 +68,7 @@ class ListedModel:
     id: str
     model_name: str
     revision: Annotated[
-        str | None, Field(description="The fingerprint of the weights; null until its replica has answered.")
+        str | None, Field(description="Fingerprint of the weights; null until the model's replica has answered.")
     ]
     object: Literal["model"] = "model"
     created: int = 0
@@ -77,7 +78,7 @@ class ListedModel:
     reason: Annotated[str | None, Field(description="Why it does not serve.")] = None
     default: Annotated[bool, Field(description="It answers requests that name no model.")] = False
     pinned: Annotated[bool, Field(description="It is never evicted.")] = False
-    bytes: Annotated[int | None, Field(description="Memory of its weights; null: not known.")] = None
+    bytes: Annotated[int | None, Field(description="Size of the model's weights; null: not known.")] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from pydantic import Field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatus:
-    """The load of the replica. Passes of long texts count as items; tokens are costs, as the scheduler counts them."""
+    """The load of the replica. Each pass of a long text counts as an item. An item's number of tokens includes a
+    surcharge for long texts and many labels, as when the scheduler fills batches."""
 
     waiting_items: int
     waiting_tokens: int
@@ -21,7 +22,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneStatus:
-    """The threads that run batches. One that is neither idle nor busy has died."""
+    """The number of lanes: threads that run batches. A lane that is neither idle nor busy has died."""
 
     total: int
     busy: int
@@ -85,18 +86,18 @@ class ReplicaHealth:
     state: Annotated[
         HealthState,
         Field(
-            description="starting: it has not answered yet. ready: it gets requests. not_ready: it answers, and admits "
-            "none. suspect: it does not answer. refused: it serves another model than the others."
+            description="starting: it has not answered yet. ready: it gets requests. not_ready: it answers, but admits "
+            "no requests. suspect: it does not answer. refused: it serves another model than the others."
         ),
     ]
     reason: Annotated[str | None, Field(description="Why it is not ready.")] = None
-    requests: Annotated[int, Field(description="Calls that this process of the gateway has sent to it.")] = 0
+    requests: Annotated[int, Field(description="Number of this gateway process's calls to the replica.")] = 0
     outstanding_tokens: Annotated[
-        int, Field(description="Estimated cost of those that it has not answered, in tokens.")
+        int, Field(description="Estimated cost, in tokens, of this gateway process's calls without an answer yet.")
     ] = 0
     waiting_items: int = 0
     running_items: int = 0
-    resident_adapters: Annotated[Sequence[str], Field(description="Ids of the adapters in its memory.")] = ()
+    resident_adapters: Annotated[Sequence[str], Field(description="Ids of the adapters in the replica's memory.")] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,27 +111,33 @@ class ReplicaList:
 class ModelInfo:
     """The model that a replica serves."""
 
-    model: Annotated[str, Field(description="Hub id, or the folder's name.")]
+    model: Annotated[str, Field(description="The model's name in requests; without one, hub id or folder name.")]
     family: Annotated[
         str, Field(description="gliner's class for the checkpoint.", examples=["UniEncoderSpanRelexGLiNER"])
     ]
     supports_relations: bool
     tasks: Annotated[
         Sequence[str],
-        Field(description="What it can be asked for; other fields of a request are refused.", examples=[["entities"]]),
+        Field(
+            description="Kinds of result that the model supports. A request for another kind is refused.",
+            examples=[["entities"]],
+        ),
     ] = ("entities",)
     supports_adapters: bool
     device: str
     dtype: str
     forward: Annotated[str, Field(description="Implementation of the forward pass, by encoder and head.")]
     max_words: Annotated[int, Field(description="Maximum length of one pass, in words.")]
-    max_span_width: Annotated[int | None, Field(description="Words of the longest entity; null for token models.")]
+    max_span_width: Annotated[int | None, Field(description="Maximum length of an entity, in words. Null: no limit.")]
     max_labels_per_pass: Annotated[
         int | None, Field(description="Maximum number of labels, and of relations, per pass. Null: no limit.")
     ] = None
     relation_window_sentences: Annotated[
         int | None,
-        Field(description="Sentences that the model reads at a time for relations, by default. Null: whole windows."),
+        Field(
+            description="Default number of sentences in which relations are scored at a time. Null: in all of the text "
+            "that a pass reads."
+        ),
     ] = None
     fingerprint: Annotated[
         str | None,

@@ -44,10 +44,10 @@ def depend_on_runners(gateway: type) -> type:
 
 def connect(gateway: Any, parts: ProcessParts) -> ReplicaSource:
     """A fleet of each model's replicas in the runners, for the running event loop; if the runner is in this process,
-    its own replicas. The server ends if runners serve different checkpoints under one name."""
+    the runner's own replicas. The server ends if runners serve different checkpoints under one name."""
     runners = {one.name: getattr(gateway, one.name) for one in PLAN}
     for runner in runners.values():
-        if hasattr(runner, "models"):
+        if hasattr(runner, "models"):  # the runner itself; otherwise BentoML's proxy of a runner in another process
             return ReplicaSource(runner.replicas, models=runner.models)
 
     urls = {name: runner.to_async.url for name, runner in runners.items()}

@@ -61,7 +61,7 @@ class Adapter:
     """An adapter and its tensors.
 
     rank: the highest rank of its layers.
-    updates: by the layer's name in the model.
+    updates: what it adds to layers, by the layer's name in the model.
     """
 
     rank: int
@@ -145,7 +145,7 @@ def _shapes(tensors: Iterable[tuple[str, str, Sequence[int]]]) -> dict[str, tupl
 
 
 def _plan(config: LoraConfig, shapes: Mapping[str, tuple[int, ...]], layers: ModelLayers, max_rank: int) -> AdapterPlan:
-    parts: dict[str, dict[str, tuple[int, ...]]] = {}
+    parts: dict[str, dict[str, tuple[int, ...]]] = {}  # shapes, by saved layer and part
     for key, shape in shapes.items():
         if not (match := _TENSOR.fullmatch(key)):
             what = next((what for pattern, what in _OTHER_TENSORS if re.search(pattern, key)), "not a LoRA tensor")
@@ -182,7 +182,8 @@ def _check_shapes(saved_as: str, layer: tuple[int, int] | str, parts: Mapping[st
         if part not in parts:
             raise invalid(f"{where} has no {part}")
     inputs, outputs = layer
-    rank = next(iter(parts["lora_A.weight"]), 0)
+    a_shape = parts["lora_A.weight"]
+    rank = a_shape[0] if a_shape else 0
     if not 0 < rank <= max_rank:
         raise invalid(f"{where} has rank {rank}; the server's maximum is {max_rank}")
     expected = {"lora_A.weight": (rank, inputs), "lora_B.weight": (outputs, rank), "lora_B.bias": (outputs,)}

@@ -55,8 +55,8 @@ def unpack(archive: Path, into: Path, *, max_bytes: int) -> None:
 
     max_bytes: limit on all files of the archive together, unpacked.
 
-    Raises `AdapterInvalid` for any other archive, and `TooLarge` beyond `max_bytes`, 64 entries, or 200 times the
-    archive's own size.
+    Raises `AdapterInvalid` for any other archive, and `TooLarge` if it has more than 64 entries, or if it unpacks to
+    more bytes than `files_of` permits.
     """
     seen: set[PurePosixPath] = set()
     try:

@@ -3,9 +3,10 @@
     acquire ─▶ entry ─┬─ loaded ─▶ ready
                       └─ pending ─▶ loading ─▶ ready
 
-Entries in use stay. The others are evicted: pinned ones last, else the least recently used first. An adapter is loaded
-once for all items that wait for it. While all entries are in use, a new one is pending until one of them is released.
-Items never wait for another item's adapter: loading has threads of its own.
+Entries in use stay. If a new entry needs room, another is evicted: the least recently used one that is not pinned, or
+if all are pinned, the least recently used one. While all entries are in use, a new one is pending until one of them is
+released. An adapter is loaded once for all items that wait for it. Loading has threads of its own, so that items whose
+adapter is loaded do not wait for other adapters.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class AdapterCache:
     def acquire(self, adapter_id: str, *, count: bool = True, load: Load | None = None) -> Lease:
         """A lease on the adapter; starts to load it if it is not in memory. Does not wait.
 
-        count: whether this counts as a use. load: replaces the cache's `load`, unless loading has begun (for a PUT,
-        which already has the tensors).
+        count: whether this counts as a use. load: if loading has not begun, replaces the cache's `load`; for a PUT,
+        which already has the tensors.
 
         Raises what `find` raises, AdapterNotFound for an adapter that is being removed, and NotReady after `close`.
         """
@@ -129,7 +130,7 @@ class AdapterCache:
     def remove(self, adapter_id: str, delete: Callable[[], object], timeout_s: float) -> None:
         """Refuse new leases of the adapter, wait until no item uses it, call `delete`, and drop it from memory.
 
-        Raises DeadlineExceeded if it is still in use after `timeout_s`, and what `delete` raises. It then stays.
+        Raises DeadlineExceeded if it is still in use after `timeout_s`, or `delete`'s error. The adapter then stays.
         """
         with self._changed:
             if adapter_id in self._removing:

@@ -27,7 +27,7 @@ class AdapterSink(Protocol):
         """Convert an adapter's updates, on the CPU, for `write`; None: the adapter does not change this part."""
 
     def write(self, slot: int, prepared: Any) -> None:
-        """Write an adapter into `slot`, which no batch has reserved; None: the base model."""
+        """Write what `prepare` returned into `slot`, which no batch has reserved; None: the slot changes nothing."""
 
 
 @dataclass(eq=False, slots=True)
@@ -67,7 +67,7 @@ class _Reservation:
 
 
 class DeviceSlots:
-    """`count` slots for adapters, of which each sink holds its share. Thread-safe.
+    """`count` slots for adapters; each sink holds its share of every slot. Thread-safe.
 
     synchronize: called after slots were written, before a batch uses them; on a GPU it waits for all streams.
     """
@@ -139,10 +139,11 @@ class DeviceSlots:
         resident = {slot.adapter for slot in self._slots if slot.adapter}
         missing = sum(adapter not in resident for adapter in adapters)
         requested = set(adapters)
-        return missing <= sum(not slot.users and slot.adapter not in requested for slot in self._slots)
+        available = sum(not slot.users and slot.adapter not in requested for slot in self._slots)
+        return missing <= available
 
     def _reserve(self, reservation: _Reservation) -> None:
-        """Reserve a slot for each adapter. `_has_slots_for` is true."""
+        """Reserve a slot for each adapter; `_has_slots_for` must be true."""
         self._uses += 1
         slot_of = {slot.adapter: slot for slot in self._slots if slot.adapter}
         missing = [adapter for adapter in reservation.adapters if adapter not in slot_of]

@@ -59,7 +59,7 @@ class AdapterStore:
         self.max_disk_adapters = settings.max_disk_adapters
         self._id_pattern = re.compile(settings.adapter_id_pattern)
         self._max_bytes = settings.max_adapter_bytes
-        self._known: dict[str, tuple[tuple[int, int, int], StoredAdapter]] = {}  # by id: `_stamp`, adapter
+        self._known: dict[str, tuple[tuple[int, int, int], StoredAdapter]] = {}  # by id: manifest's `_stamp`, adapter
         self._sweep()
         for name in _names(self._root):
             if not self._is_id(name):
@@ -80,7 +80,7 @@ class AdapterStore:
             )
 
     def check_not_in_root(self, adapter_id: str) -> None:
-        """Raises `Conflict` if the id is the operator's, whose adapters are only changed in `adapter_root`."""
+        """Raises `Conflict` if the id belongs to an adapter in `adapter_root`, which only the operator changes."""
         if self._in_root(adapter_id):
             raise Conflict(
                 f"adapter_id: {adapter_id!r} comes from adapter_root; change or remove its folder there",
@@ -143,8 +143,9 @@ class AdapterStore:
         pinned: pin the adapter; False does not unpin an installed one.
         replace: replace an adapter of this id that has other content; if the old one was pinned, the new one is too.
 
-        Installing the same content twice changes nothing. Raises `Conflict` if the id is the operator's, or has other
-        content and `replace` is False; `TooLarge`, `StorageFull`, `InvalidField`, and what `fill` and `check` raise.
+        Installing the same content twice changes nothing. Raises `Conflict` if the operator has an adapter of this id,
+        or if one with other content is installed and `replace` is False; also raises `TooLarge`, `StorageFull`,
+        `InvalidField`, and what `fill` and `check` raise.
         """
         self.check_id(adapter_id)
         self.check_not_in_root(adapter_id)
@@ -263,7 +264,7 @@ class AdapterStore:
         return discarded
 
     def _victims(self) -> list[str]:
-        """The adapters to evict so that one more fits: unpinned ones from the hub. Raises `StorageFull` for too few."""
+        """The unpinned adapters from the hub to evict so that one more fits. Raises `StorageFull` if too few exist."""
         ids = _names(self._adapters)
         excess = len(ids) + 1 - self.max_disk_adapters
         if excess <= 0:

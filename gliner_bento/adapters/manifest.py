@@ -54,7 +54,7 @@ class Manifest(BaseModel):
             return False
 
     def difference(self, new: Manifest) -> str:
-        """Which file of `new` differs, and the hashes of both; the weights if both files do."""
+        """Which file of `new` differs (the weights, if both files do), with its old and its new hash."""
         number = 1 if self.sha256[1] != new.sha256[1] else 0
         return f"{FILES[number]} has sha256 {self.sha256[number]}, not {new.sha256[number]}"
 

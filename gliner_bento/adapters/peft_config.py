@@ -133,12 +133,12 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
     """
     keys = [(field, key) for field in ("rank_pattern", "alpha_pattern") for key in getattr(config, field)]
     layers_pattern = config.layers_pattern or []
-    list_names = [layers_pattern] if isinstance(layers_pattern, str) else layers_pattern  # of lists of layers
+    list_names = [layers_pattern] if isinstance(layers_pattern, str) else layers_pattern  # names of lists of layers
     modules = [(field, getattr(config, field)) for field in ("target_modules", "exclude_modules")]
     targets = [(field, "fullmatch", key) for field, key in modules if isinstance(key, str) and key != _ALL_LINEAR]
     patterns = [
         *((field, "match", rf"(.*\.)?({key})$") for field, key in keys),
-        *(("layers_pattern", "match", rf"(?:^|.*?\.){key}\.(?P<idx>\d+)\.") for key in list_names),
+        *(("layers_pattern", "match", rf"(?:^|.*?\.){name}\.(?P<idx>\d+)\.") for name in list_names),
         *targets,
     ]
     all_plain = not targets and all(map(_PLAIN_PATTERN.fullmatch, [*(key for _, key in keys), *list_names]))
@@ -175,8 +175,8 @@ def rank_and_scale(config: LoraConfig, name: str) -> tuple[int, float]:
 
 
 def _of_gliner2(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the fields of gliner2's own form to PEFT's. Its `target_modules` names parts of the model, not layers. So
-    all layers are accepted: those with tensors are changed."""
+    """Convert the fields of gliner2's own form to PEFT's. gliner2's `target_modules` names parts of the model, not
+    layers. So all layers are accepted; the adapter changes those that it has tensors for."""
     rank, alpha = given.get("lora_r", 8), given.get("lora_alpha", 16.0)
     return {"peft_type": "LORA", "target_modules": _ALL_LINEAR, "r": rank, "lora_alpha": alpha}
 

@@ -45,13 +45,13 @@ def failing_in_one_line(command: str, url: str = "") -> Iterator[None]:
 def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     """Add flags for what to extract, and for the server. several: whether `--url` may be repeated."""
     parser.add_argument(
-        "--labels", metavar="NAMES", help="separated by commas; or @FILE: YAML or JSON, a list or {name: description}"
+        "--labels", metavar="NAMES", help="separated by commas; or @FILE, a YAML or JSON list or {name: description}"
     )
     parser.add_argument("--relations", metavar="NAMES", help="as --labels")
     parser.add_argument("--threshold", type=float, metavar="X", help="lowest score of an entity, 0 to 1")
     parser.add_argument("--relation-threshold", type=float, metavar="X", help="lowest score of a relation, 0 to 1")
     parser.add_argument(
-        "--relation-window", choices=["whole", "sentences"], help="text per pass for relations (default: the model's)"
+        "--relation-window", choices=["whole", "sentences"], help="text read at once for relations (default: model's)"
     )
     parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
     parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")
@@ -70,7 +70,7 @@ def add_schema_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--structures",
         metavar="FILE|JSON",
-        help="records to extract, as in the API: {name: fields}, as JSON, or in a file, YAML or JSON",
+        help="records to extract: {name: fields} as in the API, given as JSON or in a file (YAML or JSON)",
     )
 
 

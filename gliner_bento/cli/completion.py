@@ -19,7 +19,7 @@ EXAMPLES = """examples:
 
 exit codes: 0 done; 1 an argument is wrong, or shtab is not installed"""
 
-_FILE_NAMES = ("FILE", "FOLDER", "PATH", "OUT", "MAPPING")
+_FILE_METAVARS = ("FILE", "FOLDER", "PATH", "OUT", "MAPPING")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
 
 def _complete_files(parser: argparse.ArgumentParser, complete: Any) -> None:
     for action in parser._actions:
-        if action.type is Path or any(name in str(action.metavar) for name in _FILE_NAMES):
+        if action.type is Path or any(name in str(action.metavar) for name in _FILE_METAVARS):
             action.complete = complete  # type: ignore[attr-defined]
     for command_parser in commands_of(parser).values():
         _complete_files(command_parser, complete)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ cannot be read"""
 
 UNREADABLE = 2
 _LIKE_A_PATH = re.compile(r"(~|\.{1,2})?/\S.*|\S+/\S+|\S+\.[A-Za-z]\w{1,9}")
-"""A path with a slash, or a name with a suffix. Only a path that begins with a slash may have white space."""
+"""A path with a slash, or a name with a suffix; with white space only if it begins with `/`, `~/`, `./` or `../`."""
 
 
 class _Unreadable(Exception):
@@ -92,7 +93,7 @@ def _read(source: str | None) -> str:
     try:
         if source is None or source == "-":
             return sys.stdin.buffer.read().decode("utf-8-sig")
-        if _LIKE_A_PATH.fullmatch(source) or (len(source) < 4096 and "\n" not in source and Path(source).is_file()):
+        if _LIKE_A_PATH.fullmatch(source) or os.path.isfile(source):  # `Path.is_file` raises for too long a name
             return Path(source).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _Unreadable(f"{source or '-'}: not UTF-8: byte {error.start}") from None

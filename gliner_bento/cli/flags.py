@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(argv: Sequence[str] | None) -> int:
-    """Run the command that `argv` names; its exit code. Raises `SettingsError`."""
+    """Run the command that `argv` names, and return its exit code. Raises `SettingsError`."""
     name, options, flags = parse(argv)
     (module,) = (module for command_name, module, *_ in _COMMANDS if command_name == name)
     code: int = module.run(options, flags)

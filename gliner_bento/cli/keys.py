@@ -26,7 +26,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     new = command(actions, "new", "make a key: its entry for the file of keys, and the key itself", EXAMPLES)
     new.add_argument("name", help="of the key, and of its tenant")
-    new.add_argument("--scopes", default="extract", help=f"of {','.join(sorted(ALL_SCOPES))} (default: extract)")
+    new.add_argument("--scopes", default="extract", help=f"some of {','.join(sorted(ALL_SCOPES))} (default: extract)")
     new.add_argument("--tenant", help="several keys may have one tenant (default: the name)")
     add_json(new, "print the entry and the key as one JSON object")
 

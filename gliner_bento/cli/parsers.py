@@ -92,7 +92,8 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown
     groups: dict[str, Any] = {}
     for name in names:
         field = Settings.model_fields[name]
-        # The docstring of the class with the setting is the title of its group.
+        # The title of a setting's group is the docstring of the base class that declares it. Only `config` is declared
+        # in `Settings` itself.
         docs = (str(base.__doc__) for base in Settings.__bases__ if name in inspect.get_annotations(base))
         title = next(docs, "Configuration file.").partition("\n")[0].rstrip(".")
         if title not in groups:
@@ -102,7 +103,7 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown
 
 
 def _add_setting(parser: Any, name: str, help_text: str | None) -> None:
-    """Add the flags of a setting. help_text: None: the help does not show it."""
+    """Add the flags of a setting. If `help_text` is None, the help does not show them."""
     is_bool = Settings.model_fields[name].annotation is bool
     help_text = argparse.SUPPRESS if help_text is None else help_text.replace("%", "%%")
     options: dict[str, Any] = {"nargs": "?", "const": "true"} if is_bool else {}
@@ -135,7 +136,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="of text without a byte order mark (default: utf-8)",
     )
-    parser.add_argument("--skip-invalid", action="store_true", help="skip only the invalid lines of JSONL and CSV")
+    parser.add_argument("--skip-invalid", action="store_true", help="skip invalid lines of JSONL and CSV, not the file")
 
 
 def _encoding(name: str) -> str:
@@ -153,7 +154,7 @@ def add_server(parser: argparse.ArgumentParser, help_text: str, *, models: bool 
         "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
     )
     if models:
-        parser.add_argument("--model-name", metavar="NAME", help="which of the server's models (default: its first)")
+        parser.add_argument("--model-name", metavar="NAME", help="a model of the server (default: its default model)")
 
 
 def server_url(given: str) -> str:

@@ -42,7 +42,8 @@ KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
 FILES_FAILED, ENTITIES_LEFT = 2, 3
 PATTERN_SETTINGS = ("recognizers", "phone_regions")
 _WINDOW = 256
-"""Maximum number of texts that wait for results. Each may be an open file with its copy; 1,024 may usually be open."""
+"""Maximum number of texts that wait for results. Each may keep a file and its copy open; a process may usually have
+1,024 open files."""
 
 EXAMPLES = f"""examples:
   gliner-bento redact letters -o redacted
@@ -54,7 +55,7 @@ EXAMPLES = f"""examples:
   gliner-bento redact --check redacted --labels person,city --threshold 0.2
 
 exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which;
-{FILES_FAILED} files without a copy, and lines that are not in theirs, one line each;
+{FILES_FAILED} a file has no copy, or its copy lacks invalid lines, one line for each;
 {ENTITIES_LEFT} --check has found something"""
 
 
@@ -188,15 +189,15 @@ async def _redact(
     model_redacts = writes and not options.patterns_only
     if options.check and not patterns and not model_checks:
         raise CommandError("redact: --check: --no-patterns leaves nothing to look for without --labels")
-    run = partial(redact_files, options=read_options, styles=_styles(options), patterns=patterns, report=report)
+    process = partial(redact_files, options=read_options, styles=_styles(options), patterns=patterns, report=report)
     with _mapping(options.mapping if writes else None) as mapping:
         async with _answers(options, flags, by_model=model_checks or model_redacts) as answers:
             if writes:
-                await run(jobs, answers=answers, mapping=mapping)
+                await process(jobs, answers=answers, mapping=mapping)
             if options.check:
                 files = [job.target or job.source for job in jobs]
                 checks = [RedactionJob(file, None, file.name) for file in files if file.path.exists()]
-                await run(checks, answers=answers if model_checks else _nothing, mapping=None)
+                await process(checks, answers=answers if model_checks else _nothing, mapping=None)
 
 
 @asynccontextmanager

@@ -35,11 +35,11 @@ _CHECKED_PREFIX = "checked."
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add this command's flags and, hidden, gliner.serve's that are no settings (docs/migrate/gliner-serve.md)."""
+    """Add this command's flags and, hidden, gliner.serve's flags without a setting (docs/migrate/gliner-serve.md)."""
     parser.usage = "gliner-bento serve [--model MODEL] [--port PORT] [FLAG ...]"
     parser.description = (
-        "Serve a model over HTTP. Every setting is a flag; one that is true or false has --no-X too. gliner.serve's "
-        "flags are accepted (docs/migrate/gliner-serve.md)."
+        "Serve a model over HTTP. Every setting is a flag; a setting X that is true or false also has --no-X. "
+        "gliner.serve's flags are accepted (docs/migrate/gliner-serve.md)."
     )
     parser.add_argument("--port", type=int, default=3000, help="port to listen on (default: 3000)")
     parser.add_argument(

@@ -12,8 +12,9 @@ _FIRST_DELAY_S, _MAX_DELAY_S = 0.25, 8.0
 class SendWindow:
     """Limits the number of unanswered texts to `size`: additive increase, multiplicative decrease (AIMD), as in TCP.
 
-    Per window of accepted texts, `size` doubles until the first refusal, and grows by `step` after it. max_size, step:
-    the largest and the smallest `size`. under_way: texts sent and not yet answered. decreases: how often `size` shrank.
+    Each time `size` texts have been accepted, `size` doubles or, after the first refusal, grows by `step`. A refusal
+    halves it, but not below `step`; it is at most `max_size`. under_way: number of texts sent and not yet answered.
+    decreases: how often a refusal has reduced `size`.
     """
 
     max_size: int

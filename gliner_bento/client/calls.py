@@ -31,7 +31,7 @@ Labels = list[str] | Mapping[str, str | LabelOptions]
 class HttpCall(Generic[Answer]):
     """One request. parse: parses the content of a successful response, or a line of a streamed one.
 
-    body: sent as JSON. upload: an archive, or a folder with an adapter, which is the request's body instead.
+    body: sent as JSON. upload: path of an archive or of an adapter's folder, which is sent as the body instead.
     """
 
     method: str
@@ -175,7 +175,8 @@ def _type_adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _parse_line(task: AnyTask, line: bytes) -> Any:
-    """Parse a line of a stream: a part, known by its first field, or the end. Raises the error of an error line."""
+    """Parse a line of a stream: a part, recognized by its first field (such as `{"entity"`), or the rest of the answer.
+    Raises the error of an error line."""
     if line.startswith(b'{"error"'):
         raise from_detail(_parser(ErrorBody)(line).error)
     if task.line and line.startswith(f'{{"{fields(task.line)[0].name}"'.encode()):

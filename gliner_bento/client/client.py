@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 class Client:
     """Calls a gliner-bento server.
 
-    `options` are the other fields of the request (`relations`, `threshold`, `request_id`, ...; see `ExtractRequest`).
+    `options` are the other fields of a method's request (`relations`, `request_id`, ...; see `ExtractRequest`).
     The default `api_key` is the environment variable `GLINER_CLIENT_API_KEY`.
     `model` is the server's model that all calls use, also those about adapters; a call's option `model` overrides it.
     Every method raises the `GLiNERBentoError` of an error response, or httpx's own error if no response arrived.
@@ -98,7 +98,7 @@ class Client:
         `Retry-After` and some jitter.
 
         texts: strings, or mappings with a `text` and options for it (`labels`, `adapter_id`, ...). Read as needed.
-        window: about how many texts may be read before their results are taken.
+        window: about how many texts may be read ahead of the results that the caller has taken.
         retry_s: how long a request is repeated while it is refused or the server is unreachable; then the error is
         raised."""
         _check_window(window)
@@ -115,7 +115,7 @@ class Client:
         return self._send(calls.model())
 
     def models(self) -> list[ListedModel]:
-        """The models of the server, and the state of each; one is the default."""
+        """The models of the server, with their states; the `default` one answers calls that name no model."""
         return self._send(calls.models()).data
 
     def add_model(self, name: str, source: Path | str, *, pinned: bool = False, **settings: Any) -> ListedModel:
@@ -186,7 +186,7 @@ class Client:
 
 
 class AsyncClient:
-    """`Client` for asyncio, with the same methods. transport: httpx's, for example of an app in this process."""
+    """`Client` for asyncio, with the same methods. transport: one of httpx, for example to an app in this process."""
 
     def __init__(
         self,

@@ -48,10 +48,10 @@ MAX_TEXTS = 16
 DEFAULT_WINDOW = 512
 DEFAULT_RETRY_S = 120.0
 
-_MAX_CHARS = 2**18
+_MAX_CHARS = 2**18  # a request with at least as many characters gets no further text
 _MIN_REST_S = 1.0
 """Minimum time for which a server that is not ready or does not answer is avoided, if there are other servers."""
-_TRANSIENT = {QueueFull.code, RateLimited.code, NotReady.code}
+_TRANSIENT_CODES = {QueueFull.code, RateLimited.code, NotReady.code}
 _CALLER_ERRORS = (Unauthorized, Forbidden, RouteNotFound)
 
 Send = Callable[[HttpCall[ExtractBatchResponse]], Awaitable[httpx.Response]]
@@ -89,7 +89,8 @@ class Sender:
     async def send(self, texts: Sequence[Text]) -> list[BatchResult]:
         """A result or an error for each text.
 
-        Raises errors that are not about a text: the API key is wrong, or a text is still refused after `retry_s`.
+        Raises errors that concern all texts, such as a wrong API key, and the error of a text that is still refused
+        after `retry_s`.
         """
         results: dict[int, BatchResult] = {}
         waiting = list(range(len(texts)))  # indexes of the texts without a final result
@@ -97,7 +98,7 @@ class Sender:
         while True:
             answered, retry_after_s = await self._request([texts[index] for index in waiting])
             results.update(zip(waiting, answered, strict=True))
-            waiting = [index for index in waiting if _code(results[index]) in _TRANSIENT]
+            waiting = [index for index in waiting if _code(results[index]) in _TRANSIENT_CODES]
             if not waiting:
                 return [results[index] for index in range(len(texts))]
             pause_s = delay_s(attempt, retry_after_s)
@@ -140,27 +141,27 @@ class Sender:
                 results[index] = result
         return results, retry_after_s
 
-    async def _reserve(self, texts: int) -> _Server:
-        """Reserve room for `texts` texts on the server with the fewest under way, when one has room for them."""
+    async def _reserve(self, count: int) -> _Server:
+        """Wait until a server has room for `count` texts; reserve it on the one with the fewest texts under way."""
         async with self._changed:
-            while not (server := self._server_with_room(texts)):
+            while not (server := self._server_with_room(count)):
                 await self._changed.wait()
-            server.window.under_way += texts
+            server.window.under_way += count
             return server
 
-    def _server_with_room(self, texts: int) -> _Server | None:
+    def _server_with_room(self, count: int) -> _Server | None:
         now_s = time.monotonic()
         awake = [server for server in self._servers if server.resting_until_s <= now_s] or self._servers
-        free = [server for server in awake if server.window.has_room(texts)]
+        free = [server for server in awake if server.window.has_room(count)]
         return min(free, key=lambda server: server.window.under_way, default=None)
 
     async def _release(
         self, server: _Server, results: Sequence[BatchResult], decreases: int, retry_after_s: float
     ) -> None:
-        """End a reservation, and adjust the server's window. results: of all its texts. decreases: see `SendWindow`."""
+        """End a reservation, and adjust the server's window. results: of all its texts. decreases: see `refused`."""
         server.window.under_way -= len(results)
         codes = {_code(result) for result in results}
-        if codes & _TRANSIENT:
+        if codes & _TRANSIENT_CODES:
             server.window.refused(decreases)
             rest_s = max(retry_after_s, _MIN_REST_S) if NotReady.code in codes else retry_after_s
             server.resting_until_s = time.monotonic() + rest_s
@@ -290,7 +291,7 @@ def _depends_on_the_batch(result: BatchResult) -> bool:
     """Whether a result may differ if the text is sent alone: the texts of a batch share a deadline and the limits of an
     answer, and error messages contain the index in the batch."""
     if result.error:
-        return result.error.code not in _TRANSIENT
+        return result.error.code not in _TRANSIENT_CODES
     return any(warning.code in LIMIT_WARNINGS for warning in result.result.warnings) if result.result else False
 
 

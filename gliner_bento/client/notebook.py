@@ -97,7 +97,7 @@ def _rows(result: Extraction, kind: Rows) -> Iterable[dict[str, Any]]:
 
 
 def _instances(result: Extraction) -> Iterator[tuple[str, int, Instance]]:
-    """The name of a structure, the number of its instance, and the instance."""
+    """For each instance of a structure: the structure's name, the instance's number, and the instance."""
     return ((name, number, one) for name, several in result.structures.items() for number, one in enumerate(several))
 
 
@@ -143,9 +143,10 @@ def _values(values: Sequence[FieldValue]) -> str:
 
 def _pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:
     """The text as HTML, cut where an entity begins or ends; a piece has the color of the shortest entity around it."""
-    upcoming = sorted(entities, key=lambda one: -one.start)  # the next one last
+    upcoming = sorted(entities, key=lambda one: -one.start)  # the next entity is the last element
     around: list[Entity] = []
-    for start, end in pairwise(sorted({0, len(text), *(edge for one in entities for edge in (one.start, one.end))})):
+    cuts = {0, len(text), *(edge for one in entities for edge in (one.start, one.end))}
+    for start, end in pairwise(sorted(cuts)):
         while upcoming and upcoming[-1].start == start:
             around.append(upcoming.pop())
         around = sorted((one for one in around if one.end > start), key=lambda one: one.end - one.start)

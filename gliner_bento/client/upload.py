@@ -18,7 +18,7 @@ _PIECE_BYTES = 2**20
 
 @contextlib.contextmanager
 def opened(path: Path | None) -> Iterator[IO[bytes] | None]:
-    """The open archive at `path`, or of the adapter's folder at `path`; None if `path` is None. Raises OSError."""
+    """The opened archive at `path`; an adapter's folder is packed into one. None if `path` is None. Raises OSError."""
     if path is None:
         yield None
     elif path.is_dir():

@@ -81,8 +81,8 @@ class Prepared:
     item: the item that was prepared; the engine supports its task.
     tokens: sub-word tokens that the item puts into the encoder, prompt included; 0 if the item needs no pass.
     words: number of words of the text that the model reads.
-    truncated_at: characters of the text that the model reads, if the text was cut there; None: all.
-    cost_tokens: cost in a batch: `tokens` plus a surcharge for long attention, spans and labels; 0: no surcharge.
+    truncated_at: index of the character at which the text was cut; None: the model reads the whole text.
+    cost_tokens: cost in a batch: `tokens` plus surcharges for long texts and for spans and labels; 0: just `tokens`.
     payload: opaque to the scheduler.
     adapter: a lease, ready before the item may run, and released when the item has ended; None: the base model.
     result: the result, if the item needs no pass (a blank text).
@@ -134,8 +134,8 @@ class ChunkedRequest(Protocol):
 
 
 class Engine(Protocol):
-    """A loaded model. `prepare` raises errors that concern one item as `GLiNERBentoError`: `InvalidField` for a task
-    that the model does not support."""
+    """A loaded model. `prepare` raises errors that concern one item as `GLiNERBentoError`, for instance `InvalidField`
+    for a task that the model does not support."""
 
     @property
     def info(self) -> ModelInfo:

@@ -28,7 +28,7 @@ _GLINER2_SPAN_WIDTH = 8  # gliner2's default
 
 
 def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -> dict[str, Any]:
-    """The description, in values that JSON has. Does not load the model. Raises ModelError."""
+    """The description of a checkpoint, as JSON values. Does not load the model. Raises ModelError."""
     checkpoint = find_checkpoint(model, options)
     weights, config = checkpoint.weights(), read_config(checkpoint.folder)
     tensors = _pickled_headers(weights) if weights.pickled else _headers(weights)
@@ -37,7 +37,7 @@ def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -
     gliner2, gliclass = is_gliner2(checkpoint.folder), is_gliclass(checkpoint.folder)
     family = f"GLiClass ({config.get('architecture_type', 'uni-encoder')})" if gliclass else class_of(config)
     default_max_words = GLINER2_MAX_WORDS if gliner2 else GLICLASS_TOKENS if gliclass else _MAX_WORDS
-    max_span_width = None  # other families have no limit
+    max_span_width = None  # only span models have a limit
     if "Span" in family:
         max_span_width = options.max_span_width or _max_span_width(config, gliner2=gliner2)
     torch_device = pick_device(device)
@@ -95,7 +95,7 @@ def adapter_fit(
 
 
 def _headers(weights: WeightFiles) -> list[tuple[list[int], str]]:
-    """Shape and dtype of each tensor of safetensors files, without reading the tensors. "" for other than floats."""
+    """Shape and dtype ("" if not a float) of each tensor of safetensors files, without reading the tensors."""
     headers = []
     for path in weights.files:
         refuse_pointer(path)

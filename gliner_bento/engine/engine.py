@@ -173,8 +173,9 @@ class GLiNEREngine:
         padded: bool | None = None,
         name: str | None = None,
     ) -> GLiNEREngine:
-        """An engine over the checkpoint in a folder or, by its id, on the Hugging Face hub.
+        """An engine over a checkpoint.
 
+        model: the checkpoint's folder, or its id on the Hugging Face hub.
         name: the model's name in messages and `info`; None: the checkpoint's name.
         dtype `auto` is bfloat16 if the hardware computes it natively and the model runs in it, else float32.
         Raises ModelError, with a message for the operator.
@@ -223,7 +224,7 @@ class GLiNEREngine:
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
         failure = engine.run_self_test(loaded, options)
-        del loaded  # the engine has copied what it needs; memory is measured below
+        del loaded  # the engine keeps the weights that it needs; memory is measured below
         if failure:
             del engine  # frees memory before the model is loaded once more
             engine = engine_class._with_gliner_forward(load_with_dtype(torch_dtype), name, options, languages, failure)
@@ -247,7 +248,7 @@ class GLiNEREngine:
     def _with_gliner_forward(
         cls, model: Any, name: str, options: EngineOptions, languages: Sequence[str], failure: str
     ) -> GLiNEREngine:
-        """An engine that replaces one whose self-test failed with `failure`. Raises ModelError if its own fails too."""
+        """An engine to replace one whose self-test failed with `failure`. Raises ModelError if its test fails too."""
         engine = cls(model, name, options, languages, gliner_forward=True)
         if repeated := engine.run_self_test(model, options):
             raise ModelError(cannot_reproduce_message(f"{failure}; with gliner's forward pass: {repeated}"))
@@ -262,7 +263,7 @@ class GLiNEREngine:
         return engine
 
     def run_self_test(self, model: Any, options: EngineOptions) -> str | None:
-        """Compare with gliner's `model`, unless the test is disabled. Sets `info.self_test`; returns the difference."""
+        """Compare with gliner's `model`, unless disabled. Sets `info.self_test`; returns a difference or None."""
         if not options.self_test:
             return None
         failure = self_test(self, model)
@@ -283,11 +284,11 @@ class GLiNEREngine:
 
     @property
     def encoded_labels(self) -> int:
-        """Labels that a bi-encoder has encoded since the start, cached ones counted once. 0 for other models."""
+        """How many labels a bi-encoder has encoded since the start; cached ones are not encoded. Other models: 0."""
         return self._forward.encoded_labels
 
     def measure_memory(self, allocator: CudaAllocator, options: EngineOptions) -> None:
-        """Run batches of all lengths to set `batch_tokens`."""
+        """Run batches of short to long texts to set `batch_tokens` (see `calibrate`)."""
         limits = self._limits
         try:
             self._memory = calibrate(
@@ -393,7 +394,7 @@ class GLiNEREngine:
         if self._device.type == "cuda":
             synchronize(self._device)
             torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
-        elif sys.platform == "linux":  # Linux has a priority per thread; threads that it starts inherit it
+        elif sys.platform == "linux":  # each thread has a priority there; threads that it starts inherit it
             thread = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LANE_NICE)
 
@@ -412,14 +413,15 @@ def pass_limits_of(
 ) -> PassLimits:
     """The limits of a pass. Raises ModelError for windows longer than the model allows, or invalid relation windows.
 
-    config: gliner's; may have default relation windows for the checkpoint."""
+    config: gliner's configuration, which may have the checkpoint's default relation windows."""
     window = options.window_words or limits.words
     if window > limits.words:
         raise ModelError(f"window_words is {window}; the maximum length of {name!r} is {limits.words} words")
     sentences = getattr(config, "relation_window_sentences", None)
     overlap = getattr(config, "relation_window_overlap_sentences", None)
     if not isinstance(sentences, int | None) or not isinstance(overlap, int | None):
-        raise ModelError(f"{name!r}: relation_window_sentences of its gliner_config.json must be a number")
+        keys = "relation_window_sentences and relation_window_overlap_sentences"
+        raise ModelError(f"{name!r}: {keys} in its gliner_config.json must be whole numbers")
     mode = None if options.relation_window == "auto" else options.relation_window
     try:
         relation_windows = RelationWindows.chosen(

@@ -54,12 +54,12 @@ MakeHead = Callable[[Any, LayerFactory, "RelationHead | None"], Head]
 class Family:
     """How models of one class are served. The class is gliner's, or for gliner2's models one of `checkpoint/gliner2`.
 
-    prompts: whether labels are in the prompt of a text, or are encoded separately. encoder, head: see above.
+    prompts: encode labels in the prompt of a text, or separately. encoder, head: make the encoder and the head.
     label_projection: labels pass gliner's `prompt_rep_layer` before they are scored.
     relations: the model predicts relations.
     onnx: ONNX files of the family are served. gliner's export of other families is incomplete: it fixes threshold and
         relations to those of the export's example, and cannot export a generative decoder.
-    fallback: the family to use after a failed self-test, which runs gliner2's modules; None: use `GlinerForward`.
+    fallback: replaces the family after a failed self-test, and runs gliner2's modules; None: use `GlinerForward`.
     """
 
     prompts: type[Prompts]
@@ -77,7 +77,7 @@ class Family:
         return ("entities", *relations, *(("classifications", "structures") if self.prompts.schema else ()))
 
     def max_width(self, config: Any) -> int | None:
-        """Words of the longest span, by the model's configuration; None: token models have no limit."""
+        """Number of words of the longest span, by the model's configuration; None: no limit (token models)."""
         return config.max_width if self.head is SpanHead or self.prompts.schema else None
 
     def decode(self, logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
@@ -108,7 +108,7 @@ FAMILIES: Mapping[type, Family] = {
         relations=True,
         fallback=Family(SchemaPrompts, schema_encoder, SchemaHead.own_modules, relations=True),
     ),
-    GLiNER2Boundary: replace(_BOUNDARY, fallback=_BOUNDARY),  # its head runs gliner2's modules in any case
+    GLiNER2Boundary: replace(_BOUNDARY, fallback=_BOUNDARY),  # fallback: same head (gliner2's modules), plain options
     gliner_models.UniEncoderSpanRelexGLiNER: Family(
         InlineLabels, UniEncoder, SpanHead, label_projection=True, relations=True
     ),

@@ -23,15 +23,16 @@ from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, ordered
 
 Scores = tuple[EncoderOutput, Any]
+"""The output of the encoder, and the head's scores."""
 
 # Maximum relative difference between the embeddings of two correct passes over the same batch.
 _ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
 
 class Forward:
-    """packs: texts are packed without padding. name: how it computes, for `/v1/model`. padded: see `GLiNEREngine`.
+    """An encoder and a head. packs: texts are packed without padding. name: how it computes, for `/v1/model`.
 
-    project_labels: applied to the embeddings of labels before they are scored.
+    padded: see `GLiNEREngine`. project_labels: applied to the embeddings of labels before they are scored.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Forward:
         if self._project_labels is not None:
             labels = self._project_labels(encoded.labels, encoded.rows.labels.slot_rows)
             encoded = replace(encoded, labels=labels)
-        if encoded.thresholds is None:  # for padded batches, the head checks `EncoderOutput.sum` later
+        if encoded.thresholds is None:  # not padded; for padded batches, the head checks `EncoderOutput.sum` later
             encoded.check_finite()
         return encoded, self._head.scores(encoded)
 

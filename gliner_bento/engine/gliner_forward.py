@@ -1,7 +1,7 @@
 """The forward pass of gliner's own modules, text by text. Used after a failed self-test; slower than `Forward`.
 
-gliner computes all scores up to the sigmoid; the engine adds the updates of adapters, words, tokens and decoding. In a
-relation pass, which is given its entities, gliner still scores relations between the spans that it predicts itself.
+gliner computes all scores up to the sigmoid; the engine makes words and tokens, applies adapters, and decodes. A
+relation pass is given its entities, but gliner scores relations between the spans that it predicts itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gliner_bento.engine.layers.rows import TextSlots
 from gliner_bento.engine.limits import too_many_candidates
 from gliner_bento.engine.text.collate import ordered
 
-# gliner scores the relations of all pairs of spans above the threshold in one product, so memory grows with the square.
+# gliner scores all pairs of spans above the threshold in one product, so memory grows with the square of their number.
 MAX_PROPOSALS = 256
 _RELATION_MODULES = ("relations_rep_layer", "pair_rep_layer", "triples_score_layer")
 

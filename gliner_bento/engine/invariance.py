@@ -19,9 +19,9 @@ from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 _WORDS = "Ada Lovelace of London met Zoë near the Café-au-Lait in Paris ; nobody saw 42 people , not even Microsoft ."
 _LABELS = ("human being", "town", "business")
-# Words of each text. Token counts are below, near and above the heights of `layers.heights`. Two texts are as long.
+# Number of words of each text: token counts below, near and above the heights of `layers.heights`; two are equal.
 _LENGTHS = (1, 5, 5, 14, 30, 61)
-# Words of the longest text with relations: with thresholds of 0, every pair of spans is related.
+# Number of words of the longest text with relations: with thresholds of 0, the result has every pair of spans.
 _RELATED_WORDS = 5
 
 

@@ -13,10 +13,11 @@ from gliner_bento.tasks.base import ExtractionWarning
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 MAX_CANDIDATES = 200_000
-"""Maximum number of spans above the threshold: in a pass before overlap resolution, or held until the next window."""
+"""Maximum number of spans above the threshold in a pass, in all passes of a window, or kept until the next window."""
 
 CHARS_PER_RESULT = 200
-"""With as many results as allowed: maximum mean length of an entity's text, or of a relation's two ends together."""
+"""Maximum number of characters of all entities' texts together, divided by `max_entities`; likewise of all relations'
+heads and tails, divided by `max_relations`."""
 
 _THRESHOLD_OF = {"max_entities": "threshold", "max_relations": "relation_threshold"}
 
@@ -30,8 +31,9 @@ def too_many(item: Item, limit: str) -> LimitExceeded:
     """The error for an item with more results than `limit` allows. limit: "max_entities" or "max_relations"."""
     param, what = _THRESHOLD_OF[limit], limit.removeprefix("max_")
     return LimitExceeded(
-        f"{param}: too many or too long {what} above it: the limit is {getattr(item, limit)} ({limit}, divided among "
-        f"a batch's texts), of {CHARS_PER_RESULT} characters on average; raise {param}, or set on_limit to truncate",
+        f"{param}: the {what} above it are too many or too long: the limit is {getattr(item, limit)} ({limit}, divided "
+        f"among a batch's texts), of {CHARS_PER_RESULT} characters on average; raise {param}, or set on_limit to "
+        "truncate",
         param=param,
     )
 

@@ -124,7 +124,7 @@ class MemoryModel:
         logger.warning("out of memory with a batch of cost %d; the budget is now %d", cost_tokens, budget)
 
     def on_success(self, cost_tokens: int) -> None:
-        """Raise a reduced budget a step after enough batches of over half of it: the shortage may have passed."""
+        """Raise a reduced budget after `RECOVERY_BATCHES` batches costing over half of it: the shortage may be over."""
         with self._lock:
             if self._budget_tokens < self._full_tokens and 2 * cost_tokens > self._budget_tokens:
                 self._good_batches += 1
@@ -142,7 +142,7 @@ def calibrate(
     memory_overhead_factor: float,
     lanes: int,
 ) -> MemoryModel:
-    """Measure bytes per token of cost at each power-of-two length up to `longest_tokens`; the highest sets the budget.
+    """Measure the bytes per token of cost with texts of each length of `powers_of_two`; the maximum sets the budget.
 
     target_memory_fraction: share of the free bytes for batches.
     memory_overhead_factor: ratio of expected to measured bytes (fragmentation, other kernels).
@@ -159,7 +159,8 @@ def calibrate(
         free_bytes = allocator.free_bytes()
         for tokens in lengths:
             allocator.reset_peak()
-            cost_tokens = run(max(_MIN_TEXTS, 2 * lengths[-1] // tokens), tokens)
+            texts = max(_MIN_TEXTS, 2 * longest_tokens // tokens)
+            cost_tokens = run(texts, tokens)
             bytes_per_token = max(bytes_per_token, allocator.peak_bytes() / cost_tokens)
             ran_tokens = max(ran_tokens, cost_tokens)
         lane_bytes = free_bytes * target_memory_fraction / lanes

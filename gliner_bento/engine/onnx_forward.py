@@ -26,9 +26,9 @@ OnnxRuns = tuple[RunInputs, ...]
 class OnnxForward:
     """Runs gliner's `model`, whose own `model` is an `OnnxSession`. Raises ModelError if ONNX is not supported.
 
-    packs: texts run one by one, without padding; else in one padded run. One by one if texts in one run would change
-        each other's results: a bi-encoder's file takes one set of labels, dynamic quantization has scales per run, and
-        the scores of a few configurations depend on padding.
+    packs: texts run one by one, without padding, because in one padded run they would change each other's results: a
+        bi-encoder's file takes one set of labels, dynamic quantization has scales per run, and the scores of a few
+        configurations depend on padding. Otherwise all texts of a batch are in one padded run.
     name: how it computes, for `/v1/model`.
     """
 

@@ -105,7 +105,7 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
         result: Extraction = prepared.result
         return result
     item = prepared.item
-    table, ends = _entities(prepared, predictions.spans), _bounds(prepared, predictions.ends)
+    table, ends = _entities(prepared, predictions.spans), _char_spans(prepared, predictions.ends)
     names = list(item.relations)
     relations = [PairRelation(names[one.relation], one.score, one.head, one.tail) for one in predictions.relations]
     classification_scores = zip(item.classifications, predictions.classes, strict=True)
@@ -142,7 +142,7 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
 def with_arguments(
     relations: Iterable[PairRelation], entities: Sequence[Entity], text: str, ends: Sequence[tuple[int, int]]
 ) -> list[Relation]:
-    """Relations with heads and tails in place of their indexes in `entities` and, after these, `ends`."""
+    """Relations with heads and tails in place of their indexes in `entities` followed by `ends`."""
 
     def argument(index: int) -> RelationArgument:
         if index < len(entities):
@@ -177,7 +177,7 @@ def _instance(prepared: Prepared, fields: Structure, values: FieldSpans) -> Inst
     }
 
 
-def _bounds(prepared: Prepared, spans: SpanTable) -> Sequence[tuple[int, int]]:
+def _char_spans(prepared: Prepared, spans: SpanTable) -> Sequence[tuple[int, int]]:
     """[start, end) of each span, in characters."""
     if not len(spans):
         return ()

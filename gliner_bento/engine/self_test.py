@@ -55,8 +55,8 @@ TOLERANCES: Mapping[str, Tolerance] = {
     "bfloat16": Tolerance(0.3, 0.07),
     "int8": Tolerance(1.0, 0.2),
 }
-"""By dtype. In the contract tests, whose random weights amplify rounding, correct forward passes differ by
-(7e-6, 2e-6), (0.026, 0.006), (0.17, 0.036) and (0.7, 0.12). int8 is compared with unquantized weights."""
+"""By dtype. In the contract tests, whose random weights amplify rounding, correct forward passes differ, in the same
+order, by (7e-6, 2e-6), (0.026, 0.006), (0.17, 0.036) and (0.7, 0.12). int8 is compared with unquantized weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +93,10 @@ def self_test(engine: Engine, model: Any) -> str | None:
 
     An exception in one of them counts as a difference.
     """
-    # Of an int8 ONNX checkpoint, gliner runs the same file: the tolerance of float32 applies.
+    # For an int8 ONNX checkpoint, gliner runs the same file, so the tolerance of float32 applies.
     dtype = "float32" if model.is_runtime_model and engine.info.dtype == "int8" else engine.info.dtype
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # enough for short texts; waiting for more would take seconds on a busy machine
+    torch.set_num_threads(1)  # enough for short texts; waiting for more threads may take seconds on a busy machine
     try:
         return exceeded(list(_differences(engine, model, _items(engine.info))), TOLERANCES[dtype])
     except Exception as error:
@@ -135,7 +135,7 @@ def versions() -> str:
 def _items(info: ModelInfo) -> list[Item]:
     """The texts, with labels that fit one pass."""
     limit = info.max_labels_per_pass
-    # GLiNER2 models add a full stop to a text without one. Relations that have it as head or tail are not served.
+    # GLiNER2 models append a full stop to a text without one, and relations with an appended one are not served.
     stop = "." if "structures" in info.tasks else ""  # only GLiNER2 models have structures
     return [
         unfiltered_item(info, text + stop, labels[:limit], relations[:limit] if info.supports_relations else ())

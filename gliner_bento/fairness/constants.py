@@ -45,7 +45,8 @@ QUOTAS_PER_BATCH = 4
 """Protects tenants that send little: another tenant gets at most 1/4 of a batch, so that the batch ends soon."""
 
 SLICE_S = 0.01
-"""Protects waiting preparations: a burst gives up its thread after this CPU time, or when another tenant waits."""
+"""Protects waiting preparations: a burst (items of one request) gives up its thread after this CPU time, or
+when another tenant waits."""
 
 PAUSE_S = 0.002
 """Protects all other threads: preparing a long text without pauses would keep Python's interpreter lock."""
@@ -56,8 +57,8 @@ LANE_NICE = 5
 # Estimated costs, in tokens
 
 TOKENS_PER_CHARACTER, REMEMBERED_CHARACTERS = 0.3, 100_000
-"""The first estimate of an item's cost, and how fast results replace it: its weight halves after
-REMEMBERED_CHARACTERS."""
+"""The first estimate of an item's cost, and how fast results replace it: with every REMEMBERED_CHARACTERS of further
+items, the weight of what was known before halves."""
 
 ITEM_TOKENS = 256
 """Balances replicas: added to an item's tokens when the loads of replicas are compared (docs/scaling.md)."""
@@ -69,7 +70,8 @@ BYTES_PER_TOKEN = 5
 """Estimates the cost of a request from its Content-Length, so that a long one is refused before it is read."""
 
 FIRST_AVERAGE_TOKENS, AVERAGE_WEIGHT = 64.0, 0.1
-"""A request that is being read counts as the average cost: first value, and weight of each further request."""
+"""A request that is being read counts with the average cost of requests. This average begins at
+FIRST_AVERAGE_TOKENS; each further request has the weight AVERAGE_WEIGHT."""
 
 # Refusals
 
@@ -86,10 +88,11 @@ MEASURED_S, MAX_EXTRAPOLATION = 1.0, 2
 measured for MEASURED_S, nor a request whose maximum wait is longer than MAX_EXTRAPOLATION x the measured time."""
 
 HALF_LIFE_S = 5.0
-"""The weight of a measurement of the throughput halves in this busy time, so that the estimate follows the load."""
+"""The weight of a measured throughput halves every HALF_LIFE_S of busy time, so that the estimate follows the load."""
 
 OTHER_GATEWAYS_S = 1.0
-"""A busy gateway process asks the replica this often for all unfinished items, to count those of other gateways."""
+"""At this interval, a busy gateway process asks the replica for the number of all unfinished items, to count those of
+other gateways."""
 
 LARGE_FRACTION = 7 / 8
 """Protects short requests: requests that cost more than a pass fill at most this part of `max_queued_tokens`."""

@@ -41,7 +41,7 @@ class Waiting(Protocol):
 
     @property
     def share(self) -> TenantShare:
-        """The tenant. If its weight changes, that of the work that was added last counts."""
+        """The tenant and its weight. If works of a tenant differ in weight, the weight of the last one added counts."""
 
     @property
     def order(self) -> Order:
@@ -49,7 +49,7 @@ class Waiting(Protocol):
 
     @property
     def cost(self) -> float:
-        """What its tenant is charged."""
+        """What the work's tenant is charged for it."""
 
 
 W = TypeVar("W", bound=Waiting)
@@ -79,7 +79,7 @@ class FairQueue(Generic[W]):
     def __init__(self) -> None:
         self._tenants: dict[str, _Tenant[W]] = {}  # those with work, and recent ones
         self._active: list[_Tenant[W]] = []  # those with work, by rank
-        self._virtual_time = 0.0  # the lowest of a tenant with work, before work was last taken
+        self._virtual_time = 0.0  # the lowest of all tenants with work, before work was last taken
 
     def __bool__(self) -> bool:
         return bool(self._active)
@@ -137,7 +137,7 @@ class FairQueue(Generic[W]):
 
     def others_wait(self, tenant: str) -> bool:
         """Whether work of another tenant waits."""
-        return any(active.share.tenant != tenant for active in self._active[:2])
+        return any(active.share.tenant != tenant for active in self._active[:2])  # of two, one is another
 
     def more_urgent_waits(self, share: TenantShare, priority: int) -> bool:
         """Whether waiting work has a priority that puts it before work of this tenant with `priority`."""
@@ -149,7 +149,7 @@ class FairQueue(Generic[W]):
         )
 
     def _merged(self) -> Iterator[W]:
-        """The work of all tenants; the ranks change as if each were served."""
+        """The work of all tenants in the order of service: their ranks change as if each work were served in turn."""
         active = iter(self._active)
         unseen = next(active, None)
         seen: list[tuple[Rank, int, _Tenant[W]]] = []  # a heap: rank and index of the next work of a tenant

@@ -42,7 +42,7 @@ class AdapterApi:
         """
         self.check_id(adapter_id)
         if request.revision and not (request.source or "").startswith(_HUB):
-            raise InvalidField(f"revision: only a source that begins with {_HUB} has one", param="revision")
+            raise InvalidField(f"revision: allowed only if the source begins with {_HUB}", param="revision")
         installing = self._replica.adapters.install(adapter_id, archive=archive, **request.model_dump())
         try:
             return await asyncio.wait_for(installing, self._options.request_timeout_s)

@@ -105,7 +105,7 @@ class Detected:
 
 @dataclass(frozen=True, slots=True)
 class Anonymized:
-    """The replacement of a span: `text[start:end]` of the anonymized text."""
+    """A replaced span. text: its replacement. start, end: the place of the replacement in the anonymized text."""
 
     start: int
     end: int
@@ -117,7 +117,7 @@ class Anonymized:
 
 @dataclass(frozen=True, slots=True)
 class AnonymizedText:
-    """The answer of `POST /anonymize`; the last item comes first."""
+    """The answer of `POST /anonymize`. text: the anonymized text. items: by position, from the last to the first."""
 
     text: str
     items: Sequence[Anonymized]
@@ -143,7 +143,7 @@ def anonymize(
     replacements = (
         by.apply(text[span.start : span.end], span.entity_type) for by, span in zip(chosen, spans, strict=True)
     )
-    limits = [*(span.start for span in spans[1:]), len(text)]  # a span that overlaps the next one ends at its start
+    limits = [*(span.start for span in spans[1:]), len(text)]  # an overlapping span is cut where the next one starts
     ends = [min(span.end, limit) for span, limit in zip(spans, limits, strict=False)]
     disjoint = (LabeledSpan(span.start, end, span.entity_type) for span, end in zip(spans, ends, strict=True))
     result = substituted(text, zip(disjoint, replacements, strict=True), max_chars)
@@ -169,8 +169,8 @@ def _resolved(text: str, detected: Sequence[Detected]) -> list[Detected]:
 
 
 def _merged(detected: Sequence[Detected]) -> list[Detected]:
-    """Merge overlapping spans of one type: each result has the highest score, and the place of its last span in the
-    order of positions."""
+    """Merge overlapping spans of one type. A merged span has the highest score of its parts and, in the returned order,
+    the place of its last part."""
     merged: list[tuple[int, Detected]] = []
     ordered = sorted(detected, key=lambda span: (span.start, span.end))
     by_type = sorted(enumerate(ordered), key=lambda indexed: indexed[1].entity_type)

@@ -1,6 +1,6 @@
 """The gateway as a plain ASGI app that serves the endpoints which the modules declare.
 
-It runs as an app (uvicorn, Ray Serve), or mounted in a BentoML service, where BentoML's own routes come first.
+It runs on its own (under uvicorn or Ray Serve), or mounted in a BentoML service, where BentoML's own routes come first.
 """
 
 from __future__ import annotations
@@ -39,13 +39,11 @@ from gliner_bento.http.disconnect import CancelOnDisconnect
 from gliner_bento.replicas.base import Models
 from gliner_bento.tasks.table import TASKS
 
+_QUOTA_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 _CORS = {
     "allow_methods": ["GET", "POST", "PUT", "DELETE"],
     "allow_headers": ["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
-    "expose_headers": [
-        *("X-Request-ID", "Retry-After"),
-        *("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"),
-    ],
+    "expose_headers": ["X-Request-ID", "Retry-After", *_QUOTA_HEADERS],
 }
 
 

@@ -34,7 +34,7 @@ def endpoints(folder: Path = FOLDER) -> list[Endpoint]:
         return FileResponse(_NOT_BUILT, headers={"Cache-Control": "no-cache"})
 
     async def file(_: Gateway, request: Request) -> Response:
-        """A file; the path of the folder itself is its first page."""
+        """A file of the site; for the path `/docs/`, the first page."""
         path = request.path_params["file"] or "index.html"
         if path == "index.html" and not is_built(folder):
             return RedirectResponse("../docs", status_code=307)

@@ -28,11 +28,11 @@ COMMON_ERRORS = (500, 503)
 class Operation:
     """An endpoint's entry in the OpenAPI document.
 
-    name: the operationId: the name of a generated client's function or a language model's tool. description: what it
-        does and when to call it.
+    name: the operationId, which names the function of a generated client, or the tool of a language model. description:
+        what the endpoint does and when to call it.
     request, response: classes of the JSON bodies (for a list: a `RootModel`). more_types: further classes that need a
         schema.
-    errors: HTTP statuses; the error codes follow from `Endpoint.statuses`. examples: by class; required for `request`.
+    errors: HTTP statuses; the error codes follow from `Endpoint.statuses`. examples: by class; `request` must have one.
     extra: edits the generated operation object.
     """
 
@@ -86,7 +86,7 @@ class Endpoint:
 
     @property
     def is_limited(self) -> bool:
-        """Whether a tenant's limits apply: to extractions that document the status of `RateLimited`."""
+        """Whether tenants' limits apply: to extractions whose documented errors include `RateLimited`."""
         return (
             self.method == "POST"
             and self.scope == "extract"

@@ -60,7 +60,7 @@ class Gateway:
 
     async def run_stream(self, request: Request[Any, Any, Any]) -> AsyncGenerator[Sequence[Any], None]:
         """The lines of the streamed answer to a request with one text: for each pass a list, possibly empty, of the
-        parts that became final; the last list ends with the rest of the answer. A handler leads to a single list."""
+        parts that became final; the last list ends with the rest of the answer. With a handler, there is one list."""
         call, served = self._call(request, streamed=True), await self._served(request)
         item, task = self._item(request, served), request.task
         merger: ResultMerger | None = None
@@ -157,7 +157,7 @@ class Gateway:
     async def _outcomes(
         self, task: AnyTask, served: ServedModel, items: Sequence[Item], call: Call
     ) -> Sequence[Outcome]:
-        """The model's outcomes, after their mergers have added to them and the handler has changed them."""
+        """The model's outcomes, after each item's `ResultMerger` has added to them and the handler has changed them."""
 
         async def extract(admitted: Sequence[Item]) -> Sequence[Outcome]:
             return await _merged(task, admitted, await served.outcomes(admitted, call))

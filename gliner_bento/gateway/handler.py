@@ -96,6 +96,6 @@ class Handler:
 
 
 def _replaced(values: Sequence[Any], kind: type, replacements: Sequence[Any]) -> list[Any]:
-    """The values, each of the type `kind` replaced with the next of the replacements. The others are errors."""
+    """Replace each value of the type `kind` with the next replacement. The other values, which are errors, are kept."""
     remaining = iter(replacements)
     return [next(remaining) if isinstance(value, kind) else value for value in values]

@@ -3,8 +3,8 @@
 ASGI begins after the headers, so no middleware can set these limits, or answer what is not HTTP. Connections over a
 Unix socket have no limits, because they come from this server's own processes. Refusals have the usual error body.
 
-A connection handles one request at a time: further ones are parsed after the response. A request without its body,
-which is its request line, headers, chunk sizes and extensions, and trailers, has one limit, `MAX_HEADER_BYTES`.
+A connection handles one request at a time: further ones are parsed after the response. All of a request but its
+body has one limit, `MAX_HEADER_BYTES`: the request line, headers, trailers, and the sizes and extensions of chunks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEADER_OVERHEAD = 32
 """Bytes added to the size of each header for the memory that it takes, as in HTTP/2."""
 
 _CHUNK_OVERHEAD = 16
-"""Bytes of a chunk's size and line ends that do not count, because bodies may come in small chunks."""
+"""Bytes per chunk, for its size and line ends, that do not count as headers: bodies may come in small chunks."""
 
 _PARSED_BYTES = 2**10
 """Bytes that are parsed at a time. The next bytes are parsed after the requests that end in these are answered."""
@@ -48,9 +48,9 @@ _NOTHING = memoryview(b"")
 
 @dataclass
 class ProtocolLimits:
-    """Limits of one server. direct: the app for requests that `early` has checked; None: uvicorn's app, as for all
-    others. incomplete: connections that await a request or the rest of one, longest without progress first. If there
-    are too many connections, the first is closed."""
+    """Limits of one server. direct: the app for requests that `early` has checked; None: uvicorn's app, which
+    gets all other requests. incomplete: connections that await a request or the rest of one; the first has been without
+    progress for longest, and is closed if there are too many connections."""
 
     options: GatewayOptions
     early: EarlyRefusal | None = None
@@ -59,7 +59,7 @@ class ProtocolLimits:
 
     def __post_init__(self) -> None:
         self.largest_body_bytes = max(self.options.body_limits.values())
-        _allow_files(2 * self.options.max_connections + _OTHER_FILES)  # 2: each request has a connection to the runner
+        _allow_files(2 * self.options.max_connections + _OTHER_FILES)  # 2: a request also connects to the runner
 
     @property
     def protocol(self) -> Callable[..., HttpProtocol]:
@@ -89,7 +89,7 @@ def _allow_files(number: int) -> None:
 
 
 class RequestPart(Enum):
-    """The part of a request that the parser awaits: its beginning, the rest of its headers, or of its body."""
+    """The part of a request that the parser awaits: its beginning, the rest of its headers, or the rest of its body."""
 
     START, HEADERS, BODY = range(3)
 
@@ -188,7 +188,7 @@ class HttpProtocol(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
 
     def _decide(self, early: EarlyRefusal, cycle: RequestResponseCycle, arrival: EarlyRequest) -> None:
-        """Refuse an extraction, await its small body first, or let the app answer. Refusals start no asyncio task."""
+        """Refuse an extraction, wait for its small body, or let the app answer. Refusals start no asyncio task."""
         body = None if cycle.more_body else bytes(cycle.body)
         refusal = early.try_refuse(arrival, body)
         self._arrival = arrival if cycle.more_body and arrival.reads_body and not refusal else None
@@ -332,7 +332,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._unset_timer()
 
     def _watch(self, limits: ProtocolLimits) -> None:
-        """Limit the time until the awaited part is complete; of a body, until the next PACE_BYTES have arrived."""
+        """Limit the time until the awaited part is complete; for a body, until the next PACE_BYTES have arrived."""
         if self._is_answering() or self.transport.is_closing():
             self._unwatch()
         elif self._timer is None or self._body_bytes >= self._due_bytes > 0:

@@ -18,8 +18,8 @@ import msgspec
 from pydantic import WithJsonSchema
 
 _PART_BYTES = 16 * 1024
-_MAX_ELEMENTS = 256  # flat elements of a list in one part
-_FEW_ELEMENTS = 128  # a list or dictionary with at most this number may be encoded together with its dataclass
+_MAX_ELEMENTS = 256  # of a list in one part, if they are flat (see `_is_flat`)
+_FEW_ELEMENTS = 128  # of a list or dictionary in a dataclass that is encoded in one part
 _SCALARS = {str, int, float, bool, type(None)}
 
 Made = TypeVar("Made")

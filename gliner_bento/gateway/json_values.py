@@ -11,7 +11,7 @@ MAX_VALUES = 2**18
 
 
 class JsonValues:
-    """The count for one body: its lists and objects, and all of their items but the first."""
+    """Counts the lists and objects of one body, and the items in each of them after the first."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -86,7 +86,7 @@ _FUNCTION_WORDS = {
     "ik hij zij wij deze dit uit wel kan tot geen tussen tegen waar tijdens sinds hun haar ze je jij "
     "onder na meer alleen dus",
 }
-"""Without words that are also English ("die", "son", "come"), or parts of names ("de la", "der", "von", "di")."""
+"""Omitted are words that are also English ("die", "son", "come"), and parts of names ("de la", "der", "von", "di")."""
 
 _NAMES = {
     "en": "English",
@@ -114,7 +114,7 @@ _RUNS = regex.compile("|".join(rf"(?P<{script}>(?:\p{{{script}}}\p{{Mn}}*+){{2,}
 class LanguageCheck:
     """The two tests, for one model.
 
-    languages: those of its card. If there are none, or many, or some that the tables lack, no text gets a warning.
+    languages: those of its card. No text gets a warning if they are none, too many, or include one of no known script.
     """
 
     def __init__(self, languages: Sequence[str]) -> None:
@@ -154,10 +154,10 @@ class LanguageCheck:
     def _foreign_language(self, sample: str) -> str | None:
         if not self._tests_words:
             return None
-        words = [word.lower() for word in _WORD.findall(sample) if not word.isupper()]  # not IL, MA, UN
+        words = [word.lower() for word in _WORD.findall(sample) if not word.isupper()]  # not abbreviations: IL, MA
         counts = Counter(word for word in words if word in _ALL_WORDS)
         own = _count(counts, self._own_words)
-        foreign, language = max((_count(counts, listed), language) for language, listed in self._foreign_words.items())
+        foreign, language = max((_count(counts, theirs), language) for language, theirs in self._foreign_words.items())
         distinct = len(counts.keys() & self._foreign_words[language])
         min_distinct = _MIN_DISTINCT if own else _MIN_DISTINCT - 1
         is_certain = distinct >= min_distinct and foreign >= max(_MIN_SHARE * len(words), _OWN_WEIGHT * own)

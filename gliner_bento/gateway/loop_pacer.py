@@ -1,7 +1,7 @@
 """Spreads work over the iterations of the event loop, so that a long iteration does not delay all connections.
 
-A batch ends with results for dozens of requests, and as many may then be admitted. Done in one iteration, this work
-blocked the loop, and so also refusals and probes, for up to 150 ms.
+A batch ends with results for dozens of requests, and as many others may then be admitted. Done in one iteration, this
+work blocked the loop, and so also refusals and probes, for up to 150 ms.
 """
 
 from __future__ import annotations

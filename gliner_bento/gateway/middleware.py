@@ -26,7 +26,7 @@ from gliner_bento.gateway.security_headers import secure
 logger = logging.getLogger("gliner_bento.gateway")
 
 _BODY_METHODS = {"POST", "PUT", "PATCH"}
-_OWN_HEADERS = {"content-length", "content-type"}
+_OWN_HEADERS = {"content-length", "content-type"}  # not copied from an error response to the one that replaces it
 _BENTOML_TYPES = "application/vnd.bentoml"
 """Prefix of the media types that BentoML's services send each other. If a client sends one, BentoML would answer with a
 traceback."""
@@ -88,7 +88,7 @@ class GatewayMiddleware:
 
 
 class _LimitedBody:
-    """The request's body, limited in bytes, also if it has no Content-Length, and in JSON values.
+    """The request's body, limited in bytes (even without a Content-Length) and in JSON values.
 
     raises: whether reading beyond a limit raises `TooLarge`. Otherwise the body ends at the limit, and `error` is set,
     because BentoML's parser would log an exception as a fault of the server."""
@@ -103,7 +103,7 @@ class _LimitedBody:
         self.error: TooLarge | None = None
 
     def check_headers(self, headers: Headers, *, is_upload: bool) -> None:
-        """Raise `TooLarge` or `UnsupportedMediaType` if the headers announce such a body."""
+        """Raise `TooLarge` or `UnsupportedMediaType` if the headers announce a body that is not accepted."""
         if is_upload:
             self._values = None
         with contextlib.suppress(ValueError):
@@ -111,7 +111,8 @@ class _LimitedBody:
                 raise self._too_large()
         kind = media_type(headers)
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        if (has_body or kind.startswith(_BENTOML_TYPES)) and kind and not is_json(kind) and not is_upload:
+        is_other_type = bool(kind) and not is_json(kind) and not is_upload
+        if is_other_type and (has_body or kind.startswith(_BENTOML_TYPES)):
             raise UnsupportedMediaType(f"send the body as {JSON}, not {kind}")
         coding = headers.get("content-encoding", "").strip().lower()
         if has_body and coding not in ("", "identity"):

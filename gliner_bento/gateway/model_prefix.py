@@ -22,7 +22,7 @@ def current() -> str | None:
 
 class ModelPrefix:
     """ASGI middleware. Sets the model that `current` returns, and rewrites `/models/NAME/path` to `/path?model=NAME`,
-    unless an endpoint has that very path.
+    unless an endpoint has the original path.
 
     table: all endpoints. Must be outside all middleware that reads the path: access and limits are those of `/path`.
     """

@@ -35,8 +35,8 @@ SERVING = ("ready", "evicted")
 """States of models that admit requests."""
 
 Replicas = Replica | Mapping[str | None, Replica]
-"""Replicas by model name, the default's first. The model of a single replica, or with the name None, is named after its
-checkpoint."""
+"""Replicas by model name, the default's first. A model whose name is None, as that of a single replica, is named after
+its checkpoint."""
 
 
 class ServedModel:
@@ -49,9 +49,9 @@ class ServedModel:
         self.name = row.name
         self.replica = replica
         self.row = row
-        own = {name: value for name, value in row.limits.items() if hasattr(options, name)}
-        lists = {name: tuple(value) for name, value in own.items() if isinstance(value, list)}
-        self.limits = replace(options, **{**own, **lists})
+        own_limits = {name: value for name, value in row.limits.items() if hasattr(options, name)}
+        as_tuples = {name: tuple(value) for name, value in own_limits.items() if isinstance(value, list)}
+        self.limits = replace(options, **{**own_limits, **as_tuples})
         self.policy = OverloadPolicy(self.limits)
         self.adapters = AdapterApi(replica, self.limits)
         self._pacer = pacer
@@ -125,7 +125,7 @@ class ServedModel:
         return ReplicaState(self.name or status.model.model, status, adapters, self.row.state)
 
     def warnings(self, item: Item, result: Result) -> Sequence[ExtractionWarning]:
-        """The replica's warnings, and one about the text's language, unless an adapter is used: that may be trained for
+        """The replica's warnings, and one about the text's language, unless an adapter is used: it may be trained for
         other languages."""
         return (*result.warnings, *(() if item.adapter_id else self._languages.warnings(item.text)))
 
@@ -181,7 +181,7 @@ class ServedModel:
 class ModelTable:
     """The served models, by name; the first is the default.
 
-    models: its rows, which may change while the server runs, are mirrored; None: the served models cannot change.
+    models: the source of the table's rows, which may change while the server runs; None: the models never change.
     policies: the overload policy of each served model, by name.
     """
 
@@ -215,9 +215,11 @@ class ModelTable:
         return table
 
     async def find(self, name: str | None) -> ServedModel:
-        """The model with this name, or with this last part of its hub id; None: the default. Raises `ModelNotFound`."""
+        """The model with this name. A model without a name is found by its hub id, or by the last part of the hub id.
+        None: the default. Raises `ModelNotFound`."""
         served = self.default if name is None else await self._named(name)
-        if (self._models and self._refreshed_s < 0) or served is None or served.row.state not in SERVING:
+        never_refreshed = self._models is not None and self._refreshed_s < 0
+        if never_refreshed or served is None or served.row.state not in SERVING:
             await self.refresh(ROWS_AGE_S)
             served = self._served.get(served.name) if served else None  # it may have been deleted or replaced
             served = served or (await self._named(name) if name else self.default)

@@ -62,7 +62,7 @@ def openapi_document(endpoints: Iterable[Endpoint], *, needs_key: bool = False) 
 
 
 def _documented(endpoint: Endpoint, operation: Operation, *, needs_key: bool) -> dict[str, Any]:
-    """The operation object. needs_key: with the scope that an API key needs for it."""
+    """The operation object. needs_key: whether it names the scope that an API key needs."""
     document = _operation_object(endpoint, operation)
     if needs_key and endpoint.scope:
         document["security"] = [{scheme: [endpoint.scope]} for scheme in _SECURITY_SCHEMES]

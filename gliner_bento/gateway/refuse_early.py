@@ -86,7 +86,7 @@ class EarlyRefusal:
         headers = Headers(scope=scope)
         tenant: Tenant | None = None
         if not (self._cors and "origin" in headers):
-            with suppress(GLiNERBentoError):  # 401 comes before 429
+            with suppress(GLiNERBentoError):  # the app answers with this error, not with 429
                 tenant = self._access.tenant_of(scope, headers, path)
         content_length = headers.get("content-length", "")
         length = int(content_length) if content_length.isdecimal() else None
@@ -135,7 +135,7 @@ class EarlyRefusal:
         return self.try_refuse(arrival, body, share=1.0)
 
     def count_unread(self, arrival: EarlyRequest, body: bytes | None = None) -> Callable[[], None]:
-        """Count a request that waits to be read as load. Returns a function that stops counting it."""
+        """Count as load a request that waits to be read. Returns a function that stops counting it."""
         if arrival.tenant is None:
             return lambda: None
         return self._admission.count_unread(arrival.tenant, _parsed(body).model)
@@ -156,7 +156,7 @@ class EarlyRefusal:
 
 
 class _EarlyBody(msgspec.Struct):
-    """The fields on which a refusal depends. A body in which one is invalid counts as one without them."""
+    """The fields on which a refusal depends. If one of them is invalid, both count as absent."""
 
     timeout_ms: float | None = None
     model: str | None = None

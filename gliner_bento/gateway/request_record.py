@@ -45,7 +45,7 @@ _MAX_ID_CHARS = 128
 class RequestRecord:
     """What the handlers of a request record for its log line, metrics and span.
 
-    request_id: the one in the body, if there is one. model: the configured name of its model; None if it has none.
+    request_id: the one in the body, if there is one. model: the configured name of its model, if there is one.
     admitted: whether its items were sent to the replica. items: number of items with a result. tokens: of all passes,
     prompts included. error: code of its error. trace: the `traceparent` of its span, if it is traced.
     """

@@ -1,6 +1,6 @@
 """Routes and error bodies that several other servers have in common. One response serves the clients of all.
 
-A format's `endpoints` includes those that its clients call. A shared route is served if one such format is enabled.
+Each format lists the shared routes that its clients call in its `endpoints`; those of the enabled formats are served.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ HEALTH = WireFormat(error=MessageError).get(
     _health,
     "health",
     "Whether the server answers requests, for clients of other servers",
-    description="200 if requests are admitted, else 503, as /readyz; with a body that other servers' clients read.",
+    description="As /readyz, 200 if requests are admitted, else 503; the body is one that other servers' clients read.",
     scope=None,
     response=Health,
     errors=(503,),

@@ -16,7 +16,7 @@ _UNKNOWN, _MISSING = "extra_forbidden", "missing"
 _MAX_NAMED = 5
 _MAX_NAME_CHARS = 100
 
-_BRANCH_TYPES = {"list_type", "dict_type"}
+_BRANCH_TYPES = {"list_type", "dict_type"}  # of errors about branches of a union, most of which the caller did not mean
 _NO_FIELD = re.compile(r"(list|dict|constrained-str|function-[a-z]+)\[.*\]|\[key\]|constrained-str|str|bool|int|float")
 """Parts of an error's path that name no field: pydantic adds them for branches of unions and keys of dictionaries."""
 
@@ -28,7 +28,7 @@ def from_model(invalid: ValidationError, model: type[Any] | None = None) -> GLiN
 
 def from_validation(errors: Sequence[Mapping[str, Any]], model: type[Any] | None = None) -> GLiNERBentoError:
     """One error for pydantic's list. It names all unknown and missing fields, because an unknown field is often a
-    missing one misspelt. If there are none, it is the first error that is not about another branch of a union.
+    missing one misspelt. If there are none, it is the first error, but one not in `_BRANCH_TYPES` if possible.
 
     model: the type that was validated, whose field names are suggested for unknown fields.
     """

@@ -19,7 +19,7 @@ from gliner_bento.storage.api_keys import KeyScope
 
 RouteHandler = Callable[[Gateway, Request], Awaitable[Response]]
 
-_NOTE = "For clients of that server; new ones call the routes under /v1."
+_NOTE = "For existing clients of that server; new clients call the routes under /v1."
 
 ModelName = Annotated[str | None, Field(description="Name of the model, as /v1/models lists it. Default: the first.")]
 """The field with the model's name, which this server adds to formats that have no such field."""

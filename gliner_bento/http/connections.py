@@ -46,8 +46,8 @@ class Connections:
         self._host, self._port = parts.hostname or "", parts.port or (443 if self._tls else 80)
         self._path, self._query = parts.path, f"?{parts.query}" if parts.query else ""
         lines = [f" HTTP/1.1\r\nHost: {parts.netloc}", *(f"{name}: {value}" for name, value in headers.items())]
-        self._headers = "\r\n".join([*lines, "Content-Length: "])
-        self._heads: dict[str, bytes] = {}
+        self._head_suffix = "\r\n".join([*lines, "Content-Length: "])
+        self._head_of_path: dict[str, bytes] = {}
         self._limit = limit
         self._idle: deque[_Connection] = deque()
         self._waiting: deque[tuple[bytes, asyncio.Future[Response]]] = deque()
@@ -59,7 +59,8 @@ class Connections:
     def send(self, content: bytes, path: str = "") -> asyncio.Future[Response]:
         """Send a request; returns a future for the response. path: below the URL; each path's headers are cached."""
         future = asyncio.get_running_loop().create_future()
-        request = b"%s%d\r\n\r\n%s" % (self._heads.get(path) or self._head(path), len(content), content)
+        head = self._head_of_path.get(path) or self._new_head(path)
+        request = b"%s%d\r\n\r\n%s" % (head, len(content), content)
         if self._idle:  # the longest idle, so that none is idle for long
             self._idle.popleft().send(request, future)
         elif self._limit and len(self._open) + len(self._opening) >= self._limit:
@@ -68,8 +69,10 @@ class Connections:
             self._start_connecting(request, future)
         return future
 
-    def _head(self, path: str) -> bytes:
-        head = self._heads[path] = f"POST {self._path + path or '/'}{self._query}{self._headers}".encode()
+    def _new_head(self, path: str) -> bytes:
+        """Line and headers of requests to `path`, up to the value of Content-Length, which is the last header."""
+        target = f"{self._path + path or '/'}{self._query}"
+        head = self._head_of_path[path] = f"POST {target}{self._head_suffix}".encode()
         return head
 
     def close(self) -> None:

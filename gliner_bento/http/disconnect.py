@@ -43,8 +43,8 @@ class CancelOnDisconnect:
 
 
 class _Exchange:
-    """One request and its response. begun: the response has begun. answered: it is complete. left: the client has
-    disconnected before it was complete."""
+    """One request and its response. begun: the response has begun. answered: the response is complete. left: the client
+    has disconnected before the response was complete."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send

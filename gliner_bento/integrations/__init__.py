@@ -1,1 +1,1 @@
-"""The client in other libraries. `dataframes` needs pandas or polars; `spacy` and `haystack` need those packages."""
+"""The client in other libraries: `dataframes` (pandas or polars), `spacy`, `haystack`. Each needs its library."""

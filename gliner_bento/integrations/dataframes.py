@@ -40,7 +40,8 @@ def add_extractions(
 
 
 def entity_table(frame: Any) -> Any:
-    """A row per entity in the column `entities`: its fields, and the `row` of `frame` (pandas: the index label)."""
+    """A row per entity in the column `entities`: the entity's fields, and as `row` the row of `frame` (its number; with
+    pandas, the index label)."""
     library = _library(frame)
     check_columns(frame.columns, ["entities"], ())
     row_ids = frame.index if library == "pandas" else range(len(frame))

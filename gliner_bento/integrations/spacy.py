@@ -37,7 +37,8 @@ class GLiNERBento:
             return self._annotated(doc, client.extract(doc.text, self._labels, **self._options))
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 512) -> Iterator[Doc]:
-        """Annotate docs in order, for `nlp.pipe`. Raises a text's error. batch_size: most docs waiting for results."""
+        """Annotate docs in order, for `nlp.pipe`. Raises a text's error. batch_size: about how many docs
+        may wait for their results."""
         waiting: deque[Doc] = deque()
 
         def texts() -> Iterator[str]:

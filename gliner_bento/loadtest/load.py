@@ -26,8 +26,8 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True)
 class TimedResponse:
-    """A response. body_index: of its request's body in `bodies`. status: HTTP status, or the name of the error if there
-    was no response. retry_after: whether it has the header Retry-After.
+    """A response. body_index: index of the request's body in `bodies`. status: HTTP status, or the name of the error
+    if there was no response. retry_after: whether the response has the header Retry-After.
     """
 
     body_index: int
@@ -39,9 +39,9 @@ class TimedResponse:
 
 @dataclass(slots=True)
 class Run:
-    """The result of a run. seconds: its duration. lag_s: the longest delay from when a request was due until it was
-    sent. generator_s: CPU time of the generator. Of an open loop: connections: how many it opened; unanswered: number
-    of requests without a response."""
+    """The result of a run. seconds: its duration. generator_s: CPU time of the generator. Set only by an open loop:
+    `lag_s`, the longest delay from when a request was due until it was sent; `connections`, how many were opened;
+    `unanswered`, how many requests had no response after `grace_s`."""
 
     replies: list[TimedResponse] = field(default_factory=list)
     seconds: float = 0.0

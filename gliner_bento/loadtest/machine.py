@@ -13,11 +13,8 @@ from typing import Any
 from gliner_bento.settings import PROJECT_ROOT
 from gliner_bento.settings.names import ENV_PREFIX
 
-PACKAGES = (
-    *("aiohttp", "bentoml", "gliner", "numpy", "onnxruntime", "peft", "polylora", "ray", "tokenizers", "torch"),
-    "transformers",
-    "gliner-bento",
-)
+_PACKAGE_LIST = "aiohttp bentoml gliner numpy onnxruntime peft polylora ray tokenizers torch transformers gliner-bento"
+PACKAGES = tuple(_PACKAGE_LIST.split())
 
 
 def provenance() -> dict[str, Any]:

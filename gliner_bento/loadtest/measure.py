@@ -15,7 +15,7 @@ from gliner_bento.loadtest.load import Run, TimedResponse, authorization, closed
 from gliner_bento.loadtest.machine import provenance
 
 BUILD = Path("build") / "bench"
-_BODIES = 256
+_BODY_COUNT = 256
 _WARM_UP_S = 5.0
 _STATUS_TIMEOUT_S = 30.0
 
@@ -38,7 +38,7 @@ def measure_server(
     if name not in workload.WORKLOADS:
         raise ValueError(f"no workload {name}; there are {', '.join(workload.WORKLOADS)}")
     card = _model_card(url, api_key)
-    bodies = workload.WORKLOADS[name](_BODIES, 0)
+    bodies = workload.WORKLOADS[name](_BODY_COUNT, 0)
     texts, payloads, route = [body["text"] for body in bodies], workload.encoded(bodies), f"{url}/v1/extract"
     closed_loop(route, payloads, concurrency=max(concurrencies), seconds=min(_WARM_UP_S, seconds), api_key=api_key)
     points: list[dict[str, Any]] = []

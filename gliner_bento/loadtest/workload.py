@@ -27,27 +27,27 @@ _NAME_SHARE = 0.1
 
 
 def short(count: int, seed: int = 0) -> list[Body]:
-    """6 to 30 words."""
+    """Texts of 6 to 30 words."""
     return _bodies(count, seed, lambda rng: rng.randint(6, 30))
 
 
 def mixed(count: int, seed: int = 0) -> list[Body]:
-    """6 to 250 words, skewed towards short texts: 46 words on average."""
-    return _bodies(count, seed, lambda rng: round(6 * (250 / 6) ** rng.random() ** 1.7))
+    """Texts of 6 to 250 words, most of them short: 46 words on average."""
+    return _bodies(count, seed, lambda rng: round(6 * (250 / 6) ** (rng.random() ** 1.7)))
 
 
 def long(count: int, seed: int = 0) -> list[Body]:
-    """200 to 370 words: up to gliner's default `max_len`."""
+    """Texts of 200 to 370 words, which is below gliner's default `max_len` (384)."""
     return _bodies(count, seed, lambda rng: rng.randint(200, 370))
 
 
 def skewed(count: int, seed: int = 0) -> list[Body]:
-    """Nine of ten texts are short, the tenth is long: the worst case for batches in order of arrival."""
+    """Nine of ten texts are short, the tenth is long: the worst case for batches filled in order of arrival."""
     return _bodies(count, seed, lambda rng: rng.randint(6, 20) if rng.random() < 0.9 else rng.randint(250, 350))
 
 
 def uniform(count: int, seed: int = 0) -> list[Body]:
-    """1 to 250 words, uniformly distributed."""
+    """Texts of 1 to 250 words, uniformly distributed."""
     return _bodies(count, seed, lambda rng: rng.randint(1, 250))
 
 
@@ -72,9 +72,9 @@ def encoded(bodies: Sequence[Body]) -> list[bytes]:
     return [json.dumps(body).encode() for body in bodies]
 
 
-def _bodies(count: int, seed: int, words: Callable[[random.Random], int]) -> list[Body]:
+def _bodies(count: int, seed: int, draw_length: Callable[[random.Random], int]) -> list[Body]:
     rng = random.Random(seed)
-    return [{"text": random_text(rng, words(rng)), "labels": rng.choice(LABEL_SETS)} for _ in range(count)]
+    return [{"text": random_text(rng, draw_length(rng)), "labels": rng.choice(LABEL_SETS)} for _ in range(count)]
 
 
 def random_text(rng: random.Random, words: int) -> str:

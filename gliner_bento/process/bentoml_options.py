@@ -17,7 +17,7 @@ def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
     """Arguments for `@bentoml.service` of `service`: our own values, overridden by the file's section `services`."""
     ours: dict[str, Any] = {"traffic": {"timeout": settings.request_timeout_s + _TIMEOUT_MARGIN_S}}
     ours["logging"] = {"access": {"enabled": False}}  # the gateway has an access log of its own
-    ours["metrics"] = {"enabled": False}  # BentoML's metrics have the paths that clients send as labels
+    ours["metrics"] = {"enabled": False}  # BentoML's metrics get a series for each path that a client makes up
     if service == "GLiNERService":
         ours["http"] = {"host": _default_host(), "port": 3000}
         ours["runner_probe"] = {"enabled": False}  # the gateway is ready if one replica is; it probes them itself
@@ -31,8 +31,8 @@ def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
 
 
 def handles_requests(settings: Settings) -> bool:
-    """Whether BentoML's app has to handle the gateway's requests because of an option that the operator has set.
-    Otherwise it only costs time."""
+    """Whether requests must pass through BentoML's app, because the operator has set an option that applies there.
+    Otherwise they go to the gateway directly, which saves time."""
     given = settings.configuration().services.get("GLiNERService", {})
     return (
         _may_trace()

@@ -1,5 +1,5 @@
-"""Makes `bentoml serve` restart a process as soon as it has died, and end on every signal. BentoML itself checks every
-10 s, and its supervisor (circus) forgets a signal that comes while it checks or restarts."""
+"""Makes `bentoml serve` restart a process as soon as it has died, and obey each signal to end. BentoML itself checks
+every 10 s, and its supervisor (circus) forgets a signal that comes while it checks or restarts."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Heartbeat:
 
 
 def are_stopping(folder: Path, service: str = "") -> list[bool]:
-    """Whether each process has been asked to end, for those that are alive. service: only its processes; "": all."""
+    """For each process that is alive, whether it has been asked to end. service: only this one; "": all services."""
     return [_is_stopping(path) for path in _alive(folder) if path.name.startswith(service)]
 
 
@@ -98,7 +98,7 @@ class HeartbeatMonitor:
         if self._on_stopping and was_stopping and self._stopping:
             self._on_stopping()
             self._on_stopping = None
-        elapsed_s = min(elapsed_s, 2 * self._interval_s)  # after more, the supervisor itself did not run
+        elapsed_s = min(elapsed_s, 2 * self._interval_s)  # if more has elapsed, the supervisor did not run
         beats = {}
         for path in _alive(self._folder):
             content = path.read_bytes()

@@ -25,7 +25,7 @@ class Instance:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of its process."""
+        """The environment variables of its process."""
         return {} if self.cuda_device is None else {"CUDA_VISIBLE_DEVICES": self.cuda_device}
 
 
@@ -61,10 +61,10 @@ def plan_instances(settings: Settings) -> list[Instance]:
     return [
         Instance(
             name,
-            cuda_device=devices[number % len(devices)] if devices else None,
-            after=names[number - 1] if number else None,
+            cuda_device=devices[index % len(devices)] if devices else None,
+            after=names[index - 1] if index else None,
         )
-        for number, name in enumerate(names)
+        for index, name in enumerate(names)
     ]
 
 

@@ -60,7 +60,7 @@ _MAX_STARTS = 3
 _POLL_S = 0.1
 _ANSWERED_S = 1.0
 _SIGNAL_SPREAD_S = 2.0  # all processes get a signal within this time
-_MAX_DOUBLINGS = 5  # of the backoff: 32 s
+_MAX_DOUBLINGS = 5  # of the backoff: up to 32 s
 _EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
 """Errors whose message suffices. For all others, which are bugs, the traceback is logged."""
 _OUT_OF_MEMORY = "out of memory"
@@ -78,8 +78,8 @@ def supervise(settings: Settings) -> None:
     check_address_or_exit("bentoml", settings, default_host(settings))
     if url := url_of(context.params, bentoml_options(settings, "GLiNERService")):
         os.environ[ADDRESS] = url
-    # The variable has set the address above. With it, BentoML would restart no process, and end with a traceback when
-    # one dies.
+    # The variable is no longer needed: it has determined the address above. With it, BentoML would restart no process,
+    # and end with a traceback when one dies.
     os.environ.pop("BENTOML_CONTAINERIZED", None)
     logging.getLogger("bentoml.serve").addFilter(_reword_first_line)
     context.with_resource(_supervisor(settings, context.params.get("port") or 0))
@@ -220,7 +220,7 @@ class ServiceProcess:
         deaths = self._recent_deaths()
         if not deaths:
             return
-        # after a failed load, the next start tries the model in another process first
+        # A start after a failed load is allowed: it tries the model in another process first.
         if not self._was_ready() and not (self.models_journal and self.models_journal.failures()):
             self.end_server(
                 f"{self._service} was killed while it started; the system does that when memory has run out: use a "

@@ -127,8 +127,9 @@ class Extractor:
 
     def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
         """Write the output file of each block in the batch; returns each block's number of errors by code, as JSON."""
-        rows = ({name: _plain(values[row]) for name, values in batch.items()} for row in range(len(batch["file"])))
-        return {"errors": [json.dumps(self._run(RowBlock(**row))) for row in rows]}
+        numbers = range(len(batch["file"]))  # one per block; `batch` has the values of each field of `RowBlock`
+        blocks = (RowBlock(**{name: _plain(values[number]) for name, values in batch.items()}) for number in numbers)
+        return {"errors": [json.dumps(self._run(block)) for block in blocks]}
 
     def _run(self, block: RowBlock) -> Counter[str]:
         rows, texts = read_block(block, self._job.text_column)

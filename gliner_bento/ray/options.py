@@ -16,7 +16,7 @@ ROUTER = "gliner_bento.replicas.ray.router:NamedReplicaRouter"
 POLICY = f"{WaitingTokensPolicy.__module__}:{WaitingTokensPolicy.__name__}"
 
 MARGIN_S = 5.0
-"""Ray waits this much longer than `request_timeout_s`, after which no request runs, for an actor to shut down."""
+"""For an actor to shut down, Ray waits this much longer than `request_timeout_s`, after which no request runs."""
 
 MIN_CONCURRENT_CALLS = 256
 """Ray lets at least this number of concurrent calls into a replica, so that its scheduler can form full batches."""
@@ -38,7 +38,7 @@ FOR_THROUGHPUT = {
 
 MEANINGLESS = {
     **{
-        name: "its models do not change while the server runs (docs/several-models.md)"
+        name: "the models do not change while the server runs (docs/several-models.md)"
         for name in ModelTableFields.model_fields
         if name != "model_settings"
     },
@@ -78,10 +78,11 @@ def replica_options(settings: Settings, *, has_gpus: bool, models: int = 1, core
     """Options of a model's deployment. has_gpus: whether the cluster has GPUs. models: number of models, which divide
     GPUs and cores. cores: those of this node, which all replicas divide; default: all that this process may use."""
     cores = cores or usable_cores()
-    max_replicas = models * max(settings.num_instances, settings.max_instances)
+    replicas_of_all_models = models * max(settings.num_instances, settings.max_instances)
     on_gpu = settings.device == "cuda" or (settings.device == "auto" and has_gpus)
     gpus = _share(1, models) if on_gpu else 0
-    cpus = 1 if gpus else max(cores // max_replicas, min(1, _share(cores, models)))  # below 1 only if cores < models
+    min_cpus = min(1, _share(cores, models))  # below 1 only if there are fewer cores than models
+    cpus = 1 if gpus else max(cores // replicas_of_all_models, min_cpus)
     scaling: dict[str, Any] = {"num_replicas": settings.num_instances}
     if settings.max_instances:
         policy = {

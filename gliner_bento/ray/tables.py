@@ -25,8 +25,8 @@ _ADDED = {**arrow_types(), "error": pa.string()}
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows of a file. kind: jsonl or parquet. first: index of the first row. offset: where that row begins in a JSONL
-    file, in bytes. output: name of the output file, which has the same format.
+    """Rows of a file. kind: jsonl or parquet. first: index of the first row. rows: how many there are. offset: where
+    the first row begins in a JSONL file, in bytes. output: name of the output file, which has the same format.
     """
 
     file: str

@@ -48,7 +48,8 @@ class Rule:
 
     pattern: includes the conditions on the characters before and after a match, such as `BEFORE` and `AFTER`.
     score: of a match without a word near it; 0: matches need a word right before them. words: separated by commas. With
-    one of them near, a match that is `valid` has the score 1, any other match at least `CONTEXT_SCORE` more.
+    one of them near, a match that is `valid` has the score 1, any other match `CONTEXT_SCORE` more, but at
+    least `MIN_CONTEXT_SCORE` and at most 1.
     check: called with the matched text; if False, this is no match. name: of the pattern, if the entity has several
     that a request can choose from, such as IPv4. span: returns where in the pattern's match the entity begins and ends;
     None: no match. numeric: whether all matches begin at a start of a number (`starts_of`), and only these are tried.
@@ -100,7 +101,7 @@ class Rule:
             start = max(match.end if match else 0, found.start() + 1)
 
     def of(self, found: re.Match[str]) -> Match | None:
-        """The match at a match of the pattern; None if `span` or `check` refuses it."""
+        """The `Match` of a match of the pattern; None if `span` or `check` refuses it."""
         span = self.span(found)
         if not span or (self.check and not self.check(found.string[slice(*span)])):
             return None
@@ -125,6 +126,6 @@ def library(name: str, **options: bool) -> Check:
 
 
 def number(entity: str, pattern: str, check: str | Check = "", score: float = 0.0, words: str = "") -> Rule:
-    """A rule with `BEFORE` and `AFTER` around its pattern. check: a function, or a module of python-stdnum."""
+    """A rule with `BEFORE` and `AFTER` around its pattern. check: a function, a module of python-stdnum, or none."""
     checked = library(check) if isinstance(check, str) else check
     return Rule(entity, f"{BEFORE}(?:{pattern}){AFTER}", score, words, checked if check else None)

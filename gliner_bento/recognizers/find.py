@@ -14,10 +14,10 @@ RECOGNIZERS = tuple(dict.fromkeys(rule.entity for rule in RULES))
 """The entity types that recognizers find, by Presidio's names."""
 
 FORMS = {rule.name: rule.entity for rule in RULES if rule.name}
-"""By name of a pattern, such as IPv4: its entity type."""
+"""The entity type of each pattern that has a name: IP_ADDRESS for IPv4 and IPv6."""
 
 ALWAYS_FORMED = frozenset(("CREDIT_CARD", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS", "US_SSN"))
-"""Entity types that always have a form that a recognizer knows. If a model finds one without this form, it is wrong."""
+"""Entity types whose texts always have a form that a recognizer knows: a model's entity without this form is wrong."""
 
 DEFAULT_REGIONS = ("US", "GB", "DE", "FR", "IL", "IN", "CA", "BR")
 """Presidio's default regions of phone numbers."""
@@ -53,7 +53,7 @@ def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: 
     starts = starts_of(text)
     near_words = words.FoldedWords(rules, text, starts, context)
     for rule in rules:
-        if rule.score == 0:  # needs a word
+        if rule.score == 0:  # matches need a word: right before them, or from outside the text (`context`)
             yield from near_words.behind(rule, text)
             if word := near_words.outside(rule):
                 base = words.SCORE - CONTEXT_SCORE
@@ -75,7 +75,8 @@ def _with_word(match: Match, word: str) -> Match:
 def resolved(matches: Iterable[Match], chars: int) -> list[Match]:
     """The matches in order of position, without overlaps.
 
-    The match with the highest score is kept, then one with a word near it, then the longest. chars: of the text.
+    Of overlapping matches, one is kept: that with the highest score; of equal scores, one with a word near it, then the
+    longest. chars: length of the text.
     """
     taken, kept = bytearray(chars), []
     for match in sorted(matches, key=lambda match: (-match.score, not match.word, match.start - match.end)):

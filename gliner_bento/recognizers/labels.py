@@ -61,7 +61,9 @@ _BY_NAME = {
     "UUID": "uuid",
 }
 
-_BY_COUNTRY = {  # DE_PLZ: "German postal code"
+# The ends of labels, with the names that have them: DE_PLZ has the label "German postal code". `A/B _X, C_Y` stands for
+# A_X, B_X and C_Y (`_names`).
+_BY_COUNTRY = {
     "passport number": "US/UK/ES/IT/DE/IN/KR/PH/ZA _PASSPORT",
     "driver's license number": "US/IT/KR/ZA _DRIVER_LICENSE, UK_DRIVING_LICENCE, DE_FUEHRERSCHEIN",
     "license plate": "UK/IN/NG _VEHICLE_REGISTRATION, TR/ZA _LICENSE_PLATE, DE_KFZ",
@@ -70,7 +72,8 @@ _BY_COUNTRY = {  # DE_PLZ: "German postal code"
     "postal code": "UK_POSTCODE, DE_PLZ",
 }
 
-_BY_COUNTRY_AND_ACRONYM = {  # DE_TAX_ID: "German tax number TAX ID"
+# Likewise, with the rest of the name at the end: DE_TAX_ID has the label "German tax number TAX ID".
+_BY_COUNTRY_AND_ACRONYM = {
     "national id number": "ES_NIF, ES_NIE, PL_PESEL, SG_NRIC_FIN, IN_AADHAAR, FI_PERSONAL_IDENTITY_CODE, KR_RRN, "
     "KR_FRN, SE_PERSONNUMMER, TH_TNIN, TR_NATIONAL_ID, NG_NIN, ZA_ID_NUMBER, PH_UMID",
     "tax number": "AU_TFN, IN_PAN, IN_GSTIN, IT_FISCAL_CODE, DE_TAX_ID, DE_TAX_NUMBER, PH_TIN, IT_VAT_CODE, DE_VAT_ID",
@@ -109,7 +112,7 @@ DEFAULT_ENTITIES = (
 """The default entity types of a request: those of Presidio's recognizers for English, and organizations."""
 
 
-_SYNONYMS = {
+_SYNONYMS = {  # of names: labels in the form that `plain` returns
     "ABA_ROUTING_NUMBER": "aba routing number,bank routing number,routing number",
     "CREDIT_CARD": "card,card number,credit card,credit debit card,debit card,debit card number,payment card,"
     "payment card number",
@@ -134,16 +137,16 @@ _SYNONYMS = {
 }
 _NATIONAL = "national id,national id number,national identification number,identity number"
 _TAX = "tax id,tax number,tax identification number,taxpayer identification number"
-_OF_PERSONS = ("CN_RESIDENT_ID", "MX_CURP", "NL_BSN", "UK_NINO", "US_SSN")
+_ALSO_NATIONAL_IDS = ("CN_RESIDENT_ID", "MX_CURP", "NL_BSN", "UK_NINO", "US_SSN")
 
 
 @cache
 def _entities_by_label() -> Mapping[str, Sequence[str]]:
-    """By `plain` label, the entity types that it means."""
+    """By label, in the form that `plain` returns: the entity types that the label means."""
     by_label: dict[str, list[str]] = {}
     for name, label in PRESIDIO_LABELS.items():
         known = {plain(name), plain(label), *_SYNONYMS.get(name, "").split(",")}
-        if "national" in label or "social" in label or name in _OF_PERSONS:
+        if "national" in label or "social" in label or name in _ALSO_NATIONAL_IDS:
             known.update(_NATIONAL.split(","))
         if "tax" in label:
             known.update(_TAX.split(","))
@@ -165,5 +168,5 @@ def entities_of(label: str) -> Sequence[str]:
 
 
 def label_of(name: str, configured: Mapping[str, str]) -> str:
-    """The label of an entity type. For an unknown name, it is this name in lower case, with spaces."""
+    """The label of an entity type: the configured one, else Presidio's, else the name in lower case, with spaces."""
     return configured.get(name) or PRESIDIO_LABELS.get(name) or _words(name).lower()

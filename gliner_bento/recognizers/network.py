@@ -7,7 +7,7 @@ import re
 
 from gliner_bento.recognizers.base import Rule, number
 
-_NOT_IP = re.compile(
+_NOT_IP = re.compile(  # right before a number: it is a version or section, not an IP address
     r"(?i)(?:\bv|\b(?:version|ver|release|build|section|sections|chapter|oid|firmware|rev)[. :]{1,3})$"
 )
 _DOMAINS = (

@@ -63,12 +63,13 @@ def _is_iban(text: str) -> bool:
 
 
 def _is_dea(text: str) -> bool:
-    """The check digit of a DEA registration number."""
+    """Whether the check digit of a DEA registration number is right."""
     digits = [*map(int, text[2:])]
     return (sum(digits[0:6:2]) + 2 * sum(digits[1:6:2])) % 10 == digits[6]
 
 
 def _is_npi(text: str) -> bool:
+    """Whether the check digit is right. It is computed with the prefix 80840 (health, US)."""
     return library("luhn")(f"80840{text}")
 
 

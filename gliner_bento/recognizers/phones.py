@@ -77,8 +77,8 @@ class Phones:
                 yield Match(start, end, ENTITY, score, _RULE, base=score, valid=True if score == _VALID else None)
 
     def _scored(self, matched: str) -> tuple[str, float] | None:
-        """The phone number in a matched text, and its score. If the text is two numbers with a slash between them, and
-        not valid as one: the first number."""
+        """The phone number in a matched text, and its score; None: there is none. If the text is two numbers with a
+        slash between them, it is the first number, unless both together are valid as one."""
         first = matched.partition(" / ")[0]
         for number in dict.fromkeys((matched, first)):
             score = self._score(number)

@@ -87,8 +87,8 @@ class FoldedWords:
         for rule in rules:
             for word in filter(None, rule.words.split(",")):
                 self._rule_ids.setdefault(word, set()).add(id(rule))
-        outside = " ".join(context).lower()
-        self._outside = {word: rule_ids for word, rule_ids in self._rule_ids.items() if word in outside}
+        joined = " ".join(context).lower()
+        self._in_context = {word: rule_ids for word, rule_ids in self._rule_ids.items() if word in joined}
         if self._rule_ids:
             self._find(text, starts)
 
@@ -106,10 +106,10 @@ class FoldedWords:
 
     def outside(self, rule: Rule) -> str:
         """A word of the rule that is in `context`; empty: there is none."""
-        return next((word for word, rule_ids in self._outside.items() if id(rule) in rule_ids), "")
+        return next((word for word, rule_ids in self._in_context.items() if id(rule) in rule_ids), "")
 
     def near(self, rule: Rule, start: int) -> str:
-        """The last word of the rule that is near before a match at `start`; else one of `context`; else empty."""
+        """The last word of the rule shortly before a match at `start`, else one that is in `context`, else empty."""
         words = self._words_of_rule.get(id(rule), ())
         last = bisect_right(words, (start, start, "")) - 1  # of the words that end at or before `start`
         if last >= 0 and words[last][0] >= start - _NEAR_CHARS:
@@ -117,7 +117,7 @@ class FoldedWords:
         return self.outside(rule)
 
     def behind(self, rule: Rule, text: str) -> Iterator[Match]:
-        """The codes of a rule that follow its words directly."""
+        """The codes of a rule that follow its words, with nothing but `_GAP` between them."""
         for end, _, word in self._words_of_rule.get(id(rule), ()):
             gap = _GAP_REGEX.match(text, end, end + _GAP_CHARS)
             start = gap.end() if gap else end

@@ -1,7 +1,7 @@
 """The contract between the gateway and a replica: one model with its scheduler, in this process or elsewhere.
 
 Items go in, results or errors come out, one call per client request. Imports no model library and no transport.
-A replica raises only errors of `errors.py`; a transport translates its own.
+A replica raises only errors of `errors.py`; a transport translates its own errors into these.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
-    """A replica's model, readiness and load. Tokens are costs of items, as the scheduler counts them.
+    """A replica's model, readiness and load. `waiting_tokens` and `running_tokens` are costs, see `QueueStatus`.
 
     ready: it admits items and all of its threads are alive.
     waiting_items, running_items: count each pass of a chunked request. unfinished_items: counts such a request once.
@@ -89,7 +89,7 @@ class ReplicaAdapters(Protocol):
     """The LoRA adapters of a replica. Every method raises `AdapterNotFound` if adapters are not enabled."""
 
     async def list(self) -> Sequence[AdapterInfo]:
-        """All adapters, by id."""
+        """All adapters, sorted by id."""
 
     async def get(self, adapter_id: str) -> AdapterInfo:
         """One adapter; raises `AdapterNotFound`."""
@@ -164,11 +164,11 @@ class Models(Protocol):
         """All models now, the default first; raises `NotReady` if they cannot be reached."""
 
     async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
-        """Add a model, and load it. A model that cannot be loaded is not added.
+        """Add a model, and load it if `request.load`. A model that cannot be loaded is not added.
 
         archive: its checkpoint; `request.source` is `UPLOADED` then.
         Raises `Conflict` for a name that exists, `InvalidField`, `TooLarge`, `StorageFull`, `DoesNotFit`,
-        `ModelFailed`, and `DeadlineExceeded` after `timeout_s`, while loading continues.
+        `ModelFailed`, and `DeadlineExceeded` after `timeout_s`; loading then continues.
         """
 
     async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:

@@ -56,7 +56,7 @@ class CallMessage(Struct, array_like=True):
 
 
 class ItemsMessage(Struct, Generic[T], array_like=True):
-    """Arguments of `Replica.extract`, or with a single item those of `Replica.stream`. task: that of all items."""
+    """Arguments of `Replica.extract`, or with one item those of `Replica.stream`. task: name of the items' task."""
 
     task: str
     items: list[T]
@@ -137,7 +137,7 @@ class OutcomesMessage(Struct, Generic[T], array_like=True):
     def of(cls, outcomes: Sequence[Outcome], tokens_run: int) -> Iterator[bytes]:
         """The encoded message in pieces, a piece for each outcome, because the whole may be large."""
         task = next((outcome.task for outcome in outcomes if isinstance(outcome, Result)), "")
-        yield _array_header(3) + encode(task) + _array_header(len(outcomes))
+        yield _array_header(3) + encode(task) + _array_header(len(outcomes))  # 3: the number of fields
         yield from (encode(Reply.of(outcome)) for outcome in outcomes)
         yield encode(tokens_run)
 
@@ -190,7 +190,7 @@ def _array_header(length: int) -> bytes:
 
 def _decode(kind: Any, message: bytes) -> Any:
     """Decode a message of this kind, whose first field is the name of the task."""
-    name_bytes = message[1] & 0x1F  # after the byte of the array comes the type and length of a string below 32 bytes
+    name_bytes = message[1] & 0x1F  # message[0] begins the array, message[1] a string: its low 5 bits are the length
     task = message[2 : 2 + name_bytes].decode()
     return _decoder_of(kind, TASKS.get(task)).decode(message)
 

@@ -96,7 +96,7 @@ class Connection(ABC):
         timeout_s: float = CONTROL_TIMEOUT_S,
         late: GLiNERBentoError | None = None,
     ) -> T:
-        """Call a method of `ReplicaServer.call`; returns its result, of type `kind`. late: raised after `timeout_s`."""
+        """Call `method` through `ReplicaServer.call`; returns its result, a `kind`. late: raised after `timeout_s`."""
         with self.errors(late or NotReady(_UNREACHABLE)):
             answer = await asyncio.wait_for(self.call(method, encode(arguments)), timeout_s)
             reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)

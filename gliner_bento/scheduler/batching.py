@@ -44,7 +44,7 @@ class BatchLimits:
 
     max_batch_size: maximum number of items.
     max_batch_tokens: maximum cost; an item that exceeds it gets a batch of its own.
-    batch_lookahead: how many waiting items, oldest first, are considered.
+    batch_lookahead: how many waiting items are considered, in the order of service.
     max_bypasses: how often an item may be bypassed.
     free_padding_tokens: padding that costs as much as running one more batch; an item that would add more cannot join.
     """
@@ -63,7 +63,7 @@ class BatchLimits:
 
 
 def batch_cost(costs: Sequence[int], *, packs: bool) -> int:
-    """Cost of a batch of items with these costs, in tokens."""
+    """Cost of a batch of items with these costs, in tokens. packs: see `Engine`."""
     return sum(costs) if packs else len(costs) * max(costs, default=0)
 
 
@@ -140,11 +140,11 @@ def _fill_packed(items: Sequence[Candidate], limits: BatchLimits, adapters: Adap
 
 
 def _fill_padded(items: Sequence[Candidate], limits: BatchLimits, adapters: AdapterChoice) -> list[int]:
-    """Start with the first item; add, one by one, the item that adds the least padding (the oldest of equal ones)."""
+    """Start with the first item; add, one by one, the item that adds the least padding (the first of equal ones)."""
     first = items[0]
     adapters.join(first.adapter)
     others = range(1, len(items))
-    by_difference = sorted(others, key=lambda index: abs(items[index].cost - first.cost))  # stable: equals by age
+    by_difference = sorted(others, key=lambda index: abs(items[index].cost - first.cost))  # stable: equals in order
     higher = deque(index for index in by_difference if items[index].cost >= first.cost)
     lower = deque(index for index in by_difference if items[index].cost < first.cost)
     batch, highest = [0], first.cost

@@ -43,7 +43,7 @@ class _ChunkedItem:
 
 @dataclass(slots=True)
 class _RequestState:
-    """The chunked items of one request, which share the minimum of passes.
+    """The chunked items of one request. Its passes are counted together, whichever item they belong to.
 
     items: by sequence number, in the order of admission. passes, cost: number of the request's passes that wait or run,
     and their cost in tokens. making: whether its next passes are being made in the pool.
@@ -148,7 +148,7 @@ class ChunkedRequests:
             self._pool.submit(item.entry.share, partial(self._make, request, item))
 
     def _make(self, request: _RequestState, item: _ChunkedItem) -> None:
-        """Make the next few passes. Later ones are submitted to the pool again, behind other work."""
+        """Make the item's next few passes. If more are needed, they are new work for the pool, behind other work."""
         passes: Sequence[Prepared] = ()
         error: BaseException | None = None
         try:

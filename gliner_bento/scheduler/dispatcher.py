@@ -41,11 +41,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherConfig(BatchLimits):
-    """The limits of a batch, and how many run concurrently.
+    """The limits of a batch, and how many batches run concurrently.
 
-    inference_lanes: threads that run batches.
-    torch_threads: number of torch threads of each lane; another lane may use those of an idle one.
-    decoding_threads: threads that decode batches while the lanes run the next ones; 0: each lane decodes its own.
+    inference_lanes: number of lanes, the threads that run batches.
+    torch_threads: number of torch threads of each lane; one lane may also use those of idle lanes (see `Lanes`).
+    decoding_threads: threads that decode batches while lanes run the next ones; 0: each lane decodes its batches.
     batch_wait_timeout_ms: a partial batch is held for items in preparation, at most this long after its oldest item's
         admission.
     """
@@ -226,8 +226,9 @@ class BatchDispatcher:
     def _hold_s(self) -> float:
         """For how many seconds an idle lane does not take a batch yet, although entries wait.
 
-        If the lane is reserved and may run none of these entries, it waits for the rest of the reservation. It holds a
-        partial batch up to `batch_wait_timeout_ms`, while items in preparation could join and no other lane is free.
+        If the lane is reserved and may run none of these entries, it waits for the rest of the reservation.
+        Otherwise, it holds a partial batch while items in preparation could join and no other lane is free, at most
+        `batch_wait_timeout_ms` after the admission of the batch's oldest item.
         """
         reservation = self._reservation()
         if reservation and not self._queue.has_work_for(reservation):
@@ -240,8 +241,8 @@ class BatchDispatcher:
         return 0 if batch.full else max(0.0, left_s)
 
     def _classes_on(self, lanes: int) -> Iterator[tuple[TrafficClass, float]]:
-        """Each traffic class that at least `lanes` lanes run while work outside the class arrives, and for how many
-        seconds a reserved lane excludes it."""
+        """Each traffic class that occupies at least `lanes` lanes while work outside the class arrives; with each, for
+        how many seconds a reserved lane excludes the class."""
         running = self._running.values()
         tenants = Counter(batch.tenant for batch in running if batch.tenant is not None)
         classes = [TrafficClass(tenant) for tenant, count in tenants.items() if count >= lanes]
@@ -265,7 +266,7 @@ class BatchDispatcher:
         left = self._queue.waiting_entries + len(self._next_batches)
         self._running[number] = batch
         alone = self._turns is None or self._turns.alone  # if not, another model computes with the idle lanes' threads
-        reservation = self._reservation()  # of the last idle lane; work that it excludes may not use its threads either
+        reservation = self._reservation()  # excluded work may not use the reserved lane's threads either
         if alone and (reservation is None or all(map(reservation.admits, batch.entries))):
             batch.shared_lanes = self.lanes.shared_by(number, left + self._queue.preparing_items)
         if left:
@@ -323,7 +324,7 @@ class BatchDispatcher:
         limits = self._config
         if (
             self._queue.waiting_entries < min(limits.max_batch_size, limits.batch_lookahead)
-            and 2 * self._queue.waiting_cost <= self._budget_tokens()  # see `is_full`: an item more doubles it, at most
+            and 2 * self._queue.waiting_cost <= self._budget_tokens()  # `is_full` counts at most twice the cost
         ):
             return False
         return not any(self._classes_on(max(1, self.lanes.alive - 1)))  # otherwise the next free lane may be reserved

@@ -21,7 +21,7 @@ class _Work:
 
 
 class FairPool:
-    """Runs work in `threads` threads: work of one tenant first in, first out; tenants by their weights."""
+    """Runs work in `threads` threads: first in, first out within a tenant, and fairly by weight among tenants."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
@@ -43,7 +43,7 @@ class FairPool:
             return self._queue.others_wait(tenant)
 
     def shutdown(self, *, wait: bool = False) -> None:
-        """Drop all work that has not begun. wait: wait for work that has."""
+        """Drop all work that has not begun. wait: whether to wait for the work that has begun."""
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def _run_next(self) -> None:

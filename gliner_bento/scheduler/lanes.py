@@ -47,14 +47,14 @@ class Lanes:
     def tokens_per_lane(self, waiting_cost: int) -> int:
         """Maximum cost of a batch, such that each idle lane gets as much of the waiting work as the batch's own lane.
 
-        Two lanes of one thread have a higher throughput than one lane of two, so work is spread over lanes first, and
-        threads are shared only if lanes stay idle.
+        Two lanes of one thread have a higher throughput than one lane of two threads. So work is spread over lanes
+        first, and threads are shared only if lanes stay idle.
         """
         return ceil(waiting_cost / (1 + self.free))
 
     def shared_by(self, number: int, arriving: int) -> int:
         """Number of idle lanes whose threads lane `number` may use for a batch that starts now.
 
-        arriving: number of items that wait or are in preparation. One idle lane for each of them keeps its threads.
+        arriving: number of items that wait or are in preparation. For each of them, one idle lane keeps its threads.
         """
         return max(0, self.free - arriving) if number == self._states.index("alive") else 0

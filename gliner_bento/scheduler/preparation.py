@@ -81,7 +81,7 @@ class Preparation:
             self._pool.submit(burst[0].share, partial(self._prepare, deque(map(_Preparing, burst))))
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """The parts of a request that enter the queue together: at most a batch, and less so that all threads work."""
+        """The parts of a request that enter the queue together: an equal part for each thread, but at most a batch."""
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
         return (entries[start : start + size] for start in range(0, len(entries), size))
 

@@ -74,8 +74,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class NextBatch:
-    """The waiting entries that would run next. ahead: all waiting entries before the last of these, in the order of
-    service. full: no later entry could join."""
+    """The waiting entries that would run next. ahead: all waiting entries before the last of `entries`, in the
+    order of service. full: no later entry could join."""
 
     entries: list[Entry]
     ahead: list[Entry]
@@ -93,7 +93,7 @@ class WaitingQueue:
 
     def __init__(self, capacity: int, clock: Callable[[], float], *, packs: bool) -> None:
         self.lock = threading.Lock()
-        self._queued = SharedCapacity(capacity)  # items
+        self._queued = SharedCapacity(capacity)  # of items that are in no batch yet
         self._packs = packs
         self._clock = clock
         self._closed: str | None = "the server is starting"
@@ -145,8 +145,8 @@ class WaitingQueue:
         return any(map(reservation.admits, self._waiting))
 
     def excluded_s(self, traffic: TrafficClass) -> float:
-        """For how many seconds a reserved lane must not run `traffic`; 0: no lane is reserved. Lanes are reserved while
-        work outside that class arrives, unless waiting work has a higher priority than the last arrival."""
+        """For how many seconds a reserved lane must not run `traffic`; 0: the lane may run it. A lane is reserved while
+        work outside this class arrives, unless waiting work has a higher priority than the last such arrival."""
         others = (arrival for arrival in self._senders if not traffic.includes(arrival.share.tenant, arrival.size))
         last = next(others, None)
         if last is None or self._waiting.more_urgent_waits(last.share, last.priority):
@@ -193,7 +193,7 @@ class WaitingQueue:
         """Admit all of `items` or none.
 
         share: the tenant of the request, and its weight.
-        Raises `NotReady`, `DeadlineExceeded` (it has passed), `TooLarge` (more than the capacity) or `QueueFull`.
+        Raises `NotReady`, `DeadlineExceeded` (already passed), `TooLarge` (more than the capacity) or `QueueFull`.
         """
         now = self._clock()
         if self._closed is not None:
@@ -323,16 +323,16 @@ class WaitingQueue:
         """The batch to run next. An entry that `reservation` admits must be waiting. slots, lanes: see `form_batch`.
         quota: limits each tenant's part of the batch; None: no limit."""
         if reservation is None:
-            candidates = ahead = list(islice(self._waiting, limits.batch_lookahead))
+            candidates = in_order = list(islice(self._waiting, limits.batch_lookahead))
         else:
-            ahead, candidates = reservation.first_of(self._waiting, limits.batch_lookahead)
+            in_order, candidates = reservation.first_of(self._waiting, limits.batch_lookahead)
         if quota is not None:
             candidates = quota.admitted(candidates)
         chosen = form_batch(candidates, limits, packs=self._packs, slots=slots, lanes=lanes)
         entries = [candidates[index] for index in chosen]
         full = is_full(entries, len(candidates), limits, packs=self._packs)
-        last = chosen[-1] if ahead is candidates else ahead.index(entries[-1])
-        return NextBatch(entries, ahead[:last], full)
+        index_of_last = chosen[-1] if candidates is in_order else in_order.index(entries[-1])
+        return NextBatch(entries, in_order[:index_of_last], full)
 
     # Look-ups
 

@@ -1,7 +1,7 @@
 """Limits on the last free lane and on batches, so that one tenant or large requests do not hold up other work.
 
-A large request has many texts or a long one (more than MAX_SMALL_ITEMS charged items), or a lower priority than the
-default. A medium one has more than MAX_SHORT_ITEMS. For measurements, see decision 18 (docs/decisions).
+A large request has more than MAX_SMALL_ITEMS charged items (many texts, or a long one), or a `priority` above 0. A
+medium request has more than MAX_SHORT_ITEMS charged items. For measurements, see decision 18 (docs/decisions).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gliner_bento.scheduler.entry import LARGE, Entry, Size
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """Work that must not fill all lanes: large requests of all tenants (`tenant` is None), or all requests of one."""
+    """Work that must not fill all lanes: large requests of all tenants (`tenant` is None), or all of one `tenant`."""
 
     tenant: str | None = None
 
@@ -39,7 +39,7 @@ class LaneReservation:
         return not any(traffic.includes(entry.tenant.name, entry.size) for traffic in self.excluded)
 
     def first_of(self, order: Iterable[Entry], count: int) -> tuple[list[Entry], list[Entry]]:
-        """Two lists: the entries of `order` up to the `count`-th that the lane may run, and those that it may run."""
+        """Two lists: the entries of `order` up to the `count`-th that the lane may run; of these, those it may run."""
         ahead, admitted = [], []
         for entry in order:
             ahead.append(entry)
@@ -65,42 +65,42 @@ class Senders:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._latest: dict[tuple[str, Size], LastArrival] = {}  # the earliest first
-        self._last_arrival_s: dict[Size, float] = {}  # by size of the request
+        self._last_arrivals: dict[tuple[str, Size], LastArrival] = {}  # by tenant and size, in order of time
+        self._last_s_by_size: dict[Size, float] = {}  # the time of the last arrival of any tenant
 
     def arrived(self, entry: Entry) -> None:
         """An item starts to wait. Not called for passes of chunked requests."""
         key = entry.tenant.name, entry.size
-        self._latest.pop(key, None)
+        self._last_arrivals.pop(key, None)
         now = self._clock()
-        self._latest[key] = LastArrival(now, entry.share, entry.size, entry.priority)
-        self._last_arrival_s[entry.size] = now
-        for old in list(takewhile(self._is_old, self._latest)):
-            del self._latest[old]
+        self._last_arrivals[key] = LastArrival(now, entry.share, entry.size, entry.priority)
+        self._last_s_by_size[entry.size] = now
+        for old in list(takewhile(self._is_old, self._last_arrivals)):
+            del self._last_arrivals[old]
 
     def __iter__(self) -> Iterator[LastArrival]:
-        """Their last arrivals, the latest first."""
+        """The last arrivals of the tenants that are sending, the latest first."""
         since_s = self._clock() - SENDS_S
-        return takewhile(lambda arrival: arrival.at_s > since_s, reversed(self._latest.values()))
+        return takewhile(lambda arrival: arrival.at_s > since_s, reversed(self._last_arrivals.values()))
 
     def smallest(self) -> Size:
-        """The size of their smallest requests; LARGE if there are none."""
+        """The size of the smallest requests that arrived within the last SENDS_S seconds; LARGE if there are none."""
         since_s = self._clock() - SENDS_S
-        return min((size for size, at_s in self._last_arrival_s.items() if at_s > since_s), default=LARGE)
+        return min((size for size, at_s in self._last_s_by_size.items() if at_s > since_s), default=LARGE)
 
     def left_s(self, arrival: LastArrival) -> float:
         """For how many seconds the tenant of `arrival` still counts as sending."""
         return arrival.at_s + SENDS_S - self._clock()
 
     def _is_old(self, key: tuple[str, Size]) -> bool:
-        return self.left_s(self._latest[key]) <= 0
+        return self.left_s(self._last_arrivals[key]) <= 0
 
 
 @dataclass(frozen=True, slots=True)
 class BatchQuota:
     """Limits each tenant's part of a batch: one entry, and more up to a total cost of `tokens`.
 
-    Limited are tenants while another one sends, and requests that are larger than `smallest`. While small requests
+    The limit holds for a tenant while another one sends, and for requests larger than `smallest`. While small requests
     arrive, a batch has either large requests or small ones: a short one does not wait for a pass of a large one.
 
     senders: tenants that send, at most two of them. smallest: size of the smallest requests that arrive; at least

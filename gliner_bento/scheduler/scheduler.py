@@ -43,7 +43,7 @@ from gliner_bento.tasks.base import Item
 
 logger = logging.getLogger(__name__)
 
-_MAX_WAIT_S = 60.0  # upper bound of one Condition.wait: a platform's limit
+_MAX_WAIT_S = 60.0  # maximum time of one Condition.wait, which platforms limit
 _BATCHES_AHEAD = 2  # passes of a chunked request that wait or run: enough for this many batches per lane
 
 
@@ -239,16 +239,16 @@ class Scheduler:
         """Admit all items of a request, or none if the queue has no room for all. Returns a future for each, in order.
 
         Never blocks, and raises nothing: all errors are in the futures, those of admission too. A refusal or an abort
-        fails all items, any other error one of them.
+        fails all items; any other error fails the item that it concerns.
 
         request_id: `abort` ends every item that was submitted with it.
         deadline: in seconds of the clock; unfinished items fail with `DeadlineExceeded` then.
-        priority: lower is scheduled earlier (as in vLLM), strictly, among the requests of the tenant; equals are first
-        in, first out.
+        priority: lower is scheduled earlier (as in vLLM), strictly, among the requests of the tenant; requests of equal
+        priority are served fairly (see `tenants`).
         share: the tenant of the request, and its weight in the fair sharing of tokens.
         trace: passed to `Observer.on_traced` with the timing of each item.
 
-        Futures fail only with `GLiNERBentoError`. Cancelling one (its client has disconnected) aborts its item.
+        Futures fail only with `GLiNERBentoError`. Cancelling a future (its client has disconnected) aborts the item.
         """
         return self._submit(items, request_id, deadline, priority, share, trace=trace)
 

@@ -3,7 +3,7 @@
 A tenant's virtual time is the number of items that each of its waiting requests has been served. Items are ordered by
 the virtual time at which they finish. So a short request does not wait for all of a large one, or for all of many
 requests, and no request waits for ever. A long text is charged as several items. A short request has a head start:
-without it, it would wait until each of many other requests has been served as many items as it has itself.
+without one, it would wait until many other requests have each been served as many items as the short one has.
 """
 
 from __future__ import annotations

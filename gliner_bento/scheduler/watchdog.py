@@ -1,4 +1,4 @@
-"""Notices work that hangs: a stage of a batch, a preparation, a merge of passes.
+"""Notices work that hangs: a stage of a batch, a preparation, making or merging passes.
 
 Code of a model library cannot be interrupted, so the caller's `on_hang` has to end the process.
 """

@@ -1,6 +1,6 @@
 """The Python interface of `gliner.serve`: a program changes its import, and nothing else.
 
-Importing it loads no model library."""
+Importing this package loads no model library."""
 
 from gliner_bento.serve.client import GLiNERClient, GLiNERClientError, get_client
 from gliner_bento.serve.config import GLiNERServeConfig

@@ -39,7 +39,7 @@ class Backend(Protocol):
 class Service:
     """`gliner-bento serve` as a child process. The constructor returns when the server is ready.
 
-    Raises RuntimeError if the server ends before, and `SettingsError` for a wrong field or a port that is taken.
+    Raises RuntimeError if the server ends before that, `SettingsError` for a wrong field or a port that is taken.
     """
 
     def __init__(self, config: GLiNERServeConfig) -> None:

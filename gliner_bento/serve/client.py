@@ -24,7 +24,7 @@ KEY_VARIABLE = "GLINER_CLIENT_API_KEY"
 
 
 class GLiNERClientError(RuntimeError):
-    """The server answered with an error, or cannot be reached. status: that of the answer; None without an answer."""
+    """The server answered with an error, or cannot be reached. status: HTTP status; None without an answer."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ def payloads(
     multi_label: bool = False,
     adapter_id: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The body of each text's request. Raises ValueError for labels per text of another number than the texts."""
+    """The body of each text's request. Raises ValueError for labels per text if there are not as many as texts."""
     texts = [text] if isinstance(text, str) else list(text)
     options = {
         "relations": relations,

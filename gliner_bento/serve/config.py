@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 
 
 def _field(option: Option) -> Any:
-    """The dataclass field of an option. Its default is that of our setting. If there is no setting, or gliner.serve's
-    default is None, it is gliner.serve's default."""
+    """An option as `make_dataclass` takes a field. The field's default is that of our setting; or gliner.serve's, if
+    there is no setting or gliner.serve's default is None."""
     default = option.default
     if option.setting and default is not None:
         default = Settings.model_fields[option.setting].default
@@ -31,7 +31,7 @@ _Fields: Any = make_dataclass("_Fields", map(_field, OPTIONS))
 
 @dataclass
 class GLiNERServeConfig(_Fields):  # type: ignore[misc]
-    """The fields of gliner.serve's class. Defaults are this server's settings (docs/migrate/gliner-serve.md compares);
+    """The fields of gliner.serve's class. The defaults are this server's (docs/migrate/gliner-serve.md compares);
     a field that keeps its default leaves the setting to the environment and configuration.yaml."""
 
     def __post_init__(self) -> None:

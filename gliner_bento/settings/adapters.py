@@ -31,8 +31,8 @@ class AdapterFields(BaseSettings):
     )
     max_disk_adapters: Count = Field(
         1024,
-        description="Maximum number of adapters of one base model in disk_cache_dir; if it is full, an adapter from "
-        "the hub is evicted, or the PUT is refused (507) if there is none.",
+        description="Maximum number of adapters of one base model in disk_cache_dir; if the folder is full, an "
+        "unpinned adapter from the hub is evicted; if there is none, the PUT is refused (507).",
     )
     adapter_root: Annotated[AbsolutePath, AfterValidator(existing_folder)] | None = Field(
         None,

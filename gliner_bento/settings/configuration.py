@@ -1,4 +1,4 @@
-"""Reads configuration.yaml and checks the names in its two sections, not the values."""
+"""Reads configuration.yaml and checks the names in its two sections, but not the settings' values."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 def _checkpoint(value: str) -> str:
     """The absolute path of a checkpoint folder or archive, or a hub id unchanged. A relative folder is looked up in the
-    working directory, the bundle and the package. Raises ValueError."""
+    working directory, PROJECT_ROOT and PACKAGE. Raises ValueError."""
     if value.endswith(SUFFIXES):
         if not (archive := Path(value).expanduser()).is_file():
             raise ValueError("no such archive")

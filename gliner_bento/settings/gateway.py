@@ -39,8 +39,9 @@ class GatewayFields(BaseSettings):
     default_relation_threshold: Probability = Field(0.5, description="Default threshold for relations.")
     max_labels: CountOrUnlimited = Field(
         1000,
-        description="Maximum number of entity labels, and of relation labels, of an item; with classifications or "
-        "structures, of the names of all tasks together; more are refused (422); -1: no limit.",
+        description="Maximum number of entity labels of a text, and of its relation labels. With classifications or "
+        "structures, their labels and fields count too: all names together may be this many. More are refused "
+        "(422); -1: no limit.",
     )
     max_text_chars: Count = Field(
         2_000_000, description="Maximum length of a text, in characters; longer texts are refused (413)."
@@ -50,12 +51,14 @@ class GatewayFields(BaseSettings):
     )
     max_entities: Count = Field(
         MAX_ENTITIES,
-        description="Maximum number of entities in an answer; their texts may have 200 characters each on average. The "
-        "texts of a batch share the limit in proportion to their lengths. Beyond it a request fails (422), or its "
-        "answer is cut (`on_limit`).",
+        description="Maximum number of entities in an answer; their texts may have 200 times as many characters in "
+        "all. The texts of a batch share both limits in proportion to their lengths. Beyond a limit, a request fails "
+        "(422), or its answer is cut (`on_limit`).",
     )
     max_relations: Count = Field(
-        MAX_RELATIONS, description="Maximum number of relations in an answer; as max_entities."
+        MAX_RELATIONS,
+        description="Maximum number of relations in an answer, with the same rules as max_entities; the texts of their "
+        "heads and tails are counted.",
     )
     max_body_bytes: Count = Field(
         32 * 2**20, description="Maximum size of a request body, in bytes; larger bodies are refused (413)."
@@ -67,7 +70,7 @@ class GatewayFields(BaseSettings):
     presidio_labels: NamedLabels = Field(
         (),
         description="Entity types of /analyze and the labels that the model reads for them, as NAME=label; in the file "
-        "also as an object. They add to Presidio's names, or replace their labels (docs/migrate/presidio.md).",
+        "also as an object. They add to Presidio's types, or replace the labels of those (docs/migrate/presidio.md).",
     )
     presidio_entities: EntityTypes = Field(
         (),
@@ -123,8 +126,9 @@ class GatewayFields(BaseSettings):
     )
     api_keys: ApiKeysSource | None = Field(
         None,
-        description="YAML or JSON file of API keys (see docs/security.md), read again when it changes; or its content. "
-        "Unset: no keys, and the server answers on the loopback address only, unless allow_anonymous.",
+        description="YAML or JSON file of API keys (see docs/security.md), read again when it changes; or the keys "
+        "themselves, as in such a file. Unset: no keys, and the server answers on the loopback address only, unless "
+        "allow_anonymous.",
     )
     allow_anonymous: bool = Field(
         False, description="Serve without API keys on addresses other than loopback, to anyone who reaches them."
@@ -177,11 +181,11 @@ class GatewayFields(BaseSettings):
     max_tenant_concurrency: Annotated[int, Field(ge=0)] = Field(
         0,
         description="Maximum number of a tenant's requests that run concurrently, for extractions and /anonymize; more "
-        "are refused (429 with Retry-After); 0: no limit. An API key may have its own, max_concurrency.",
+        "are refused (429 with Retry-After); 0: no limit. An API key may have a limit of its own, max_concurrency.",
     )
     max_tenant_requests_per_s: Annotated[float, Field(ge=0, le=1_000_000)] = Field(
         0.0,
-        description="Maximum number of a tenant's requests per second, for extractions and /anonymize; those of one "
-        "second may arrive in a burst. More are refused (429 with Retry-After); 0: no limit. An API key may have its "
+        description="Maximum number of a tenant's requests per second, for extractions and /anonymize; as many may "
+        "arrive in one burst. More are refused (429 with Retry-After); 0: no limit. An API key may have a limit of its "
         "own, max_requests_per_s.",
     )

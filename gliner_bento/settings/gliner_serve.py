@@ -21,7 +21,7 @@ NO_EFFECT = "no effect"
 class Option:
     """An option. setting: our setting for it; None: there is none. note: what differs here.
 
-    field: name in GLiNERServeConfig. flag: empty: made of `field`; None: there is no flag.
+    field: name in GLiNERServeConfig. flag: if empty, it is made of `field`; if None, there is none.
     default: of the flag. field_default: of the field, if it differs. variable: environment variable of the container.
     parse: converts the flag's value, for an option without a setting. check: returns why a value has no effect here;
         raises ValueError for a value that cannot be served.
@@ -46,13 +46,13 @@ class Option:
 def _gpus(value: float) -> str:
     if not 0 <= value <= 1:
         raise ValueError("a replica uses one GPU; set num_replicas to use several")
-    return "a replica uses the GPU of its device, and shares the memory with the other replicas there"
+    return "a replica uses the GPU of its device, and shares that GPU's memory with the other replicas on it"
 
 
 def _base_adapter(value: str) -> str:
     if value != BASE_ADAPTER_ID:
         raise ValueError(f"the id of the base model is {BASE_ADAPTER_ID}")
-    return "it is the id of the base model"
+    return "the base model always has this id"
 
 
 def _always(reason: str) -> Callable[[Any], str]:
@@ -188,13 +188,13 @@ ALIASES = {
     name: option.setting
     for option in OPTIONS
     for name in (option.field, (option.variable or "").lower().removeprefix("gliner_"))
-    if option.setting and name not in ("", option.setting, "disable_compile")  # which is true where ours is false
+    if option.setting and name not in ("", option.setting, "disable_compile")  # disable_compile means the opposite
 }
-"""Our setting for each other name that gliner.serve has for it; a name is a flag, a variable and a key of the file."""
+"""Our setting, by each other name that gliner.serve has for it. A name is a flag, a variable and a key of the file."""
 
 BY_FIELD = {option.field: option for option in OPTIONS}
 CHECKED = [option for option in OPTIONS if option.check]
-"""Options without a setting: their values are checked, and have no other effect."""
+"""Options whose values are checked, and have no other effect."""
 
 
 def without_effect(given: Mapping[str, Any]) -> list[str]:

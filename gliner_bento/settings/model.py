@@ -21,9 +21,10 @@ class ModelFields(BaseSettings):
     )
     models: Models = Field(
         (),
-        description="Several models in one server, instead of the setting model, as NAME=CHECKPOINT; in the file also "
-        "as an object, as a flag also one --model NAME=CHECKPOINT for each. A request names one in its field model; "
-        "the first is the default. model_settings can give each model settings of its own.",
+        description="Several models in one server, instead of the setting model: a list of NAME=CHECKPOINT. The file "
+        "may have an object instead; a flag --model NAME=CHECKPOINT may be given for each model. A request names a "
+        "model in its field model; if it names none, it gets the first, unless model_settings makes another model the "
+        "default. model_settings can give each model settings of its own.",
     )
     revision: str | None = Field(
         None, description="Branch, tag or commit of a model on the Hugging Face hub; unset: its main branch."
@@ -103,8 +104,8 @@ class ModelFields(BaseSettings):
     max_model_len: CountOrAuto = Field(
         0,
         description="Maximum sequence length of the model, in words; 0: the checkpoint's (max_len). With a higher "
-        "value, longer texts are processed in one pass, up to the encoder's maximum number of positions; they may be "
-        "longer than in training.",
+        "value, longer texts are processed in one pass, up to the encoder's maximum number of positions; such texts "
+        "may be longer than those of the training.",
     )
     max_span_width: CountOrAuto = Field(
         0,
@@ -132,7 +133,7 @@ class ModelFields(BaseSettings):
     relation_window_overlap_sentences: Annotated[int, Field(ge=0)] | None = Field(
         None,
         description="Default number of sentences that consecutive relation windows share; unset: the checkpoint's, "
-        "else half of the window.",
+        "else half of relation_window_sentences.",
     )
     max_labels_per_pass: CountOrAuto = Field(
         0,

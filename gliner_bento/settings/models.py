@@ -45,7 +45,7 @@ class ModelTableFields(BaseSettings):
     )
     model_root: Annotated[AbsolutePath, AfterValidator(existing_folder)] | None = Field(
         None,
-        description="Folder of checkpoints; POST /v1/models may add those below it. Unset: it may add no folder.",
+        description="Folder of checkpoints that POST /v1/models may add. Unset: no folder may be added.",
     )
     allow_model_hub: bool = Field(
         False, description="Allow POST /v1/models to download models from the Hugging Face hub."
@@ -63,14 +63,14 @@ class ModelTableFields(BaseSettings):
     )
     model_memory_fraction: Probability = Field(
         0.8,
-        description="Fraction of the memory of the device, or on CPU of the memory that the process may use, for the "
-        "weights of all models. To load another, models are evicted as for max_loaded_models; if it would not fit even "
-        "then, it is refused (507), and none is evicted.",
+        description="Fraction of the device's memory (on CPU: of the memory that the process may use) that the weights "
+        "of all models may take. To load another model, models are evicted as for max_loaded_models; a model that "
+        "would not fit even then is refused (507), usually before any is evicted.",
     )
     evicted_models: Literal["wait", "refuse"] = Field(
         "wait",
-        description="What happens to a request for an evicted model, which it causes to be loaded; wait: the request "
-        "waits until the model is loaded, within its deadline; refuse: the request fails (503 with Retry-After).",
+        description="What happens to a request for an evicted model. The model is loaded in either case; wait: the "
+        "request waits until it is loaded, within its deadline; refuse: the request fails (503 with Retry-After).",
     )
     model_idle_unload_s: float = Field(
         0.0,
@@ -98,7 +98,7 @@ def _own_validators() -> dict[str, TypeAdapter[Any]]:
         if name not in _SHARED
     }
     known |= {limit.name: GatewayFields.model_fields[limit.name] for limit in fields(Limits)}
-    annotated: Any = Annotated  # it needs metadata: `name` is for fields that have none
+    annotated: Any = Annotated  # `Annotated` needs metadata: `name` is for fields without any
     types = {name: annotated[tuple([field.annotation, *field.metadata, name])] for name, field in known.items()}
     return {name: TypeAdapter(kind) for name, kind in types.items()}
 

@@ -48,7 +48,8 @@ def aliased_environment() -> dict[str, Any]:
     """Values from the environment for settings that have an alias, by the settings' own names."""
     environment = {key.upper(): value for key, value in os.environ.items() if value}
     given = {name: environment.get(env_name(name)) for name in (*ALIASES, *ALIASES.values())}
-    if _compilation_is_disabled():  # the same as GLINER_ENABLE_COMPILATION=false, and refused beside another value
+    if _compilation_is_disabled():
+        # The variable is read as an alias of `enable_compilation` that is false; another value beside it is refused.
         given |= {"enable_compilation": environment.get(env_name("enable_compilation")), "disable_compile": "false"}
     if not environment.get(env_name("forwarded_allow_ips")):
         given["forwarded_allow_ips"] = environment.get(FORWARDED_ALLOW_IPS)

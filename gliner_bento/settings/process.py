@@ -15,28 +15,29 @@ class ProcessFields(BaseSettings):
 
     num_instances: Annotated[int, Field(ge=1, le=64)] = Field(
         1,
-        description="Number of processes that each hold the model and share the requests; on CPU, at most one per "
-        "core. Cores, and the memory of a GPU that several share, are divided among them.",
+        description="Number of instances: processes that each hold the model and share the requests; on CPU, at most "
+        "one per core. They divide the cores among them, and the memory of a GPU that several of them use.",
     )
     cuda_devices: CudaDevices = Field(
         (),
         description="CUDA devices of the instances, separated by commas, as in CUDA_VISIBLE_DEVICES; instances take "
-        "them in turn. Unset: all instances use device.",
+        "them in turn. Unset: all instances use the setting device.",
     )
     max_outstanding_tokens: Count = Field(
         65_536,
-        description="Maximum estimated cost of an instance's unanswered requests, in tokens, plus 256 per text. An "
-        "instance that has reached it gets no more; if all have, requests wait for the first one with room. Only with "
-        "several instances.",
+        description="Maximum cost of the requests that an instance has not answered: their estimated tokens, plus 256 "
+        "per text. An instance at this maximum gets no more requests; while all instances are at it, requests wait. "
+        "Only with several instances.",
     )
     max_instances: Annotated[int, Field(ge=0, le=10_000)] = Field(
         0,
-        description="Maximum number of instances, of each model. The number follows the load, and is at least "
+        description="Maximum number of instances of each model. How many there are depends on the load; at least "
         "num_instances. 0: always num_instances. Only with Ray (see docs/scaling.md).",
     )
     target_waiting_tokens: Count = Field(
         8192,
-        description="Tokens that may wait per instance; when more wait, another one is started, up to max_instances.",
+        description="Number of tokens that may wait per instance; if more wait, another instance is started, up to "
+        "max_instances.",
     )
     log_format: Literal["text", "json"] = Field("text", description="Format of the log; json: an object per line.")
     log_level: Literal["auto", "debug", "info", "warning", "error"] = Field(
@@ -51,8 +52,8 @@ class ProcessFields(BaseSettings):
     )
     max_restarts: Annotated[int, Field(ge=0)] = Field(
         5,
-        description="Maximum number of restarts of a service's processes within restart_window_s; when another one "
-        "dies, the server ends (exit code 1).",
+        description="Maximum number of restarts of a service's processes within restart_window_s; when another "
+        "process dies in that time, the server ends (exit code 1).",
     )
     restart_window_s: float = Field(
         600.0, gt=0, le=86_400, description="Time in which restarts are counted for max_restarts, in seconds."

@@ -42,9 +42,9 @@ class SchedulingFields(BaseSettings):
     )
     queue_capacity: Count = Field(
         4096,
-        description="Maximum number of waiting items; requests beyond it are refused (429 with Retry-After). Tenants "
-        "that have less than an equal share of a full queue are still admitted, until it has twice as many items. A "
-        "short text takes about 3 kB while it waits; max_queued_tokens limits long ones.",
+        description="Maximum number of waiting items; requests beyond it are refused (429 with Retry-After). While the "
+        "queue is full, a tenant with less than an equal share of it may still add items, up to twice queue_capacity "
+        "in all. A short text takes about 3 kB while it waits; max_queued_tokens limits long ones.",
     )
     max_queued_tokens: CountOrAuto = Field(
         2**22,
@@ -56,8 +56,8 @@ class SchedulingFields(BaseSettings):
         0.0,
         ge=0,
         le=86_400,
-        description="Estimated wait in the queue, in seconds, beyond which requests are refused (429 with "
-        "Retry-After), where a quick refusal is better than a late answer; 0: off, and only requests that would miss "
+        description="Maximum estimated wait in the queue, in seconds; requests that would wait longer are refused (429 "
+        "with Retry-After), for clients that prefer a quick refusal to a late answer. 0: only requests that would miss "
         "their deadline are refused.",
     )
     request_timeout_s: float = Field(

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="DataclassInstance")
 
 # Environment variables that begin as settings do. Kubernetes sets GLINER_SERVICE_* and GLINER_PORT_* in every pod of a
-# namespace that has a Service named gliner or gliner-bento. Clients read GLINER_CLIENT_API_KEY, and `redact` its key.
+# namespace that has a Service named gliner or gliner-bento. Clients read GLINER_CLIENT_API_KEY, and the command
+# `redact` reads GLINER_CLIENT_REDACT_KEY.
 _NOT_SETTINGS = re.compile(
     r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?|CLIENT_(API|REDACT)_KEY)"
 )

@@ -17,7 +17,7 @@ SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar")
 """Suffixes of archives' names."""
 
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
-"""Suffixes of files that are never unpacked: to load them may run code."""
+"""Suffixes of pickle files: to load them may run code."""
 
 _MAX_RATIO = 200  # of the unpacked size to the archive's size
 _ANY_RATIO_BYTES = 16 * 2**20  # up to this unpacked size, the ratio is not limited
@@ -46,10 +46,11 @@ class ArchivedFile:
 def files_of(archive: Path, *, max_bytes: int, max_entries: int) -> Iterator[ArchivedFile]:
     """The files of a zip or a tar, gzipped or not. Read the content of each before the next one.
 
-    max_bytes: limit on all files that are read, unpacked. max_entries: limit on files and folders together.
+    max_bytes: limit on the unpacked bytes of all files read. max_entries: limit on files and folders together.
 
-    Raises `ArchiveTooLarge` beyond these limits or 200 times the archive's own size, and `ArchiveError` for links,
-    devices, paths that lead outside, a path that occurs twice, and a file that is no such archive.
+    Raises `ArchiveTooLarge` beyond these limits, or if the files unpack to more than 16 MiB and more than 200 times
+    the archive's own size. Raises `ArchiveError` for links, devices, paths that lead outside, a path that occurs twice,
+    and a file that is no such archive.
     """
     budget = _Budget(max_bytes, archive.stat().st_size)
     seen: set[PurePosixPath] = set()
@@ -84,9 +85,9 @@ class _Budget:
     """Counts how many more bytes an archive may unpack to."""
 
     def __init__(self, max_bytes: int, archive_bytes: int) -> None:
-        by_size = max(_ANY_RATIO_BYTES, _MAX_RATIO * archive_bytes)
-        self._left = min(max_bytes, by_size)
-        self._limit = f"{max_bytes} bytes" if max_bytes <= by_size else f"{_MAX_RATIO} times its size"
+        max_by_ratio = max(_ANY_RATIO_BYTES, _MAX_RATIO * archive_bytes)
+        self._left = min(max_bytes, max_by_ratio)
+        self._limit = f"{max_bytes} bytes" if max_bytes <= max_by_ratio else f"{_MAX_RATIO} times its size"
 
     def charge(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """`chunks`; raises `ArchiveTooLarge` when they exceed the budget."""

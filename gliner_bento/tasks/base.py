@@ -79,15 +79,15 @@ class Item:
 class Usage:
     """What was computed for one text."""
 
-    words: Annotated[int, Field(description="Words of the text that were processed.")] = 0
-    tokens: Annotated[int, Field(description="Sub-word tokens of all passes, labels included.")] = 0
-    windows: Annotated[int, Field(description="Windows of the text; 0 for a blank text.")] = 0
-    passes: Annotated[int, Field(description="Passes of the model over windows, and over parts of them.")] = 0
+    words: Annotated[int, Field(description="Number of words of the text that were processed.")] = 0
+    tokens: Annotated[int, Field(description="Number of sub-word tokens of all passes, labels included.")] = 0
+    windows: Annotated[int, Field(description="Number of windows of the text; 0 for a blank text.")] = 0
+    passes: Annotated[int, Field(description="Number of passes of the model over windows or parts of windows.")] = 0
     label_groups: Annotated[
-        int, Field(description="Groups that the labels were divided into, one pass each per window.")
+        int, Field(description="Number of groups that the labels were divided into. Each takes a pass per window.")
     ] = 1
     relation_groups: Annotated[
-        int, Field(description="Groups that the relations were divided into; 0 without relations.")
+        int, Field(description="Number of groups that the relations were divided into; 0 without relations.")
     ] = 0
 
 
@@ -154,8 +154,8 @@ BatchAnswer = TypeVar("BatchAnswer")
 class Request(Generic[Options, Answer, BatchAnswer]):
     """What a client asks for, in any wire format.
 
-    inputs: texts with their options. model: its name; None: the default.
-    param: the field with the texts of a batch, for errors: `texts`, which share options, or `items`.
+    inputs: texts with their options. model: the model's name; None: the default model.
+    param: the field with the texts of a batch, for errors: `texts` (they share options) or `items`.
     """
 
     task: Task[Options, Answer, BatchAnswer]
@@ -177,12 +177,13 @@ class RequestOptions(Strict):
         default=None, description="Your id for this request, for logs and abort. Default: the server makes one."
     )
     timeout_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="Milliseconds until it fails with 504; except streams, at most request_timeout_s."
+        default=None,
+        description="Milliseconds until the request fails with 504; limited to request_timeout_s, except for streams.",
     )
     priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
         default=0,
-        description="Lower values are scheduled earlier among the tenant's waiting requests. Below 0, a large request "
-        "(more than 32 texts, or 8,000 characters) has the priority 0.",
+        description="Lower values are scheduled earlier among the tenant's waiting requests. For a large request "
+        "(more than 32 texts, or 8,000 characters), a value below 0 counts as 0.",
     )
 
 
@@ -198,19 +199,19 @@ class Task(Generic[Options, Answer, BatchAnswer]):
     """A row of the table of tasks.
 
     name: in its routes (`/v1/{name}`), operations and messages; at most 31 characters. title: the beginning of the
-    names of its JSON types. description: one sentence. routes: by what follows `/v1/{name}` in the path.
+    names of its JSON types. description: one sentence. routes: its routes, by what follows `/v1/{name}` in their path.
     example, batch_example: bodies of requests.
     options: a dataclass with the options of a text, their only declaration; those without a default are required.
     requires: fields of which at least one must be set; if none is, the error names the first.
-    decide: returns a function that makes an item of a text, with these options. Raises InvalidField.
+    decide: returns a function that makes an item of a text with the given options. Raises InvalidField.
     share: divides the limits of an answer among the items of a request.
     merger: makes the merger of an item (see `Item.has_merger`). Runs in a thread. Raises errors of the item.
     text: pydantic's `Field` for the text of a request.
     parts: the field of a result whose elements, of the type `part`, a stream may send before its end. line: the type of
     a line of the stream, made from an element.
     end, answer: types of a stream's last line and of an answer, with fields of the result, and `model`, `adapter_id`
-    and `request_id`. batch_result, batch_answer: types of a batch's result for one text, and of its answer. Default:
-    made from `result`.
+    and `request_id`. batch_result, batch_answer: types of a batch's result for one text, and of its answer. The
+    defaults of these four are made from `result`.
     """
 
     def __init__(
@@ -264,8 +265,8 @@ class Task(Generic[Options, Answer, BatchAnswer]):
     def batch_of(
         self, body: Mapping[str, Any], check_size: Callable[[int, str], None]
     ) -> Request[Options, Answer, BatchAnswer]:
-        """The request of a batch. body: the fields of a `batch_model`. check_size: raises an error for too many texts;
-        gets their number and their field."""
+        """The request of a batch. body: the fields of a `batch_model`. check_size: takes the number of texts and the
+        name of their field; raises an error for too many texts."""
         texts, items = body["texts"], body["items"]
         if (texts is None) == (items is None):
             raise InvalidField("texts: send either texts or items", param="texts")
@@ -315,11 +316,11 @@ class Task(Generic[Options, Answer, BatchAnswer]):
             name: _optional(hints[name], f"As in /v1/{self.name}; required unless every item has its own.")
             for name in self._required
         }
-        named = {"text": (str, Field(description="The text.", examples=text.examples))}
+        text_of_item = {"text": (str, Field(description="The text.", examples=text.examples))}
         title = self.title
         self.request_model = _model(f"{title}Request", "One text.", RequestOptions, declared | {"text": (str, text)})
         doc = "One text of a batch; an option that is set here overrides the batch's."
-        self.item_model = _model(f"{title}Item", doc, Strict, optional | named)
+        self.item_model = _model(f"{title}Item", doc, Strict, optional | text_of_item)
         texts: Any = Elements[list[str]] | None
         items: Any = getitem(cast(Any, Elements), getitem(cast(Any, list), self.item_model)) | None
         lists = {

@@ -32,6 +32,7 @@ def _check_depth(value: object, depth: int = 0) -> object:
     return value
 
 
+# Discriminators of the unions below: which form of JSON a value has.
 def _kind_of_labels(value: object) -> str:
     return "list[labels]" if isinstance(value, list) else "dict[labels]"
 
@@ -78,18 +79,18 @@ class ClassificationOptions(TypedDict, total=False):
         Annotated[
             LabelTree,
             Field(
-                description="Names; or {name: description}: the model gets the description, the answer has the name; "
-                "or groups, {group: labels}, of any depth: their labels are named `group.label`."
+                description="What to choose from: names; or {name: description}, where the model gets the description "
+                "and the answer has the name; or nested groups, {group: labels}, whose labels are named `group.label`."
             ),
         ]
     ]
-    description: Annotated[Name | None, Field(description="What the model reads about the task, beside its name.")]
+    description: Annotated[Name | None, Field(description="What the model reads about the question, beside its name.")]
     multi_label: Annotated[
-        bool, Field(description="Each label is scored on its own, and any number fit. false: their scores add up to 1.")
+        bool, Field(description="Score each label on its own; any number may fit. false: the scores add up to 1.")
     ]
     threshold: Annotated[
         Score | None,
-        Field(description="Lowest score. Default: with multi_label the server's default_threshold, else 0."),
+        Field(description="Lowest score of a label. Default: with multi_label the server's default_threshold, else 0."),
     ]
     top_k: Annotated[
         Annotated[int, Field(ge=1)] | None,
@@ -157,7 +158,7 @@ ClassScores = Mapping[str, Sequence[float]]
 
 @dataclass(slots=True)
 class WindowScores:
-    """The scores of an item's windows, which may be added in any order, and those of a window in several passes."""
+    """The scores of an item's windows. Windows may be added in any order; one may take several passes."""
 
     _windows: dict[int, dict[str, Sequence[float]]] = field(default_factory=dict)
 
@@ -202,8 +203,8 @@ def results_of(
 def classification_options(
     given: Classifications, *, default_threshold: float, max_labels: int
 ) -> dict[str, Classification]:
-    """The classifications of an item. max_labels: maximum number of labels of all classifications; -1: any number.
-    Raises InvalidField."""
+    """The classifications of an item. max_labels: maximum number of labels of all classifications together; -1:
+    any number. Raises InvalidField."""
     decided = {
         name: _decided(f"classifications.{_shown(name)}", options, default_threshold) for name, options in given.items()
     }

@@ -59,7 +59,7 @@ _ABILITIES = {"labels": "entities", **{name: name for name in ("relations", "cla
 """By field of a request: the ability that a model needs for it."""
 
 ALL_SPANS_THRESHOLD = 0.1
-"""With a lower `threshold`, an item with relations is large: it scores most pairs of spans."""
+"""With a lower `threshold`, an item with relations is large, because most pairs of spans are scored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +69,10 @@ class ExtractionOptions:
     labels: Annotated[
         Labels | None,
         Field(
-            description="Entity types to extract: names, or {name: description}: the model gets the description, the "
-            "response has the name. Repeated names count once; two names may not share a description. Instead of a "
-            "description, an object may also set a threshold of the label. Required, unless there is something else to "
-            "find.",
+            description="Entity types to extract: names; or {name: description}, where the model gets the description "
+            "and the response has the name. Repeated names count once; two names may not share a description. Instead "
+            "of a description, an object may set `description` and `threshold`. Required, unless there is something "
+            "else to find.",
             examples=[LABELS],
         ),
     ] = None
@@ -80,8 +80,8 @@ class ExtractionOptions:
         Relations | None,
         Field(
             description="Relation types to extract between the entities: names, or {name: description}. Instead of a "
-            "description, an object may also set a threshold of the relation, and the labels that its head and its "
-            "tail may have. Needs a relation extraction model.",
+            "description, an object may set `description`, `threshold`, and the labels that the `head` and the `tail` "
+            "may have. Needs a relation extraction model.",
             examples=[_RELATIONS],
         ),
     ] = None
@@ -115,9 +115,10 @@ class ExtractionOptions:
         Overlap | None,
         Field(
             description="Which entities may overlap, in place of flat_ner. `allow`: all. `nested`: one inside another. "
-            "`flat`: none; those with the highest total score are kept. `longest`: all but those inside another one. "
-            "GLiNER models compare the entities of all labels, GLiNER2 models those of the same label. Default: GLiNER "
-            "models: flat_ner and multi_label; GLiNER2 models: none, and the highest score is kept first."
+            "`flat`: none; those with the highest total score are kept. `longest`: all, but those inside another "
+            "entity are dropped. GLiNER models apply this to the entities of all labels together, GLiNER2 models to "
+            "those of each label. Default: in GLiNER models, see flat_ner and multi_label; in GLiNER2 models, none may "
+            "overlap, and the highest scores are kept first."
         ),
     ] = None
     adapter_id: Annotated[
@@ -132,29 +133,34 @@ class ExtractionOptions:
     ] = "window"
     window_words: Annotated[
         Words | None,
-        Field(description="Words of a window, at most the model's maximum length. Default: the server's window_words."),
+        Field(description="Number of words of a window, at most the model's maximum. Default: the server's setting."),
     ] = None
     window_overlap_words: Annotated[
         OverlapWords | None,
         Field(
-            description="Words that consecutive windows share, at most; fewer than a window has. "
+            description="Maximum number of words that consecutive windows share; less than window_words. "
             "Default: the server's window_overlap_words."
         ),
     ] = None
     relation_window: Annotated[
         RelationWindow | None,
         Field(
-            description="What the model reads at a time for relations: the `whole` window, or a few `sentences`, in "
-            "passes of their own over the entities of the window. Default: the server's relation_window."
+            description="What the model reads at a time for relations: the `whole` window, or a few `sentences` of it "
+            "(a relation window), in separate passes that relate the window's entities. Default: the server's "
+            "relation_window."
         ),
     ] = None
     relation_window_sentences: Annotated[
         Sentences | None,
-        Field(description="Sentences that relations are scored in at a time. Default: the server's setting."),
+        Field(description="Number of sentences in a relation window. Default: the server's setting."),
     ] = None
     relation_window_overlap_sentences: Annotated[
         OverlapSentences | None,
-        Field(description="Sentences that two of these windows share; fewer than a window has. Default: the server's."),
+        Field(
+            description="Number of sentences that consecutive relation windows share; less than "
+            "relation_window_sentences. Default: the server's, or half of relation_window_sentences if that differs "
+            "from the server's."
+        ),
     ] = None
     on_limit: Annotated[
         OnLimit,
@@ -175,7 +181,7 @@ class ExtractionOptions:
     phone_regions: Annotated[
         Regions | None,
         Field(
-            description="Regions whose phone numbers are found without a country code. "
+            description="Codes (US, DE) of regions whose phone numbers are found without a country code. "
             "Default: the server's phone_regions."
         ),
     ] = None
@@ -188,10 +194,9 @@ class ExtractionItem(Item):
     `labels` and `relations` map a name to its description; the name is also the description if there is none. Names
     are unique, non-empty, and returned as they are; descriptions are what the model reads.
 
-    label_thresholds, relation_thresholds: by name, of labels and relations with a threshold of their own.
+    label_thresholds, relation_thresholds: by name, the thresholds of labels and relations that have their own.
     relation_heads, relation_tails: by name of a relation that limits them, the allowed labels as indexes into `labels`.
-    window_words, window_overlap_words: in words. For these and the three options of relation windows, None is the
-    engine's default.
+    The options of windows and of relation windows are None where the engine's default applies.
     max_entities, max_relations: maximum number in the result; see `on_limit`.
     recognizers: by entity type, the label of its matches in the result. phone_regions: regions whose phone numbers are
     found without a country code.
@@ -249,10 +254,10 @@ class ExtractionItem(Item):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A mention: `text[start:end]` of the request's text is `text`."""
+    """A mention: its `text` is the part of the request's text from `start` to `end`."""
 
-    start: Annotated[int, Field(description="First character.")]
-    end: Annotated[int, Field(description="One past the last character.")]
+    start: Annotated[int, Field(description="Index of the first character.")]
+    end: Annotated[int, Field(description="Index after the last character.")]
     text: str
     label: str
     score: float
@@ -262,7 +267,7 @@ class Entity:
 class SourcedEntity(Entity):
     """An entity of an answer to a request with `recognizers`."""
 
-    source: Annotated[Source, Field(description="`pattern`: a recognizer found it, not the model.")]
+    source: Annotated[Source, Field(description="What found the entity: the `model`, or a `pattern` of a recognizer.")]
 
 
 class _OptionalSource:
@@ -280,7 +285,7 @@ class RelationArgument:
     start: int
     end: int
     text: str
-    label: Annotated[str | None, Field(description="Of the entity.")]
+    label: Annotated[str | None, Field(description="The entity's label; null for a span that is no entity.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,15 +307,15 @@ class Extraction(Result):
     entities: Annotated[Sequence[Annotated[Entity, _OptionalSource()]], Field(description="In order of position.")]
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
     classifications: Annotated[
-        Mapping[str, ClassificationResult], Field(description="By name. Empty where none were requested.")
+        Mapping[str, ClassificationResult], Field(description="By classification. Empty where none were requested.")
     ] = field(default_factory=dict)
     structures: Annotated[
         Mapping[str, Sequence[Instance]],
-        Field(description="By name, the instances of each: values of its fields. Empty where none were requested."),
+        Field(description="By structure, its instances. Empty where none were requested."),
     ] = field(default_factory=dict)
     truncated: Annotated[bool, Field(description="True if only the beginning of the text was processed.")] = False
     truncated_at: Annotated[
-        int | None, Field(description="The character where processing stopped; null if the whole text was processed.")
+        int | None, Field(description="Index of the character where processing stopped; null if nothing was cut.")
     ] = None
     usage: Usage = NO_USAGE
     warnings: Annotated[
@@ -467,13 +472,13 @@ EXTRACTION = Task(
         "": Route(
             "Entities and relations of one text",
             "Find the entities of any types that you name in a text of any length, and the relations of the types that "
-            "you name between them. Each entity has its characters in the text and a score.",
+            "you name between them. Each entity has its position in the text and a score.",
         ),
         "/stream": Route(
             "Entities of one text as they become final, in lines of JSON",
-            "A line for each entity, in order of position; the last line holds the relations and the usage. An error "
-            "after the first window is the last line, an error body. request_timeout_s limits the time without "
-            "progress; timeout_ms the whole.",
+            "A line for each entity, in order of position; the last line holds the relations and the usage. If an "
+            "error occurs after the first window, the last line is an error body. request_timeout_s limits the time "
+            "without progress, timeout_ms the total time.",
         ),
         "/batch": Route(
             "One result or error per text",

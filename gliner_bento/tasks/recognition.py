@@ -23,7 +23,7 @@ from gliner_bento.tasks.base import ExtractionWarning, Limits
 from gliner_bento.tasks.fields import Elements, Name
 
 ALL, NONE = ("all",), ("none",)  # values of the setting `recognizers`
-_SURE = 0.5  # a candidate without a label and with at least this score is no phone number
+_SURE = 0.5  # where a match without a label in the answer has at least this score, there is no phone number
 
 Source = Literal["model", "pattern"]
 Recognizers = Annotated[bool, Field(strict=True)] | Elements[list[Name]]
@@ -70,7 +70,7 @@ def answer_labels(
     chosen: dict[str, str] = {}
     for label, description in labels.items():
         for entity in entities_of(label) or entities_of(description):
-            if entity in names or find.FORMS.get(entity) in names:
+            if entity in names or find.FORMS.get(entity) in names:  # such as IPv4 if `names` has IP_ADDRESS
                 chosen.setdefault(entity, label)
     for name in () if requested is True else names:
         chosen.setdefault(name, name)
@@ -82,11 +82,11 @@ class MatchMerger:
 
     - A match replaces the entities that overlap with it. If the label of such an entity is not one of `labels`, its
       longest part that no match covers is kept; with `nested`, the whole entity is kept if it contains these matches.
-    - An entity whose label always has a form (`ALWAYS_FORMED`) is kept only if it overlaps with a candidate of that
-      label. A phone number is kept only if it has the form of one, and overlaps with no candidate without a label.
+    - An entity whose label means only types of `ALWAYS_FORMED` is kept only if it overlaps with a candidate of that
+      label. A phone number is kept only if it looks like one, and overlaps with no sure candidate without a label.
 
     candidates: matches of any score, also of types without a label. labels: by entity type or pattern, the label in the
-    answer. make: makes an entity of the answer, from an entity's fields and its source. threshold: returns a label's.
+    answer. make: makes an entity of the answer from its fields and source. threshold: returns the threshold of a label.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class MatchMerger:
         nested: bool = False,
     ) -> None:
         self._text, self._labels, self._make, self._nested = text, labels, make, nested
-        self._known = set(labels.values())
+        self._match_labels = set(labels.values())
         labeled = ((match, self.label_of(match)) for match in candidates)
         accepted = [match for match, label in labeled if label and match.score >= threshold(label)]
         self.matches = resolved(accepted, len(text))
-        # For each character, 1 if a candidate covers it: one of a label that always has a form; one without a label.
+        # For each character, 1 if a candidate covers it: of a label (`_formed`), or one without a label (`_unlabeled`).
         self._formed = {label: bytearray(len(text)) for label in _always_formed(labels)}
         self._unlabeled = bytearray(len(text))
         for match in candidates:
@@ -130,7 +130,7 @@ class MatchMerger:
         self._warnings = [ExtractionWarning("max_entities", message)]
 
     def add(self, entities: Iterable[Any]) -> list[Any]:
-        """Merge the next entities; returns the next entities of the answer, up to the last of them that is kept."""
+        """Merge the model's next entities; returns the next entities of the answer, up to the last that is kept."""
         merged_before = len(self._merged)
         for entity in entities:
             first = end = bisect_right(self._ends, entity.start)  # range of the matches that overlap with the entity
@@ -164,10 +164,11 @@ class MatchMerger:
         """[start, end) of the part of an entity that is kept; None: nothing. matches: all that overlap with it."""
         if not matches:
             return (entity.start, entity.end) if self._has_form(entity) else None
+        has_match_label = entity.label in self._match_labels
         if self._nested:
             inside = all(entity.start <= match.start and match.end <= entity.end for match in matches)
-            return (entity.start, entity.end) if inside and not self._is_known(entity) else None
-        if self._is_known(entity):
+            return (entity.start, entity.end) if inside and not has_match_label else None
+        if has_match_label:
             return None
         starts = [entity.start, *(match.end for match in matches)]
         ends = [*(match.start for match in matches), entity.end]
@@ -176,15 +177,12 @@ class MatchMerger:
         return (start, end) if any(map(str.isalnum, self._text[start:end])) else None
 
     def _has_form(self, entity: Any) -> bool:
-        """Whether an entity has the form that its label always has; True for other labels."""
+        """Whether an entity has the form of its label; True if the label does not always have one."""
         if entity.label == self._labels.get(phones.ENTITY):
             other_number = self._unlabeled.find(1, entity.start, entity.end) >= 0
             return not other_number and phones.may_be_phone(folded(entity.text)[0])
         formed = self._formed.get(entity.label)
         return formed is None or formed.find(1, entity.start, entity.end) >= 0
-
-    def _is_known(self, entity: Any) -> bool:
-        return entity.label in self._known
 
     def _stripped(self, start: int, end: int) -> tuple[int, int]:
         """[start, end) without spaces and punctuation at both ends."""

@@ -18,7 +18,7 @@ from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
 FieldType = Literal["list", "string"]
 
 MAX_STRUCTURE_FIELDS = 100
-"""Maximum number of fields of all structures of a text. In boundary models, the time per instance grows with it."""
+"""Maximum number of fields of all structures of a text: boundary models take longer per instance with more fields."""
 _SHOWN_CHARS = 100
 
 
@@ -27,13 +27,13 @@ class FieldOptions(TypedDict, total=False):
 
     __pydantic_config__ = Strict.model_config  # type: ignore[misc]
 
-    type: Annotated[FieldType, Field(description="`list`: all values. `string`: the one with the highest score.")]
+    type: Annotated[FieldType, Field(description="`list`: all values. `string`: the value with the highest score.")]
     description: Annotated[Name | None, Field(description="What the model reads about the field, beside its name.")]
     choices: Annotated[
         Annotated[list[Name], Field(min_length=1)] | None,
         Field(description="The values to choose from. Default: any words of the text."),
     ]
-    threshold: Annotated[Score | None, Field(description="Lowest score. Default: the request's threshold.")]
+    threshold: Annotated[Score | None, Field(description="Lowest score of a value. Default: the request's threshold.")]
 
 
 def _kind_of_field(value: object) -> str:
@@ -72,17 +72,17 @@ class FieldValue:
 
     text: str
     score: float
-    start: Annotated[int | None, Field(description="First character; null for a choice.")] = None
-    end: Annotated[int | None, Field(description="One past the last character.")] = None
+    start: Annotated[int | None, Field(description="Index of the first character; null for a choice.")] = None
+    end: Annotated[int | None, Field(description="Index after the last character; null for a choice.")] = None
 
 
 Instance = Mapping[str, Sequence[FieldValue]]
-"""The values of each field, best first; at most one of a `string`."""
+"""By field, its values: choices in their order, others best first; at most one if the field's type is `string`."""
 
 
 @dataclass(slots=True)
 class WindowInstances:
-    """The instances in an item's windows, which may come in any order."""
+    """The instances in an item's windows. Windows may be added in any order."""
 
     _windows: dict[int, Mapping[str, Sequence[Instance]]] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ class WindowInstances:
             self._windows[window] = instances
 
     def results(self, structures: Mapping[str, Structure]) -> dict[str, list[Instance]]:
-        """The instances of each structure, in order of windows. One that several windows predict counts once."""
+        """The instances of each structure, in order of windows. An instance in several windows counts once."""
         windows = [instances for _, instances in sorted(self._windows.items())]
         return {name: _once([instance for window in windows for instance in window[name]]) for name in structures}
 
@@ -101,8 +101,8 @@ def _once(instances: Sequence[Instance]) -> list[Instance]:
     """The instances without those that repeat the values of an earlier one."""
     by_values: dict[tuple[Any, ...], Instance] = {}
     for instance in instances:
-        values = tuple((name, value.text, value.start) for name, values in instance.items() for value in values)
-        by_values.setdefault(values, instance)
+        key = tuple((name, value.text, value.start) for name, values in instance.items() for value in values)
+        by_values.setdefault(key, instance)
     return list(by_values.values())
 
 

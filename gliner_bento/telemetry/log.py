@@ -23,7 +23,7 @@ _LOGGERS = ("", "bentoml", "circus", "uvicorn", "uvicorn.error")
 """The loggers that have handlers of BentoML or uvicorn."""
 
 _SHOWN_FROM_INFO = ("gliner_bento", "runners", "service", "uvicorn")
-"""Prefixes of the names of loggers whose records are shown from level info. uvicorn's say where it listens."""
+"""Prefixes of the names of loggers whose records are shown from level info. uvicorn's records name the address."""
 
 _TEXT = "%(asctime)s [%(levelname)s] %(name)s %(message)s"
 

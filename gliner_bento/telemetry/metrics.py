@@ -42,6 +42,7 @@ from gliner_bento.storage.files import is_alive
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
+# Upper bounds of the histograms' buckets.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _REQUEST_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0)
 _ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -213,9 +214,9 @@ def process_metrics() -> Metrics:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What a model's replica reports. status: None if it did not answer. adapters: None also if they are disabled.
+    """What a model's replica reports. status, adapters: None if it did not answer; adapters: also if disabled.
 
-    model: the name that it is served under; None: not known yet. state: the state of the model, as in /v1/models.
+    model: the name that the model is served under; None: not known yet. state: the model's state, as in /v1/models.
     """
 
     model: str | None

@@ -61,6 +61,10 @@ def test_one_text_is_answered_without_a_self_test(monkeypatch):
         (["extract", TEXT], "--labels (names, separated by commas), --classify or --structures is required"),
         (["extract", TEXT, "--labels", "@gone.yaml"], "--labels: gone.yaml: No such file or directory"),
         (["extract", TEXT, "--labels", "a", "--url", "http://127.0.0.1:9"], "http://127.0.0.1:9: "),
+        (
+            ["extract", 20 * TEXT, "--labels", "a", "--url", "http://127.0.0.1:9"],
+            "http://127.0.0.1:9: ",
+        ),  # no file name
         (["extract", TEXT, "--labels", "a", "--url", "localhost"], "localhost: "),
         (["extract", TEXT, "--labels", "a", "--url", "http://a", "--url", "http://b"], "--url: give only one"),
         (["extract", TEXT, "--labels", "a", "--url", "http://a", "--device", "cpu"], "--device: is for a model in"),

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def languages_of(folder: Path) -> Sequence[str]:
-    """The card's `language`, which may be one or several. Empty if there is no card, or if it names none."""
+    """The card's `language`, which may be one string or a list. Empty if there is no card, or it names no language."""
     if not (folder / CARD).is_file():
         return ()
     try:

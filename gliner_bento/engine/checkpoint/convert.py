@@ -1,7 +1,7 @@
 """Converts pickled weights to safetensors once, in a folder that processes share.
 
-    conversion_cache_dir/<key>-<sha256 of the file>.safetensors    written as .converting-<key> and renamed
-    conversion_cache_dir/lock                                      held while a file is written
+    conversion_cache_dir/<key>-<sha256 of this file>.safetensors    written as .converting-<key> and renamed
+    conversion_cache_dir/lock                                       held while a file is written
 
 The key depends only on the content of the source files: on the checksum of each tensor in torch's zip format, or on a
 hash of a file in another format.

@@ -111,8 +111,9 @@ def check_config(folder: Path) -> dict[str, Any]:
         )
     if config.get("decoder_mode") == "prompt" and config.get("labels_decoder"):
         raise ModelError("this checkpoint invents its labels (decoder_mode 'prompt'); a request could not name labels")
-    read_by_tokenizers = [path for name in ("tokenizer_config.json", "config.json") for path in folder.rglob(name)]
-    refuse_code([config, *map(read_json, read_by_tokenizers)])
+    read_by_transformers = ("tokenizer_config.json", "config.json")
+    config_files = [path for name in read_by_transformers for path in folder.rglob(name)]
+    refuse_code([config, *map(read_json, config_files)])
     return config
 
 

@@ -103,8 +103,8 @@ def package() -> Any:
 
 
 def _checked(folder: Path) -> dict[str, Any]:
-    """The configuration. Raises ModelError for a configuration that is not served, or that names files outside the
-    folder."""
+    """The configuration. Raises ModelError if its architecture is not served, or if it describes no encoder that
+    transformers has."""
     config = read_json(folder / GLINER2_CONFIG)
     architecture = config.get("architecture_type", UNI_ENCODER)
     if architecture not in _BACKBONES:

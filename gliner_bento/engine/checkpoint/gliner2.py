@@ -40,7 +40,7 @@ class GLiNER2Span:
             words_splitter_type="gliner2",
         )
         pattern = extractor.processor.word_splitter._PATTERN
-        words = re.compile(f"(?xi:{pattern.pattern})")
+        words = re.compile(f"(?xi:{pattern.pattern})")  # the engine reads only `.pattern`, so flags are in it
         self.data_processor = SimpleNamespace(
             transformer_tokenizer=extractor.processor.tokenizer,
             words_splitter=SimpleNamespace(splitter=SimpleNamespace(whitespace_pattern=words)),
@@ -54,7 +54,7 @@ class GLiNER2Span:
         return device
 
     def scores(self, item: Item) -> tuple[dict[tuple[CharSpan, str], float], dict[str, float]]:
-        """gliner2's own scores of a text: by span and label, and by relation or label of a classification.
+        """gliner2's own scores of a text: of each span and label; and of each relation and each classification's label.
 
         A relation has the score of its best instance. Classifications run with `multi_label`.
         """
@@ -98,8 +98,8 @@ class GLiNER2Boundary(GLiNER2Span):
 def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int = 0, max_span_width: int = 0) -> Any:
     """gliner2's model of the checkpoint in a folder, with random weights, in float32 on the CPU. Raises ModelError.
 
-    tensors: those of the checkpoint. Returned too, with embeddings that have as many rows as the model's. max_words,
-    max_span_width: replace the checkpoint's `max_len` and `max_width` unless 0.
+    Also returns `tensors`, which are those of the checkpoint, with as many rows of embeddings as the model has.
+    max_words, max_span_width: replace the checkpoint's `max_len` and `max_width` unless 0.
     """
     if find_spec("gliner2") is None:
         raise ModelError(f"{name!r} is a GLiNER2 model, which needs the package gliner2; {install('serve')}")

@@ -16,7 +16,8 @@ __all__ = ["CheckpointOptions", "FoundCheckpoint", "find_checkpoints", "size_of"
 
 @dataclass(frozen=True, slots=True)
 class FoundCheckpoint:
-    """model: the value for `--model`. weights: their file or index; "onnx": only ONNX files. bytes: size of weights."""
+    """model: the value for `--model`. weights: the name of their file or index, "onnx" if there are only ONNX files, or
+    "none". bytes: the size of the weights."""
 
     model: str
     folder: str
@@ -28,9 +29,9 @@ def find_checkpoints(folders: list[Path], options: CheckpointOptions) -> list[Fo
     """The checkpoints in folders and their subfolders, and in the hub's cache."""
     found = {str(path.parent): path.parent for folder in folders for path in sorted(folder.rglob(CONFIG))}
     found |= cached_folders(options.cache_dir, CONFIG)
-    others = {str(path.parent): path.parent for folder in folders for path in sorted(folder.rglob(GLINER2_CONFIG))}
-    others |= cached_folders(options.cache_dir, GLINER2_CONFIG)
-    found |= {model: folder for model, folder in others.items() if model not in found and config_name(folder)}
+    candidates = {str(path.parent): path.parent for folder in folders for path in sorted(folder.rglob(GLINER2_CONFIG))}
+    candidates |= cached_folders(options.cache_dir, GLINER2_CONFIG)
+    found |= {model: folder for model, folder in candidates.items() if model not in found and config_name(folder)}
     checkpoints = []
     for model, folder in found.items():
         try:

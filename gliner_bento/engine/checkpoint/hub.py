@@ -36,7 +36,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def cached_folders(cache_dir: Path | None, file: str) -> dict[str, Path]:
-    """The cached repositories that have `file`: the folder of the newest download with it, by repository id."""
+    """By repository id: the folder of the newest download in the cache that has `file`."""
     try:
         repositories = scan_cache_dir(cache_dir).repos
     except CacheNotFound:
@@ -99,7 +99,7 @@ class Hub:
         return [] if self.refusal(repo_id, revision) else self._files[repo_id, revision]
 
     def refusal(self, repo_id: str, revision: str | None = None) -> str | None:
-        """Why nothing of the repository can be downloaded; None if it can."""
+        """Why the repository cannot be downloaded; None if it can."""
         key = repo_id, revision
         if self._unreachable is None and key not in self._files and key not in self._refusals:
             self._ask(repo_id, revision)

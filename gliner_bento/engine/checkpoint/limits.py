@@ -30,13 +30,14 @@ def limits_of(model: Any, *, separate_labels: bool) -> ModelLimits:
     for encoder, tokenizer in encoders:
         check_vocabulary(encoder, tokenizer)
         # gliner2 does not truncate at the tokenizer's length.
-        truncating = None if isinstance(model, GLiNER2Span) else tokenizer
-        limits.append(token_limit(encoder, truncating) or words * _TOKENS_PER_WORD)
+        truncating_tokenizer = None if isinstance(model, GLiNER2Span) else tokenizer
+        limits.append(token_limit(encoder, truncating_tokenizer) or words * _TOKENS_PER_WORD)
     return ModelLimits(words, tokens=limits[0], label_tokens=limits[-1])
 
 
 def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
-    """A model's encoder; of an ONNX checkpoint, the encoder that it was exported from, without weights."""
+    """An encoder of a model. For an ONNX checkpoint, it is built from the configuration, without weights.
+    attribute: the encoder's name in gliner's modules. backbone: its key in `BACKBONES`."""
     if isinstance(model, GLiNER2Span):
         encoder: nn.Module = model.model.encoder
         return encoder
@@ -62,8 +63,8 @@ def token_limit(encoder: nn.Module, tokenizer: Any | None) -> int | None:
     """Maximum tokens of one sequence, special tokens included; None if there is no limit.
 
     tokenizer: None if sequences are not truncated at its limit. gliner truncates silently at the tokenizer's
-    `model_max_length`. An encoder with a table of absolute positions fails beyond the table's end. RoBERTa counts
-    positions from `padding_idx + 1`, BART from `offset`.
+    `model_max_length`, which is about 10**30 for a tokenizer without a limit. An encoder with a table of absolute
+    positions fails beyond the table's end. RoBERTa counts positions from `padding_idx + 1`, BART from `offset`.
     """
     limits = [tokenizer.model_max_length] if tokenizer and tokenizer.model_max_length < 1_000_000 else []
     for name, module in encoder.named_modules():

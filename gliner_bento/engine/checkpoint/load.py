@@ -52,7 +52,7 @@ def load(
     """gliner's model of the checkpoint's family, ready for inference.
 
     flashdeberta: use the backbone of the package flashdeberta. max_words, max_span_width: replace the checkpoint's
-    `max_len` and `max_width` unless 0.
+    `max_len` and `max_width` unless 0; for GLiClass, max_words is the maximum number of tokens.
     """
     if flashdeberta:
         check_flashdeberta(device)
@@ -107,8 +107,8 @@ def text_encoder_of(model: Any) -> nn.Module:
 
 
 def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any:
-    """Call `GLiNER.from_pretrained` with `folder`, and log its warnings. What the folder lacks of backbones comes from
-    the hub's cache. Raises ModelError."""
+    """Call `GLiNER.from_pretrained` with `folder`, and log its warnings. Parts of backbones that the folder lacks come
+    from the hub's cache. Raises ModelError."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -127,8 +127,8 @@ def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any
 
 @contextmanager
 def _without_weights(checkpoint: Checkpoint) -> Iterator[Path]:
-    """A folder with the checkpoint's other files, and weights without tensors: gliner would read fewer formats, and not
-    check the tensors' names."""
+    """A folder with the checkpoint's files, but with an empty file of weights. gliner does not read the weights itself,
+    because it would read fewer formats, and not check the tensors' names."""
     with TemporaryDirectory(prefix="gliner-bento-") as temporary:
         for path in checkpoint.folder.iterdir():
             if path.suffix not in _WEIGHT_SUFFIXES:

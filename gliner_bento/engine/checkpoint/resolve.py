@@ -30,7 +30,7 @@ from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, is_gliclas
 
 # Files to download besides the weights: configurations, tokenizers and the card.
 _OTHER_FILES = ["*.json", "*.txt", "*.model", "README.md"]
-# By format: the names of the weights' file and index, and the patterns to download.
+# For each format: the names of its weight file and of its index -> patterns of the files to download.
 _WEIGHTS = {
     FORMATS[:2]: ["model.safetensors", "model-*.safetensors"],
     FORMATS[2:]: ["pytorch_model.bin", "pytorch_model-*.bin"],
@@ -45,8 +45,8 @@ _DEFAULT_BACKBONE = "microsoft/deberta-v3-small"
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint in a local folder. name: shown to clients. model: as the operator named it. hub: for its backbones.
-    onnx_file: to run in place of weights."""
+    """A checkpoint in a local folder. name: the model's name for clients. model: the folder, archive or hub id that the
+    operator gave. hub: where parts of backbones come from. onnx_file: the file to run in place of weights."""
 
     name: str
     model: str
@@ -61,7 +61,7 @@ class Checkpoint:
 
 
 def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | None = None) -> Checkpoint:
-    """Find and check a checkpoint. Downloads to the hub's cache what is missing, also of its backbones.
+    """Find and check a checkpoint. Downloads missing files, also those of backbones, to the hub's cache.
 
     model: a folder, an archive or a hub id. onnx_file: the ONNX file to run in place of weights, inside the folder.
     Raises ModelError.
@@ -105,7 +105,8 @@ def _downloaded(model: str, hub: Hub, revision: str | None, onnx_file: str | Non
         folder = hub.download(model, [*_OTHER_FILES, *patterns], revision) or hub.cached(model, _CONFIG_NAMES, revision)
         if folder is None:
             break
-        if any(is_file(folder / name) for name in names) or config_of(folder) is None:  # no checkpoint
+        has_weights = any(is_file(folder / name) for name in names)
+        if has_weights or config_of(folder) is None:  # without a configuration, the caller refuses the folder
             return folder
     if folder is not None and hub.refusal(model, revision) is None:
         raise no_weights(model, hub.files(model, revision))
@@ -125,7 +126,7 @@ def how_to_place(model: str) -> str:
 
 
 def _check_backbones(checkpoint: Checkpoint) -> None:
-    """Check the configuration, and download what the folder lacks of its backbones. Raises ModelError."""
+    """Check the configuration, and download the parts of backbones that the folder lacks. Raises ModelError."""
     config = check_config(checkpoint.folder)
     if is_gliclass(checkpoint.folder):  # contains its encoder's configuration and tokenizer
         return

@@ -71,8 +71,8 @@ def _tensors_of(path: Path, content: Any) -> dict[str, torch.Tensor]:
 def _check_sums(path: Path) -> None:
     """Verify the checksums of torch's zip format; torch itself does not. Raises ValueError."""
     with zipfile.ZipFile(path) as file:
-        if any(entry.CRC for entry in file.infolist()) and (damaged := file.testzip()):
-            raise ValueError(f"wrong checksum of {damaged}")
+        if any(entry.CRC for entry in file.infolist()) and (damaged_entry := file.testzip()):
+            raise ValueError(f"wrong checksum of {damaged_entry}")
 
 
 def refuse_pointer(path: Path) -> None:

@@ -25,7 +25,7 @@ from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, ordered
 
 
 class ClassForward:
-    """encoder: the packed one; None: gliclass's. packs: texts are not padded. name: how it computes, for `/v1/model`.
+    """encoder: a packed encoder; None: gliclass's own. packs: no padding. name: how it computes, for `/v1/model`.
 
     The head is small and pools all tokens of a text. It runs text by text, so that no other text changes its result.
     """
@@ -81,9 +81,9 @@ class ClassForward:
         else:
             mask = torch.ones_like(token_ids)
             output = model.model.process_encoder_output(token_ids, mask, hidden[None], None, max_num_classes)
-            logits, _, text, classes, class_mask = output
+            logits, _, text_embedding, class_embeddings, class_mask = output
             if model.calibrator is not None:
-                factor, shift = model.calibrator(text, classes, logits, class_mask)
+                factor, shift = model.calibrator(text_embedding, class_embeddings, logits, class_mask)
                 logits = (factor * logits.float() + shift).to(logits.dtype)
         label_logits: torch.Tensor = logits[0, : class_input.labels].float()
         return label_logits

@@ -31,13 +31,13 @@ from gliner_bento.tasks.classifications import Classification, WindowScores
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionItem
 
 _WORD = re.compile(r"\S+")
-# A text of more than this many characters per token of the model's limit does not fit, and is not tokenized to see it.
+# A text is taken not to fit, and is not tokenized, if it has more characters per token of the model's limit than this.
 _MAX_TOKEN_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassInput:
-    """The input of a pass. token_ids: special tokens included. labels: their number. own_words: words of the text.
+    """The input of a pass. token_ids: with special tokens. labels, own_words: number of labels, of the text's words.
 
     prompt_tokens: how many of the first tokens are a separate sequence of labels; 0: all tokens are one sequence.
     """
@@ -105,7 +105,7 @@ class ClassTokenizer:
                 )
 
     def input_of(self, text: str, classification: Classification, words: int) -> ClassInput:
-        """The input of a pass, for checked labels. words: number in the text. Raises InvalidField (`text`)."""
+        """The input of a pass, for checked labels. words: their number in the text. Raises InvalidField (`text`)."""
         sequences = self._sequences(text, classification)
         prompt_tokens = len(sequences[0]) if len(sequences) > 1 else 0
         ids = list(chain.from_iterable(sequences))
@@ -123,14 +123,14 @@ class ClassTokenizer:
             return False
         return len(self.token_ids(text, classification)) <= self.limit
 
-    def pieces(self, text: str, prompt: Classification, max_words: int, overlap_words: int) -> Iterator[Piece]:
-        """The windows of a text, each of which fits with the prompt. Raises InvalidField (`text`)."""
+    def pieces(self, text: str, longest: Classification, max_words: int, overlap_words: int) -> Iterator[Piece]:
+        """The windows of a text. Each fits one pass with the classification `longest`."""
         start = repeated = 0
         while start < len(text):
             next_words = [match.span() for match in islice(_WORD.finditer(text, start), max_words)]
             if not next_words:
                 return
-            words = self.fitting(text, next_words, prompt)
+            words = self.fitting(text, next_words, longest)
             start, end = words[0][0], words[-1][1]
             if end < len(text.rstrip()):  # end with a sentence of the last quarter of these words, if one ends there
                 ends = sentence_ends(text, words[len(words) * 3 // 4][0], end)
@@ -142,20 +142,22 @@ class ClassTokenizer:
             repeated = min(overlap_words, len(words) // 2)
             start = words[len(words) - repeated][0] if repeated else end
 
-    def fitting(self, text: str, words: Sequence[tuple[int, int]], prompt: Classification) -> Sequence[tuple[int, int]]:
+    def fitting(
+        self, text: str, words: Sequence[tuple[int, int]], longest: Classification
+    ) -> Sequence[tuple[int, int]]:
         """The first words that fit one pass; if the first word alone does not fit, a piece of it."""
         start = words[0][0]
         low, high = 0, min(len(words), self.limit)
         while low < high:  # binary search for the number of words that fit
             middle = (low + high + 1) // 2
-            if self.fits(text[start : words[middle - 1][1]], prompt):
+            if self.fits(text[start : words[middle - 1][1]], longest):
                 low = middle
             else:
                 high = middle - 1
         if low:
             return words[:low]
         end = words[0][1]
-        while end - start > 1 and not self.fits(text[start:end], prompt):
+        while end - start > 1 and not self.fits(text[start:end], longest):
             end = (start + end) // 2
         return [(start, end)]
 
@@ -195,21 +197,21 @@ class ClassPreparer:
         check_unicode((item.text,), "text")
         self.tokenizer.check(item.classifications)
         yield
-        prompt = self.tokenizer.longest(item.classifications)
+        longest = self.tokenizer.longest(item.classifications)
         text, truncated_at = item.text, None
-        if item.long_text != "window" and not self.tokenizer.fits(text, prompt):
+        if item.long_text != "window" and not self.tokenizer.fits(text, longest):
             if item.long_text == "reject":
                 limit = self.tokenizer.limit
                 raise TooLarge(f"text: the model's maximum length is {limit} tokens with the labels", param="text")
             words_of_text = [match.span() for match in islice(_WORD.finditer(text), self.tokenizer.limit)]
-            truncated_at = self.tokenizer.fitting(text, words_of_text, prompt)[-1][1]
+            truncated_at = self.tokenizer.fitting(text, words_of_text, longest)[-1][1]
             text = text[:truncated_at]
         words = len(_WORD.findall(text, 0, _MAX_TOKEN_CHARS * self.tokenizer.limit))  # a longer text does not fit
-        is_whole = (truncated_at is not None or words <= max_words) and self.tokenizer.fits(text, prompt)
+        is_whole = (truncated_at is not None or words <= max_words) and self.tokenizer.fits(text, longest)
         if is_whole and len(item.classifications) == 1:
             return self._pass(item, text, words, lease, truncated_at=truncated_at)
         whole = iter([Piece(0, len(text), words)])
-        pieces = whole if is_whole else self.tokenizer.pieces(text, prompt, max_words, overlap)
+        pieces = whole if is_whole else self.tokenizer.pieces(text, longest, max_words, overlap)
         request = ClassificationRequest(self, item, pieces, lease, truncated_at)
         return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
 

@@ -2,7 +2,7 @@
 
 A score is q_i · k_j plus q_i · K[d] plus k_j · Q[d], where d = i - j, and K and Q are projections of an embedding per
 bucket of distances. transformers multiplies with all buckets and gathers. Here, K and Q are laid out by distance once,
-for all distances within reach. q · K^T has the columns d = n-1 … -(n-1):
+for all distances within reach. For n tokens, q · K^T has columns d = n-1 … -(n-1):
 
     i=0   . . . . [ . . . . . ]
     i=1   . . . [ . . . . . ] .
@@ -131,7 +131,7 @@ class DisentangledAttention:
 class PositionTable(AdapterSink):
     """K or Q of one layer: (H, distances, S), projected position embeddings, ordered by rising or by falling distance.
 
-    H: heads. S: head size. positions, reach: see `DisentangledAttention`. projection: of the positions.
+    H: heads. S: head size. positions, reach: see `DisentangledAttention`. projection: the weight for positions.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class PositionTable(AdapterSink):
 
     def _bucket_of_distance(self, length: int) -> torch.Tensor:
         """Shape (2 * length - 1,), in this table's order."""
-        reach = max(length, self._reach)  # so that `by_distance` is cached once for all shorter texts
+        reach = max(length, self._reach)  # so that `Buckets.by_distance` is cached once for all shorter texts
         rising = self._buckets.by_distance(reach, self._positions.device)[reach - length : reach + length - 1]
         return rising if self._rising else rising.flip(0)
 

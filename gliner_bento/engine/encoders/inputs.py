@@ -30,12 +30,12 @@ class Inputs:
     """A batch of T packed tokens. A position is an index into these tokens.
 
     rows: how many tokens, words, labels and relations each text has.
-    marked: positions of the tokens that are pooled to words; None: all tokens, but those with a word number behind the
-        last word are not pooled.
+    marked: positions of the tokens that are pooled to words; None: all tokens, of which those with a word number behind
+        the last word are dropped.
     word_numbers: for each marked token, the row of its word. word_positions: for each word, the position of its marked
         token, or of the first one; used only if one token per word is marked.
     label_positions, relation_positions: for each label or relation, the position of the token that stands for it.
-    label_ids: the token ids of each separate label, text after text.
+    label_ids: with labels that are encoded separately: the token ids of each label, text after text.
     layout, thresholds: only for padded batches. thresholds: (texts,), the lowest threshold of each text.
     """
 
@@ -52,7 +52,7 @@ class Inputs:
 
     @classmethod
     def packed(cls, texts: Sequence[Prepared], adapters: TextSlots | None) -> Inputs:
-        """The inputs of a batch without padding, on the CPU. adapters: the texts' slots."""
+        """The inputs of a batch without padding, on the CPU. adapters: the slots of the texts' adapters."""
         tokenized: list[Tokenized] = [text.payload for text in texts]
         token_counts = tuple(text.tokens for text in texts)
         word_counts = tuple(text.words for text in texts)
@@ -66,6 +66,7 @@ class Inputs:
         label_ids = tuple(chain.from_iterable(text.labels for text in tokenized))
         all_counts = (token_counts, word_counts, label_counts, relation_counts)
         rows = BatchRows(*(TextRows(counts, adapters) for counts in all_counts))
+        # `marked` is also `word_positions`, which are used only if one token per word is marked.
         return cls(rows, token_ids, marked, numbers, marked, labels, relations, label_ids)
 
 
@@ -119,7 +120,7 @@ class PaddedInputs:
             ("label_positions", inputs.label_positions, labels, bucket.labels),
             ("relation_positions", inputs.relation_positions, relations, bucket.relations),
         ):
-            if len(positions):  # else the labels are separate
+            if len(positions):  # else there are no relations, or the labels are encoded separately
                 part[name][_cells(counts, height)] = positions.numpy()
         # An empty text has one token, word and label, so that attention has a key. Its threshold excludes entities.
         for name, counts in ("lengths", tokens), ("word_counts", words), ("label_counts", labels):
@@ -136,7 +137,7 @@ class PaddedInputs:
 
     @property
     def depends_on_bucket_alone(self) -> bool:
-        """Whether the forward pass may be captured: no adapter's slot and no separate label decides what runs."""
+        """Whether the forward pass may be captured: no adapter and no separately encoded label decides what runs."""
         return self.rows.tokens.slots is None and not any(self.label_ids)
 
     def without_counts(self) -> PaddedInputs:

@@ -77,7 +77,7 @@ class LabelEncoder(AdapterSink):
         self._adapter_of_slot[slot] = prepared
 
     def __call__(self, ids: Sequence[LabelIds], label_rows: TextRows) -> torch.Tensor:
-        """Embeddings (len(ids), D). ids: the token ids of each label. Encodes each label that is not cached once."""
+        """Embeddings (len(ids), D). ids: the token ids of each label. A label that is not cached is encoded once."""
         slot_of: dict[object | None, int | None] = {None: None}  # for each adapter, one of its slots
         adapters: list[object | None] = []  # for each label
         for text, count in enumerate(label_rows.counts):
@@ -116,7 +116,7 @@ class LabelEncoder(AdapterSink):
         if not self._size:
             return
         with self._lock:
-            synchronize(self._device)  # reads of the table that other streams have queued
+            synchronize(self._device)  # waits for reads of the table that other streams have queued
             if self._table is None:
                 self._table = embeddings.new_zeros(self._size, embeddings.shape[1])
             index_of_row: dict[int, int] = {}  # the index of the embedding to write into each row
@@ -128,7 +128,7 @@ class LabelEncoder(AdapterSink):
                 self._table_rows[key] = row
                 index_of_row[row] = index
             self._table[self._indexes(list(index_of_row))] = embeddings[self._indexes(list(index_of_row.values()))]
-            synchronize(self._device)  # this write, before another stream reads it
+            synchronize(self._device)  # waits for this write, before another stream reads the table
 
     def _encode(
         self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: TextSlots | None

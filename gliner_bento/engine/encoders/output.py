@@ -28,7 +28,7 @@ class EncoderOutput:
             check_finite(embeddings)
 
     def sum(self) -> torch.Tensor:
-        """The sum of all embeddings, shape (1,), in float32. It is finite if all embeddings are."""
+        """The sum of all embeddings, shape (1,), in float32. It is finite only if all embeddings are."""
         sums = [embeddings.sum(dtype=torch.float32) for embeddings in (self.words, self.labels, self.relations)]
         return (sums[0] + sums[1] + sums[2])[None]
 

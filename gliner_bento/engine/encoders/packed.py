@@ -21,7 +21,7 @@ from gliner_bento.engine.layers.packing import BlockLayout, Layout, PaddedLayout
 from gliner_bento.engine.layers.rows import TextRows
 
 TextEncoder = Callable[[torch.Tensor, TextRows, "PaddedLayout | None"], torch.Tensor]
-"""(token ids (T,), rows of tokens of each text, layout of a padded batch or None) -> hidden states (T, D)."""
+"""(token ids (T,), number of tokens of each text, layout of a padded batch or None) -> hidden states (T, D)."""
 PackedBackbone = Callable[[torch.Tensor, Layout], torch.Tensor]
 """(token ids (T,), layout) -> hidden states (T, D)."""
 

@@ -1,4 +1,4 @@
-"""The head of GLiNER2's boundary models (2.5): gliner2's own modules over the engine's encoder, text by text.
+"""The head of GLiNER2's boundary models (GLiNER2.5): gliner2's own modules over the engine's encoder, text by text.
 
 gliner2 divides the distance between a relation's ends by the length of the batch's longest text, so the scores of a
 text depend on the other texts. Here each text is a batch of its own.
@@ -69,7 +69,7 @@ class BoundaryHead:
             with on_slot(rows.words.slot(number)), self._own_shapes():
                 predictions.append(Predictions.or_error(self._predicted, text, span_tasks, words, encoded))
         classes = classes_of(encoded, texts, tasks, self._class_logits)
-        return [replace(of_text, classes=scores) for of_text, scores in zip(predictions, classes, strict=True)]
+        return [replace(found, classes=of_classes) for found, of_classes in zip(predictions, classes, strict=True)]
 
     def _class_logits(self, fields: torch.Tensor, rows: TextRows) -> torch.Tensor:
         return self._classify(fields, rows.slot_rows) / self._temperature
@@ -83,7 +83,7 @@ class BoundaryHead:
         item, own = text.item, text.payload.own
         schema = _Schema.of(self._model, item, tasks)
         queries = torch.cat([fields_of(task, encoded) for task in tasks])
-        core = {
+        core = {  # gliner2's name for the input of its heads and decoders
             "text_states": words[None],
             "text_mask": words.new_ones((1, len(words)), dtype=torch.bool),
             "query_states": queries[None],
@@ -95,7 +95,7 @@ class BoundaryHead:
         grouped = self._candidates_above(output, item, tasks)
         label_spans = _spans(schema.label_queries, grouped, self._abstaining(output))
         resolved = resolve(replace(text, item=replace(item, overlap=schema.overlap)), label_spans, within_labels=True)
-        tables = resolved.entities, resolved.suppressed
+        tables = resolved.entities, resolved.suppressed  # of the text, and of the choices before it
         spans, suppressed = (clipped(table.take(table.first >= own.start), own) for table in tables)
         entities = Resolved(spans, suppressed, resolved.cut)
         source = _Source.of(text)
@@ -107,7 +107,7 @@ class BoundaryHead:
         return replace(predictions, structures=_structures(item, instances, source))
 
     def _candidates_above(self, output: Any, item: Item, tasks: Sequence[SchemaTask]) -> list[Any]:
-        """For each query, the candidates (score, start, end) in words that reach its threshold; relations use none."""
+        """Each query's candidates that reach its threshold: (score, start, end) in words. Unused for relations."""
         from gliner2.models.boundary.model import _group_scored_candidates  # noqa: PLC0415  # takes seconds
 
         settings = self._model.boundary_settings
@@ -134,7 +134,7 @@ class BoundaryHead:
 class _Source:
     """A text as gliner2 reads it: with the full stop that may have been added to it (see `schema_prompts`).
 
-    starts, ends: the first character of each word, and one past its last. own: see `Tokenized`."""
+    starts, ends: [start, end) of each word, in characters. own: see `Tokenized`."""
 
     text: str
     starts: Sequence[int]
@@ -152,7 +152,7 @@ class _Source:
         return cls(f"{before_stop}.", [*starts[:-1], len(before_stop)], [*ends[:-1], len(before_stop) + 1], own)
 
     def words(self, start: int, end: int) -> WordSpan | None:
-        """The first and the last word of the characters [start, end); None after the text's end."""
+        """The first and the last word of the characters [start, end); None if they begin after the text's last word."""
         first, last = (int(np.searchsorted(self.starts, at, "right")) - 1 + self.own.start for at in (start, end - 1))
         return None if first >= self.own.stop else (first, min(last, self.own.stop - 1))
 
@@ -227,6 +227,7 @@ class _Schema:
         """For each structure, by its number, the values of its instances, as gliner2's `extract_json` decodes them. If
         the model has no record decoder, each structure has one instance."""
         structures = list(self.item.structures.values())
+        # Stands in for gliner2's batch. Of its tokens, the decoders read only those before the text.
         batch = SimpleNamespace(text_tokens=[choice_words(self.item.structures)], record_specs=[])
         metadata = {
             "field_metadata": {
@@ -265,8 +266,8 @@ class _Schema:
 
         try:
             return decoded(candidates)
-        except ValueError:  # gliner2 fails if an anchor's value is a choice before the text: allow no choices
-            inside = candidates.valid_mask.clone()
+        except ValueError:  # gliner2 fails if the anchor's value (see `_record`) is a choice before the text
+            inside = candidates.valid_mask.clone()  # leaves no choices to anchors
             for record in records.values():
                 anchor = record.anchor_query_id
                 inside[:, anchor] &= candidates.indices[:, anchor, :, 0] >= source.own.start
@@ -274,7 +275,7 @@ class _Schema:
 
     def _packed_records(self, core: Any, candidates: Any, records: Mapping[int, Any]) -> tuple[Any, Any]:
         """Run gliner2's record decoder for all structures together; returns its output and the candidates, on the CPU.
-        Without a shared pool of candidates, returns None and `candidates`: gliner2 then runs it for each structure."""
+        Without a shared candidate pool, returns (None, `candidates`): gliner2 then decodes structures one by one."""
         settings = self.model.boundary_settings
         if settings.candidate_pool != "shared":
             return None, candidates
@@ -290,8 +291,8 @@ class _Schema:
 
 
 def _record(number: int, first: int, fields: Structure) -> Any:
-    """gliner2's specification of a structure. Each value of its anchor makes an instance. The anchor is the first field
-    without choices, else the first field."""
+    """gliner2's specification of a structure. first: its first query. Each value of the anchor, which is one of the
+    fields, makes an instance. The anchor is the first field without choices, or else the first field."""
     from gliner2.processing.records import FieldCardinality, RecordFieldSpec, RecordSpec  # noqa: PLC0415
 
     cardinality = {"string": FieldCardinality.REQUIRED_ONE, "list": FieldCardinality.ZERO_OR_MORE}

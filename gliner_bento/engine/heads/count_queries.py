@@ -1,8 +1,8 @@
-"""The queries of GLiNER2's fields, one for each instance of their task: gliner2's three counting layers, packed.
+"""The queries of GLiNER2's fields, one per instance of their task: gliner2's counting layers (three kinds), packed.
 
-The state of a GRU starts as a field's embedding, and step n reads the embedding of the number n: the state after it is
-for instance n. A second part converts states to queries: a projection, experts, or a transformer that attends between
-the fields of an instance.
+The state of a GRU starts as a field's embedding, and step n reads the embedding of the number n: the state after step n
+is for instance n. A second part converts states to queries; the kinds differ in it: a projection, experts, or a
+transformer that attends between the fields of an instance.
 
 Except for this attention, rows do not depend on each other. So the fields of all texts are computed together, in layers
 whose bits do not depend on the other rows.
@@ -24,7 +24,7 @@ from gliner_bento.engine.layers.rows import SlotRows, TextRows
 
 
 class FieldGroup(NamedTuple):
-    """The numbers of a task's fields, which are consecutive rows, and of its instances."""
+    """How many fields a task has, whose embeddings are consecutive rows, and how many instances."""
 
     fields: int
     instances: int
@@ -72,13 +72,13 @@ class _Gru:
         self._recur = layers.linear(_linear(gru.weight_hh_l0, gru.bias_hh_l0))
 
     def __call__(self, start: torch.Tensor, steps: Sequence[int]) -> torch.Tensor:
-        """start: (N, D). steps: how many each row takes. Returns each row's state after each step, (steps, N, D)."""
+        """start: (N, D). steps: number of steps per row. Returns each row's state after each step, (steps, N, D)."""
         states = start.new_zeros(max(steps, default=0), *start.shape)
         state = start
         active = torch.arange(len(start), device=start.device)
         for step in range(len(states)):
-            if (rows := [row for row, count in enumerate(steps) if count > step]) != active.tolist():
-                active = torch.tensor(rows, device=start.device)
+            if (unfinished := [row for row, count in enumerate(steps) if count > step]) != active.tolist():
+                active = torch.tensor(unfinished, device=start.device)
                 state = states[step - 1, active]
             state = self._next(self._inputs[step], state)
             states[step, active] = state

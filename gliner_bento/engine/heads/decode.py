@@ -2,6 +2,8 @@
 
 The results are those of gliner 0.2.29's decoders (`gliner/decoding/decoder.py`), with each text's own options, in time
 linear in the number of spans. Words and labels are numbers here; the module knows no strings and no model.
+
+In shapes, K is the number of words of the longest possible span. The index of a span on this axis is its width - 1.
 """
 
 from __future__ import annotations
@@ -42,10 +44,11 @@ def probabilities(logits: torch.Tensor) -> torch.Tensor:
 class PaddedSpans:
     """The spans of a padded batch, on the device, that are above each text's lowest threshold.
 
-    shape: (texts, words, K, labels): a span is its first word and its width - 1, which is less than K.
-    scores, above: flat; for each span and label, its score, and whether that is above the threshold.
-    report: for one transfer to the host: the sum of all embeddings, and that of all scores (a sum is finite only if
-        all its terms are); the number of spans above; positions and scores of the first `SPANS_PER_TEXT * texts`.
+    shape: (texts, words, K, labels).
+    scores, above: flat, for each span and label: the score, and whether the score is above the threshold.
+    report: flat, for one transfer to the host: the sum of all embeddings; the sum of all scores (sums are finite only
+        if all terms are); the number of spans above; the positions of the first `SPANS_PER_TEXT * texts` spans above;
+        their scores.
     """
 
     shape: tuple[int, ...]
@@ -97,7 +100,7 @@ class PaddedSpans:
 
 
 def decode_padded_spans(logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
-    """Spans above their label's threshold. logits: padded, shape (texts, words, width - 1, labels)."""
+    """Spans above their label's threshold. logits: padded, shape (texts, words, K, labels)."""
     above_lowest = decode_spans(
         [logits[i, : text.words, :, : len(text.item.labels)] for i, text in enumerate(texts)],
         [lowest_threshold(text.item) for text in texts],
@@ -128,7 +131,7 @@ def thresholds_of(item: Item) -> float | NDArray[np.float64]:
 
 
 def decode_spans(logits: Sequence[torch.Tensor], lowest: Sequence[float]) -> list[SpanTable]:
-    """Spans above each text's lowest threshold. logits: of each text, shape (words, width - 1, labels).
+    """Spans above each text's lowest threshold. logits: of each text, shape (words, K, labels).
 
     The texts are decoded together, with one transfer of the scores above the thresholds to the host.
     """
@@ -150,8 +153,8 @@ def decode_spans(logits: Sequence[torch.Tensor], lowest: Sequence[float]) -> lis
 
 
 def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int, int, int]) -> SpanTable:
-    """The spans that end in the text. at: positions of spans in the text's scores, which were flattened from the shape
-    (words, width - 1, labels). scores: at these positions."""
+    """The spans that end in the text. at: positions of spans in the text's scores, which were flattened from `shape`,
+    (words, K, labels). scores: at these positions."""
     first, width_minus_1, label = np.unravel_index(at, shape)
     last = first + width_minus_1
     inside = last < shape[0]
@@ -161,29 +164,30 @@ def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int,
 def decode_tags(scores: NDArray[np.float32], thresholds: float | NDArray[np.float64]) -> SpanTable:
     """Spans of one text. scores: of start, end and inside, shape (words, labels, 3). thresholds: see `thresholds_of`.
 
-    A span's score is the lowest of its start, its end, and the inside scores of all its words. Raises LimitExceeded."""
+    A span's score is the lowest of the start score of its first word, the end score of its last word, and the inside
+    scores of all its words. Raises LimitExceeded."""
     start, end, inside = scores[..., 0], scores[..., 1], scores[..., 2]
     spans: list[Span] = []
     # gliner compares inside scores as Python floats with >=, starts and ends as float32 with >.
     is_inside = inside.astype(np.float64) >= thresholds
     rounded = np.asarray(thresholds, np.float32)
     for first, label, lasts in _runs(start > rounded, end > rounded, is_inside):
-        lowest = np.minimum.accumulate(inside[first : lasts[-1] + 1, label])
-        lowest = np.minimum(np.minimum(lowest[lasts - first], end[lasts, label]), start[first, label])
+        lowest_inside = np.minimum.accumulate(inside[first : lasts[-1] + 1, label])[lasts - first]
+        lowest = np.minimum(np.minimum(lowest_inside, end[lasts, label]), start[first, label])
         spans += [Span(first, int(last), label, float(score)) for last, score in zip(lasts, lowest, strict=True)]
     return SpanTable.of(spans)
 
 
 def proposed_spans(scores: NDArray[np.float32], threshold: float) -> list[WordSpan]:
-    """gliner's proposed spans: for some label, their start, their end and all their words have scores above the
-    threshold. A span is repeated for each such label. Raises LimitExceeded."""
+    """gliner's proposed spans: those whose start score, end score and inside scores are all above the threshold for a
+    label. A span is repeated for each such label. Raises LimitExceeded."""
     start, end, inside = (scores[..., part] > threshold for part in range(3))
     return [(first, int(last)) for first, _, lasts in _runs(start, end, inside) for last in lasts]
 
 
 def _runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-    """Yield (first word, label, possible last words): all words of a run are inside. Flags have shape (words, labels).
-    Raises LimitExceeded."""
+    """Yield (first word, label, possible last words) of spans whose words are all inside. Flags have shape (words,
+    labels). Raises LimitExceeded."""
     run_end = np.full(start.shape[1], -1)
     run_ends = np.empty(start.shape, dtype=np.intp)  # the last word of the run of inside words; -1: not inside
     for word in range(len(start) - 1, -1, -1):

@@ -77,9 +77,9 @@ def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
         compared = replace(spans, first=spans.first + shift, last=spans.last + shift)
     greedy = item.overlap in (None, "nested")
     by_score = np.argsort(-compared.score, kind="stable")
-    _, best = np.unique(compared.word_spans[by_score], return_index=True)
+    _, best = np.unique(compared.word_spans[by_score], return_index=True)  # indexes into `by_score`, in order of words
     if greedy:
-        best.sort()  # the highest score first; else in order of words
+        best.sort()  # in order of score, the highest first
     competing = compared.take(by_score[best])
     if greedy:
         chosen = _greedy(competing, flat=item.overlap is None and (within_labels or item.flat_ner))
@@ -90,7 +90,7 @@ def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
         of_kept_words = np.isin(compared.word_spans, compared.word_spans[kept])
         kept = by_score[of_kept_words[by_score]] if greedy else np.flatnonzero(of_kept_words)
     if greedy and within_labels:
-        kept = _by_first_word(kept, compared)  # spans with equal first words: by label
+        kept = _by_first_word(kept, compared)  # so that spans with equal first words are in order of labels
     return _by_first_word(kept, spans)
 
 
@@ -120,7 +120,7 @@ def _heaviest(spans: SpanTable) -> Indices:
     scores = spans.score[by_last].tolist()
     # For each span: the number of spans that end before it begins.
     ended = np.searchsorted(spans.last[by_last], spans.first[by_last]).tolist()
-    best_sums = [0.0]  # of the first n spans
+    best_sums = [0.0]  # at index n: of the first n spans
     for number, score in enumerate(scores):
         best_sums.append(max(best_sums[number], best_sums[ended[number]] + score))
     chosen: list[int] = []
@@ -141,8 +141,8 @@ _POLICIES = {"allow": _all, "flat": _heaviest, "longest": _longest}
 def _greedy(spans: SpanTable, *, flat: bool) -> Indices:
     """gliner's greedy search: in order, a span is kept unless it conflicts with a span that was kept before.
 
-    spans: of different words, the highest score first. Spans that share a word conflict; unless `flat`, not if one of
-    them contains the other."""
+    spans: of different words, the highest score first. Two spans conflict if they share a word and, unless `flat`,
+    neither of them contains the other."""
     kept = _Flat() if flat else _Nested(int(spans.last.max()) + 1)
     words = zip(spans.first.tolist(), spans.last.tolist(), strict=True)
     return np.flatnonzero([kept.add(first, last) for first, last in words])

@@ -73,12 +73,13 @@ NO_SPANS = SpanTable.of(())
 
 
 FieldSpans = Sequence[Sequence[Span]]
-"""The values of each field of an instance. `label`: the number of the choice; -1: the value is the span's text."""
+"""The values of each field of an instance. For a field with choices, `label` is the index of the choice, and the words
+mean nothing; for any other field, the value is the text of the words, and `label` means nothing."""
 
 
 class PredictedRelation(NamedTuple):
-    """`relation` is an index into the item's relations; `head` and `tail` are indexes into the spans of `Predictions`
-    followed by its `ends`."""
+    """`relation` is an index into the item's relations. `head` and `tail` are indexes into `Predictions.spans` followed
+    by `Predictions.ends`."""
 
     relation: int
     head: int
@@ -92,7 +93,7 @@ class Predictions:
 
     suppressed: spans above the threshold that overlap resolution dropped, if this is a pass of a chunked request.
     classes: for each classification of the item, in order, the scores of its labels, in order: (labels,).
-    structures: for each structure of the item, in order, its instances, with the values of each field, best first.
+    structures: for each structure of the item, in order, its instances, each with the values of its fields.
     cut: limits of the item that dropped something, `max_entities` or `max_relations`.
     ends: heads and tails of relations that are not among the spans.
     error: set if there are more results than a limit allows.
@@ -109,7 +110,7 @@ class Predictions:
 
     @classmethod
     def or_error(cls, predict: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Predictions:
-        """The result of `predict`, or predictions with the LimitExceeded that it raises, which concerns one text."""
+        """The result of `predict`, or predictions with the LimitExceeded that it raises: the error of one text only."""
         try:
             return predict(*args, **kwargs)
         except LimitExceeded as error:

@@ -1,8 +1,9 @@
 """The relation head: the relations between the predicted entities of a text.
 
-gliner scores every pair of proposed spans (millions, at a low threshold) and keeps the relations between entities. A
-pair's score does not depend on other pairs, so here only pairs of entities are scored. A model may have an adjacency, a
-layer that proposes pairs. A *joint* adjacency takes all proposed spans as input.
+*Proposed spans* are those above the lowest threshold, before overlap resolution. gliner scores every pair of them
+(millions, at a low threshold) and keeps the relations between entities. A pair's score does not depend on other pairs,
+so here only pairs of entities are scored. A model may have an *adjacency*, a layer that selects the pairs to score. A
+*joint* adjacency takes all proposed spans as input.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ ScorePairs = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 # values, the adjacency is joint.
 _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
 
-# Limits for one text, because the number of pairs grows with the square of them: the spans between which relations are
-# scored, and the proposed spans that a joint adjacency takes. With more, the text fails or, if the item's `on_limit` is
-# `truncate`, only the `MAX_RELATED_SPANS` entities with the highest scores are taken.
+# Limits for one text, of the spans between which relations are scored and of the proposed spans that a joint adjacency
+# takes: the number of pairs grows with the square of their number. With more, the text fails or, if the item's
+# `on_limit` is `truncate`, only the `MAX_RELATED_SPANS` entities with the highest scores are taken.
 MAX_RELATED_SPANS = 512
 MAX_JOINT_PROPOSALS = 2048
 
@@ -90,7 +91,7 @@ class PairScorer:
         return score
 
     def pair_bytes(self, relations: torch.Tensor) -> int:
-        """Bytes of the tensors that scoring one pair takes."""
+        """Bytes of the tensors that scoring one pair takes: four hidden states."""
         return 4 * self._hidden_size * relations.element_size()
 
 
@@ -119,7 +120,7 @@ class TripleScorer:
         return score
 
     def pair_bytes(self, relations: torch.Tensor) -> int:
-        """As `PairScorer`: three copies of all triples, and as much inside the layer."""
+        """As `PairScorer`: the three parts of the triples of all relations, and as much inside the layer."""
         return 6 * relations[0].numel() * relations.element_size()
 
 
@@ -131,7 +132,7 @@ class RelationCollector:
     """
 
     def __init__(self, text: Prepared, resolved: Resolved, *, incomplete: bool = False) -> None:
-        """resolved: the text's entities. incomplete: relations of some of them are not scored."""
+        """resolved: the text's entities. incomplete: relations of some entities are not scored."""
         entities = resolved.entities
         self._text = text
         self._resolved = resolved
@@ -155,7 +156,7 @@ class RelationCollector:
             keys, scores = keys[permitted], scores[permitted]
         self._added.append((keys, scores))
         self._count += len(keys)
-        # After relations were dropped, each join sorts, so twice as many are collected before the next one.
+        # Once relations have been dropped, each join sorts, so twice as many are collected before the next join.
         factor = 2 if self.least_score > -inf else 1
         if self._failed is None and self._count > factor * self._text.item.max_relations:
             self._failed = Predictions.or_error(self._join)
@@ -191,7 +192,7 @@ class RelationCollector:
         self._count = len(self._keys)
 
     def _limit(self, chars: NDArray[np.int64]) -> None:
-        """Drop relations beyond the limit. chars: for each, the length of its ends' texts. Raises LimitExceeded."""
+        """Drop relations beyond the limit. chars: for each, the length of both ends' texts. Raises LimitExceeded."""
         fitting = kept_of(self._text.item, "max_relations", self._scores, chars)
         if fitting is not None:
             self._keys, self._scores = self._keys[fitting], self._scores[fitting]
@@ -204,7 +205,7 @@ class RelationTask:
 
     spans: the spans that may be ends of relations, or all input spans of a joint adjacency.
     entity_of_span: (spans,), the index of each span's entity; -1: the span is no entity.
-    labels: of each entity. collected: collects the scored relations.
+    labels: the label of each entity. collected: collects the scored relations.
     """
 
     text: Prepared
@@ -220,7 +221,7 @@ class RelationTask:
         joint: whether the model has a joint adjacency. Its input is the `proposed` spans or, in a relation pass, the
         entities that the pass is given.
 
-        Several labels of the same words are one end of a relation, represented by the first of them. If a token
+        Several entities of the same words count as one end of relations, represented by the first of them. If a token
         model proposes the same words for several labels, gliner repeats their relations and adds self-relations; here
         a relation is returned once, between two entities. Raises LimitExceeded.
         """
@@ -343,7 +344,8 @@ class RelationHead:
 
 
 def _padded_pairs(pairs_of_texts: Sequence[NDArray[np.int64]], counts: Sequence[int]) -> NDArray[np.int64]:
-    """(2, texts, P): each text's pairs, as rows of all texts' spans, padded with 0. counts: each text's spans."""
+    """(2, texts, P): each text's pairs, padded with 0. A span is its row number among the spans of all texts.
+    counts: the number of spans of each text."""
     padded = np.zeros((2, len(counts), max(pairs.shape[1] for pairs in pairs_of_texts)), np.int64)
     first_rows = accumulate(counts[:-1], initial=0)
     for number, (pairs, first_row) in enumerate(zip(pairs_of_texts, first_rows, strict=True)):
@@ -365,11 +367,12 @@ def predict_relations(
     return [outcome.collected.predictions() if isinstance(outcome, RelationTask) else outcome for outcome in outcomes]
 
 
-def _best(text: Prepared, entities: SpanTable, index_of: dict[WordSpan, int], proposed: int) -> dict[WordSpan, int]:
-    """The `MAX_RELATED_SPANS` entries of `index_of` with the highest scores. Raises LimitExceeded (`on_limit`)."""
+def _best(text: Prepared, entities: SpanTable, index_of: dict[WordSpan, int], proposals: int) -> dict[WordSpan, int]:
+    """The `MAX_RELATED_SPANS` entries of `index_of` with the highest scores. proposals: number of proposed spans.
+    Raises LimitExceeded if `on_limit` is `error`."""
     if text.item.on_limit == "error":
         limit = MAX_RELATED_SPANS if len(index_of) > MAX_RELATED_SPANS else MAX_JOINT_PROPOSALS
-        raise too_many_candidates(max(len(index_of), proposed), limit)
+        raise too_many_candidates(max(len(index_of), proposals), limit)
     by_score = entities.take(np.argsort(-entities.score, kind="stable"))
     best = (words for words in by_score.index_of_words() if words in index_of)
     return {words: index_of[words] for words in islice(best, MAX_RELATED_SPANS)}

@@ -67,8 +67,8 @@ class TextTask(NamedTuple):
 
 
 class SchemaScores(NamedTuple):
-    """spans: embeddings of the batch's spans; None: not computed yet. instances: for each marker, the logits of 0, 1, 2
-    and more instances, (markers, numbers); only those of [P] are used."""
+    """spans: embeddings of the batch's spans; None: not computed yet. instances: for each marker except those of
+    labels, a logit for each number of instances, from 0: (markers, numbers); only the logits of [P] are used."""
 
     spans: Any
     instances: torch.Tensor
@@ -213,7 +213,7 @@ class SchemaHead:
         errors = list(map(_too_many_queries, texts, tasks))
         tasks = [[] if error else of_text for error, of_text in zip(errors, tasks, strict=True)]
         spans = self._spans(scores.spans, encoded, texts, tasks)
-        predictions = [Predictions.or_error(_predicted, *of_text) for of_text in zip(texts, tasks, spans, strict=True)]
+        predictions = [Predictions.or_error(_predicted, *inputs) for inputs in zip(texts, tasks, spans, strict=True)]
         classes = classes_of(encoded, texts, all_tasks, self._modules.classes)
         return [
             replace(of_text, classes=scores_of_text, error=error or of_text.error)
@@ -237,16 +237,16 @@ class SchemaHead:
         thresholds = [_thresholds(text.item, of_text) for text, of_text in zip(texts, tasks, strict=True)]
         above = decode_spans(
             [of_text[: text.words] for of_text, text in zip(logits, texts, strict=True)],
-            [float(of_text.min(initial=1)) for of_text in thresholds],
+            [float(of_queries.min(initial=1)) for of_queries in thresholds],
         )
         return [
-            spans.take(spans.score.astype(np.float32) > of_text[spans.label])
-            for of_text, spans in zip(thresholds, above, strict=True)
+            table.take(table.score.astype(np.float32) > of_queries[table.label])
+            for of_queries, table in zip(thresholds, above, strict=True)
         ]
 
 
 def _too_many_queries(text: Prepared, tasks: Sequence[TextTask]) -> LimitExceeded | None:
-    """The error of a text whose scores would take gigabytes; None if they do not."""
+    """The error of a text whose scores would take too much memory; None if they do not."""
     queries = sum(group.queries for _, group, _ in tasks)
     if queries * text.words <= MAX_WORDS_TIMES_QUERIES:
         return None
@@ -315,7 +315,7 @@ def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> P
 
 
 def _values(item: Item, inside: SpanTable, own: slice) -> dict[int, list[Span]]:
-    """The spans of each query, best first, cut to the text. A span of words after the text ends before it begins."""
+    """The spans of each query, best first, cut to the text. A span after the text becomes invalid (last < first)."""
     kept = inside.take(kept_spans(inside, item, within_labels=True))
     values: dict[int, dict[WordSpan, Span]] = {}
     for span in kept.take(np.lexsort((kept.last, kept.first, -kept.score))):

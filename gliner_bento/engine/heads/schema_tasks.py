@@ -22,7 +22,7 @@ from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 class SchemaTask(NamedTuple):
     """A task of a text, from the option `param`. number: its index in this option. marker: the row of its [P] in
-    `EncoderOutput.relations`. first: the row of its first field (see `fields_of`). fields: how many it has."""
+    `EncoderOutput.relations`. first: the row of its first field (see `fields_of`). fields: how many fields it has."""
 
     param: str
     number: int
@@ -35,13 +35,13 @@ def tasks_of(item: Item, first_label: int, first_marker: int) -> Iterator[Schema
     """The tasks of an item, in the order of its prompt. first_label, first_marker: the text's first row in the batch's
     embeddings of labels, and of all other markers (`EncoderOutput.relations`)."""
     row = first_marker
-    fields = [
+    tasks = [
         *(("structures", number, len(structure)) for number, structure in enumerate(item.structures.values())),
         *([("labels", 0, 0)] if item.labels else ()),
         *(("relations", number, 2) for number in range(len(item.relations))),
         *(("classifications", number, len(one.labels)) for number, one in enumerate(item.classifications.values())),
     ]
-    for param, number, size in fields:  # size: rows among the other markers
+    for param, number, size in tasks:  # size: the task's rows after its [P] in `EncoderOutput.relations`
         if param == "labels":
             yield SchemaTask(param, number, row, first_label, len(item.labels))
         else:

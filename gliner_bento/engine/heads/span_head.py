@@ -22,7 +22,8 @@ from gliner_bento.engine.layers.factory import LayerFactory
 
 
 class SpanScores(NamedTuple):
-    """The encoded spans of a batch, and each text's logits or, of a padded batch, the spans above the thresholds."""
+    """spans: all spans of a batch, encoded. logits: of each text, if the batch is not padded. padded: the spans above
+    the thresholds, if the batch is padded."""
 
     spans: Any
     logits: Sequence[torch.Tensor]
@@ -56,7 +57,7 @@ class SpanHead:
         return predict_relations(outcomes, self._relate, partial(self._scorer.represent, spans), encoded)
 
     def _outcome(self, text: Prepared, spans: SpanTable) -> RelationTask | Predictions:
-        """spans: above the text's lowest threshold. Raises LimitExceeded."""
+        """See `outcomes` of `predict_relations`. spans: above the text's lowest threshold. Raises LimitExceeded."""
         resolved = resolve(text, above_own_threshold(text, spans))
         if self._relate is None or not text.item.relations:
             return Predictions(*resolved)

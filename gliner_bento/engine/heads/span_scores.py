@@ -1,8 +1,8 @@
 """Scores of every span of up to K words for every label, without a representation of every span.
 
-gliner represents each span by an MLP over its two ends and multiplies it with each label. For `markerV0` that MLP is
-`W2 relu(W1 [relu(s_i); relu(e_j)] + b1) + b2`, with s and e projections of the first and the last word. Two rewrites,
-exact up to rounding:
+gliner represents each span by an MLP over its two ends, and multiplies the result with the embedding p of each label.
+For `markerV0` that MLP is `W2 z + b2` with `z = relu(W1 [relu(s_i); relu(e_j)] + b1)`, where s and e are projections of
+the first word i and the last word j. Two rewrites, exact up to rounding:
 
     W1 [relu(s_i); relu(e_j)] = W1s relu(s_i) + W1e relu(e_j)         projected once per word, added per span
     (W2 z + b2) . p  =  z . (W2^T p) + b2 . p                         W2 is folded into the labels
@@ -26,7 +26,7 @@ from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import Projection, linear_layers
 from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
 
-# Maximum elements of the spans' hidden layer per chunk: fits a core's cache; padded: a small part of a GPU's memory.
+# Maximum elements of the spans' hidden layer per chunk. packed: fit a core's cache. padded: a small part of GPU memory.
 _MAX_ELEMENTS = {"packed": 1 << 20, "padded": 1 << 28}
 
 # Span modes of gliner in which a text's representations depend on its padding.
@@ -44,10 +44,10 @@ class SpanScorer(Protocol):
     def scores(self, spans: Any, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
         """Logits of each block of texts (see `TextRows.blocks`), shape (texts, words, K, labels).
 
-        Logits of spans beyond a text's last word, and of padding, are undefined. spans: encoded."""
+        Logits of spans beyond a text's last word, and of padding, are undefined. spans: the encoded spans."""
 
     def represent(self, spans: Any, texts: Sequence[int], selected: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
-        """Representations (N, D) of the selected spans of `texts` with the same adapter; of one text if not padded."""
+        """Representations (N, D) of the selected spans. texts: with the same adapter; only one if not padded."""
 
 
 class WordEnds(NamedTuple):
@@ -93,7 +93,7 @@ def rows_of_spans(
 
 
 def multiplied(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`x @ weight.T + bias` of each text, (texts, ..., D), (texts, C, D) and (texts, C): shape (texts, ..., C)."""
+    """`x @ weight.T + bias` by text: (texts, ..., C). x: (texts, ..., D). weight: (texts, C, D). bias: (texts, C)."""
     if len(x) == 1:
         return F.linear(x[0], weight[0], None if bias is None else bias[0])[None]
     rows, weight = x.flatten(1, -2), weight.transpose(1, 2)

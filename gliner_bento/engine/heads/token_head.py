@@ -82,7 +82,7 @@ class TokenHead:
         return predict_relations(outcomes, self._relate, partial(self._represent, encoded), encoded)
 
     def _outcome(self, text: Prepared, scores: NDArray[np.float32]) -> RelationTask | Predictions:
-        """scores: of the text's tags, (words, labels, 3). Raises LimitExceeded."""
+        """See `outcomes` of `predict_relations`. scores: of the tags, (words, labels, 3). Raises LimitExceeded."""
         has_relations = self._relate is not None and bool(text.item.relations)
         proposed = proposed_spans(scores, lowest_threshold(text.item)) if has_relations else []
         resolved = resolve(text, decode_tags(scores, thresholds_of(text.item)))
@@ -93,7 +93,7 @@ class TokenHead:
     def _scored(
         self, proposed: Mapping[int, Sequence[WordSpan]], encoded: EncoderOutput, texts: Sequence[Prepared]
     ) -> Mapping[int, SpanTable]:
-        """For each text, by number, the proposed spans whose own score for a label is above its threshold."""
+        """For each text, by number, the proposed spans whose own score for a label is above the label's threshold."""
         scored = {number: NO_SPANS for number, spans in proposed.items() if not spans}
         rows, labels = encoded.rows.labels, encoded.rows.labels.split(encoded.labels)
         for group in rows.groups({number: len(spans) for number, spans in proposed.items() if spans}):

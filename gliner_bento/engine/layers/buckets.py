@@ -1,14 +1,14 @@
 """Bucketed shapes of padded batches. There are few, so that they recur and their CUDA graphs can be replayed.
 
-A size is rounded up to one of 2 to 8 sizes between two powers of two; dimensions whose padding costs more have more.
+Between two powers of two there are 2, 4 or 8 sizes to round up to: more for dimensions whose padding costs more.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-_TOKEN_SIZES, _WORD_SIZES, _TEXT_SIZES = 8, 4, 2  # between two powers of two
-_PACKED_SHARES = 4  # the number of packed tokens is rounded up to a quarter of the number of padded ones
+_TOKEN_SIZES, _WORD_SIZES, _TEXT_SIZES = 8, 4, 2  # number of sizes between two powers of two
+_PACKED_SHARES = 4  # the number of packed tokens is rounded up to a multiple of a quarter of the number of padded ones
 _LEAST_TOKENS = 16
 _LEAST_WORDS = 8
 _LEAST_LABELS = 8

@@ -38,9 +38,9 @@ OwnShapes = Callable[[], AbstractContextManager[None]]
 class WeightSlice:
     """A slice of a linear layer with weight W (out, in), from which a new layer is made.
 
-    content: the new weight. weight: W[outputs, inputs], with the bias if `biased`. transposed: W[:, inputs]^T, without
-        bias. bias: the bias as a row (1, out), so that the new layer computes `x . bias`.
-    scale: multiplies weight and bias; only with content `weight`.
+    content: what the new weight is. "weight": W[outputs, inputs], with the bias if `biased`. "transposed":
+        W[:, inputs]^T, without bias. "bias": the bias as a row (1, out), so that the new layer computes `x . bias`.
+    scale: multiplies weight and bias; only with content "weight".
     """
 
     layer: nn.Linear
@@ -93,7 +93,7 @@ class _PlacedSlice:
 
 
 class LinearSink(AdapterSink):
-    """A new layer that is made of slices of one or more of the model's layers."""
+    """Writes adapters to a new layer that is made of slices of one or more of the model's layers."""
 
     def __init__(self, updates: SlotUpdates, slices: Sequence[_PlacedSlice], outputs: int, dtype: torch.dtype) -> None:
         self._updates = updates
@@ -132,7 +132,7 @@ class LayerFactory:
     int8: whether `encoder_linear` layers multiply in 8 bits.
     threads: on a CPU, a row's result has the same bits with each of these numbers of threads and any other rows in the
         batch; empty: results may differ by rounding.
-    batch_invariant: whether this holds for all layers that were made so far.
+    batch_invariant: whether all layers that were made so far are as `threads` requires.
     own_shapes: see `OwnShapes`.
     padded: make layers for the padded layout, in which one operation computes all texts, and ignore `threads`; None:
         only if the model is not on a CPU.
@@ -158,7 +158,7 @@ class LayerFactory:
         self._int8 = int8
         self._names = {module: name for name, module in model.named_modules()}
         self._adaptable: set[str] = set()
-        # No method, because layers keep it: with a reference to the factory, they would keep the model in memory.
+        # Not a method: layers keep it, and a method's reference to the factory would keep the model in memory.
         self.own_shapes: OwnShapes = partial(torch_threads, 1) if self.threads else nullcontext
 
     def encoder_linear(
@@ -228,7 +228,7 @@ class LayerFactory:
         return module.in_features, module.out_features
 
     def _record(self, slices: Sequence[WeightSlice], weight: torch.Tensor) -> SlotUpdates:
-        """Record that a new layer is made of these slices. Returns its updates. weight: the layer's."""
+        """Record that a new layer, with this weight, is made of these slices. Returns its updates."""
         placed: list[_PlacedSlice] = []
         first = 0
         for piece in slices:

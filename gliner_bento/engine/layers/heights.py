@@ -20,9 +20,9 @@ from gliner_bento.engine.layers.threads import torch_threads
 Product = Callable[[torch.Tensor], torch.Tensor]
 """(N, ...) -> (N, ...), with each row computed from the input row of the same index."""
 
-# A prime, so that a repeated row is at another position of each block.
+# Number of different rows, which are repeated. A prime, so that a row is at another position of each block.
 _PERIOD = 11
-# With further numbers of threads, one of this many heights is checked, and the others only if a checked one differs.
+# For all numbers of threads but the first, every nth height is checked, and the others only if a checked one differs.
 _SAMPLE_STEP = 4
 
 
@@ -54,8 +54,8 @@ def equal_heights(
         """The bits of the rows with `count` threads; empty if they differ between positions or between products."""
         repeated = rows.repeat(-(-height // len(rows)), *[1] * (rows.dim() - 1))[:height]
         with torch_threads(count):
-            different = {_bits(product(repeated), len(rows), compared) for product in products}
-        return different.pop() if len(different) == 1 else b""
+            distinct = {_bits(product(repeated), len(rows), compared) for product in products}
+        return distinct.pop() if len(distinct) == 1 else b""
 
     heights_by_bits: dict[bytes, tuple[int, ...]] = {}
     for height in candidates:

@@ -49,7 +49,7 @@ class LoraUpdate:
 
 @dataclass(frozen=True, slots=True)
 class _Stacks:
-    """The updates of all slots: a (slots, in, r), b (slots, r, out), bias (slots, out); in, r and out are aligned.
+    """The updates of all slots: a (slots, in, r), b (slots, r, out), with in, r and out aligned; bias (slots, out).
 
     used: slots with an update. All other slots are zero: they are free, or their adapter does not change this layer."""
 
@@ -60,7 +60,7 @@ class _Stacks:
 
 
 def multiplies_groups(like: torch.Tensor) -> bool:
-    """Whether torch has one kernel for grouped products; elsewhere, it loops over groups and waits for the device."""
+    """Whether torch has one kernel for grouped products; otherwise, it loops over groups and waits for the device."""
     if not like.is_cuda or like.dtype != torch.bfloat16:
         return False
     return torch.cuda.get_device_capability(like.device) >= (9, 0)
@@ -170,7 +170,7 @@ class SlotUpdates:
                         y[start : start + rows] += product[:rows, : self._outputs]
 
     def of(self, slot: int | None) -> LoraUpdate | None:
-        """The update of one slot, with its rank aligned; None if it has none."""
+        """The update of one slot, with its rank aligned; None if the slot has none."""
         stacks = self._stacks
         if slot not in stacks.used:
             return None

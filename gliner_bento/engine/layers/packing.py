@@ -191,6 +191,6 @@ class PaddedLayout:
 
 
 def bucket_size(tokens: int) -> int:
-    """`tokens` rounded up to a multiple of 16 up to 64, and of 64 beyond; never 0."""
+    """`tokens` rounded up to a multiple of 16 if they are at most 64, else of 64; never 0."""
     step = 16 if tokens <= 64 else 64
     return max(1, -(-tokens // step)) * step

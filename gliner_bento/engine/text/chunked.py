@@ -47,7 +47,7 @@ _PASSES_PER_CALL = 8
 _STEP_CHARS = 10_000
 
 _Part = tuple[Words, Names, EntityTable | None]
-"""The input of relation passes: words, the labels in the prompt, and the entities in these words; None: not needed."""
+"""The input of relation passes: words, the labels in the prompt, the entities in the words (None: not needed)."""
 
 
 @dataclass(slots=True)
@@ -172,8 +172,8 @@ class WindowedRequest(PassQueue):
                 window.relations = {}
                 if parts := self._parts(window):
                     window.missing = len(parts) * len(self._groups.relations)
-                    prompts = product(parts, self._groups.relations)
-                    self._to_make.appendleft(self._passes(window, starmap(self._relation_pass, prompts)))
+                    inputs = product(parts, self._groups.relations)
+                    self._to_make.appendleft(self._passes(window, starmap(self._relation_pass, inputs)))
                     return ()
                 for entity_pass in window.entity_passes if parts is None else ():
                     self._add_relations_of(entity_pass, window.relations)
@@ -208,7 +208,7 @@ class WindowedRequest(PassQueue):
         labels = self._groups.labels
         prompted = self._groups.prompted
         items = (part_of(self._item, group, prompted, rest=number == 0) for number, group in enumerate(labels))
-        if self._groups.relations:  # relations of entity passes may not count (see `_parts`): too many are no error yet
+        if self._groups.relations:  # `_parts` may discard relations of entity passes, so too many are no error yet
             items = (replace(item, on_limit="truncate") for item in items)
         passes = (self._pass(item, window.words) for item in items)
         return self._passes(_OpenWindow(window, len(labels)), passes)
@@ -253,15 +253,15 @@ class WindowedRequest(PassQueue):
             return [tuple(self._item.labels)]
         labels = [entities.names[number] for number in numbers.tolist()]
         label_tokens = {label: self._groups.tokens[label] for label in labels}
-        max_labels, max_tokens = self._groups.half_labels, self._groups.half_tokens
-        label_sets = grouped(label_tokens, max_labels=2 * max_labels, max_tokens=2 * max_tokens)
+        half_labels, half_tokens = self._groups.half_labels, self._groups.half_tokens
+        label_sets = grouped(label_tokens, max_labels=2 * half_labels, max_tokens=2 * half_tokens)
         if len(label_sets) > 1:
-            halves = grouped(label_tokens, max_labels=max_labels, max_tokens=max_tokens)
+            halves = grouped(label_tokens, max_labels=half_labels, max_tokens=half_tokens)
             label_sets = [tuple(sorted(first + second)) for first, second in combinations(halves, 2)]
         return label_sets
 
     def _relation_pass(self, part: _Part, relations: Names) -> Prepared:
-        """A relation pass over a part; if it has entities, between those with one of its labels."""
+        """A relation pass over a part. If the part has entities: between those with a label in the prompt."""
         words, labels, entities = part
         item = part_of(self._item, labels, relations, rest=False)
         if entities is None:

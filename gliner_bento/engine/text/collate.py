@@ -34,8 +34,8 @@ def ordered(
 ) -> CollatedBatch:
     """Texts in order of length: attention runs on blocks of texts of equal length. `inputs`: their `TextSlots` or None.
 
-    slot_of: with adapters: returns the slot of a text's adapter. slots: their number on `device`. Texts are then
-    ordered by slot first, those of the base model last.
+    slot_of: returns the slot of a text's adapter (None: base model). slots: the number of slots on `device`. With
+    `slot_of`, texts are ordered by slot first, those of the base model last.
     """
     texts = sorted((item for item in items if item.tokens), key=lambda text: text.tokens)
     text_slots = None
@@ -89,7 +89,7 @@ def padded(sequences: Sequence[ArrayLike], value: int = 0) -> torch.Tensor:
 
 
 def spans_of(word_counts: Sequence[int], max_width: int) -> dict[str, torch.Tensor]:
-    """Spans of up to `max_width` words: `span_idx` (B, W * max_width, 2), and `span_mask` for those in the text."""
+    """Spans of up to `max_width` words: `span_idx` (texts, spans, 2), and `span_mask`: which are in the text."""
     first = torch.arange(max(word_counts))[:, None].expand(-1, max_width)
     spans = torch.stack([first, first + torch.arange(max_width)], dim=-1).flatten(0, 1)
     mask = spans[:, 1] < torch.tensor(word_counts)[:, None]
@@ -97,7 +97,8 @@ def spans_of(word_counts: Sequence[int], max_width: int) -> dict[str, torch.Tens
 
 
 def labels_of(texts: Sequence[Sequence[Sequence[int]]], pad_id: int) -> dict[str, torch.Tensor]:
-    """Separate labels: each distinct one once, and for each text the indexes of its labels. texts: their token ids."""
+    """Labels that are sequences of their own: each distinct label once, and for each text the indexes of its labels.
+    texts: for each text, the token ids of each of its labels."""
     index_of = {label: index for index, label in enumerate(dict.fromkeys(tuple(ids) for text in texts for ids in text))}
     return {
         "labels_input_ids": padded([list(ids) for ids in index_of], pad_id),

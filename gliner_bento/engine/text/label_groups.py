@@ -10,7 +10,7 @@ from math import ceil
 def grouped(tokens: Mapping[str, int], *, max_labels: int, max_tokens: int) -> list[tuple[str, ...]]:
     """Names in few groups of at most `max_labels` names and `max_tokens` tokens, nearly equal in tokens.
 
-    tokens: of each name, at most `max_tokens` each. The result does not depend on the order of the names.
+    tokens: how many each name has, at most `max_tokens`. The result does not depend on the order of the names.
     """
     longest_first = sorted(tokens, key=lambda name: (-tokens[name], name))
     over_half = sum(2 * of_name > max_tokens for of_name in tokens.values())  # no two of these share a group

@@ -161,8 +161,8 @@ class Merger:
         done, self._candidates = self._candidates.take(slice(final)), self._candidates.take(slice(final, None))
         whole = done.context > 0  # else at the edge of a window: may be a piece of a longer entity
         whole[~whole] = ~self._have_context(done.entities.take(~whole))
-        first_open = min(entities.start[final : final + 1].tolist(), default=inf)
-        self._windows = [window for window in self._windows if window.end > min(frontier, first_open)]
+        open_start = min(entities.start[final : final + 1].tolist(), default=inf)
+        self._windows = [window for window in self._windows if window.end > min(frontier, open_start)]
         return self._resolved(done.entities.take(whole))
 
     def _have_context(self, entities: EntityTable) -> NDArray[np.bool_]:
@@ -191,11 +191,11 @@ class Merger:
     def _bound_relations(self) -> None:
         """Drop the relations whose ends can no longer be entities. If too many are left, keep the best by score."""
         final = {span for table in self._final for span in _char_spans(table)}
-        first_open = min(self._candidates.entities.start[:1].tolist(), default=inf)
+        open_start = min(self._candidates.entities.start[:1].tolist(), default=inf)
         self._relations = {
             key: value
             for key, value in self._relations.items()
-            if self._schema or all(span[1] > first_open or span in final for span in key[1:])
+            if self._schema or all(span[1] > open_start or span in final for span in key[1:])
         }
         if len(self._relations) > 2 * self._item.max_relations:
             best = best_relations(self._item, {key: score for key, (_, score) in self._relations.items()})

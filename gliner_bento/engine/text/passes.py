@@ -1,7 +1,8 @@
 """Plans the passes of an item: words per window, groups of labels, cost.
 
-If an item takes several passes, a prompt takes at most half of the model's maximum length: a quarter each for labels
-and relations, if there are any. An item that fits one pass has no such limit.
+If an item takes several passes, a group of labels has at most half as many tokens as the model's maximum length. If the
+item has relations, a group of labels, or of relations, has at most a quarter. An item that fits one pass has no such
+limit.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _DEFAULT_OVERLAP_DIVISOR = 4
 
 @dataclass(frozen=True, slots=True)
 class PassLimits:
-    """Limits of one pass. words: of the text. max_labels: of labels, and separately of relations; None: no limit.
+    """Limits of one pass. words: most words of a text. max_labels: most labels, and most relations; None: no limit.
 
     window_words, window_overlap_words, relation_windows: defaults for requests.
     """
@@ -49,10 +50,12 @@ class PassLimits:
 class Groups:
     """The labels and relations of the passes over a window, by name.
 
-    labels: of each entity pass. relations: of each relation pass; empty if the entity passes score the relations.
+    labels: the labels of each entity pass.
+    relations: the relations of each relation pass; empty if the entity passes score the relations.
     prompted: relations in the prompt of the entity passes; they count in windows without relation passes.
-    tokens: of each label.
-    half_labels, half_tokens: limits of half of a relation pass's labels, if one pass cannot take all (see `chunked`).
+    tokens: the number of tokens of each label.
+    half_labels, half_tokens: if one relation pass cannot take all labels, each pass takes two sets of them (see
+        `chunked`): how many labels, and how many tokens of labels, one set may have.
     room: tokens that every pass leaves for its window.
     """
 
@@ -134,7 +137,7 @@ class PassPlanner:
         return Groups(labels, relations, (), tokens, half_labels, half_tokens, room)
 
     def _tokens(self, names: Mapping[str, str], param: str, share: int) -> Steps[dict[str, int]]:
-        """The number of tokens of each name. Raises InvalidField (`param`) for one with more than `share`."""
+        """The number of tokens of each name. Raises InvalidField (`param`) for a name with more than `share`."""
         tokens: dict[str, int] = {}
         for name, description in names.items():
             tokens[name] = count = self._tokenizer.prompts.tokens_of(name, description, param)
@@ -156,7 +159,7 @@ class PassPlanner:
 
 
 def windows_of(item: Item, words: int, overlap_words: int, limit: int, unit: str) -> tuple[int, int]:
-    """The number of words in a window and in an overlap. words, overlap_words: defaults. limit: the model's, in `unit`.
+    """Words of a window, and of an overlap. words, overlap_words: defaults. limit: the model's maximum, in `unit`.
 
     Raises InvalidField (`window_words`, `window_overlap_words`)."""
     window, overlap = item.window_words or words, item.window_overlap_words

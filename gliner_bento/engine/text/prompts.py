@@ -30,7 +30,7 @@ class Prompt:
 
     token_ids: the tokens before the text, inline labels included. labels: the token ids of each separate label.
     room: tokens left for the text; less than 1 if the labels do not fit.
-    label_positions, relation_positions: of the tokens whose embeddings stand for inline labels and for relations.
+    label_positions, relation_positions: indexes of the tokens whose embeddings stand for inline labels and relations.
     words: words that the model reads before those of the text.
     """
 

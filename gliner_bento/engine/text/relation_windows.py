@@ -4,7 +4,7 @@
                                                       ├──────────┤
 
 No part crosses the end of a block: a paragraph, a row of a table or an item of a list. Consecutive lines are rows or
-items if they have the same marks (separators, bullets), or at least two entities. Other line breaks are white space.
+items if they have equal marks (separators, bullets), or at least two entities each. Other line breaks are white space.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WordRange = tuple[int, int]
 _MAX_PARTS, _WORDS_PER_PART = 64, 4
 # A window with more characters is not divided. Only very long words, or much white space, make one that long.
 _SEARCHED_CHARS = 100_000
-# The minimum length of a line that may have been wrapped.
+# Lines may be wrapped text only if the longest of them has at least so many characters.
 _WRAPPED_CHARS = 50
 
 _SPACES = str.maketrans(dict.fromkeys("\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))  # what `splitlines` splits at
@@ -41,14 +41,14 @@ _ABBREVIATION = regex.compile(
     r"(?<![\p{L}\p{N}])(?i:mrs?|ms|dr|prof|st|gen|col|lt|capt|sgt|sen|rep|gov|rev|hon|no|nr|fig|vs|approx)\.\s*+\Z"
 )
 _ABBREVIATION_CHARS = 20
-_ITEM = regex.compile(r"\s*+(?:[-*+\u2022\u2023\u2013]|\p{N}{1,3}[.)])\s")
+_ITEM = regex.compile(r"\s*+(?:[-*+\u2022\u2023\u2013]|\p{N}{1,3}[.)])\s")  # of a list: its bullet or number
 
 _SENTENCE, _LINE, _BLOCK = 1, 2, 4  # flags of what ends at a boundary
 
 
 @dataclass(frozen=True, slots=True)
 class RelationWindows:
-    """How to divide a window: into parts of `sentences` sentences. Consecutive parts share `overlap`, but never all."""
+    """How to divide a window: in parts of `sentences` sentences, of which consecutive parts share `overlap` (fewer)."""
 
     sentences: int
     overlap: int
@@ -128,7 +128,7 @@ class RelationWindows:
                 block = stop
 
 
-_DEFAULT = RelationWindows(1, 0)
+_DEFAULT = RelationWindows(sentences=1, overlap=0)
 
 
 def _boundaries(text: str, words: Words) -> tuple[Indices, Indices]:
@@ -174,7 +174,7 @@ def _marks(line: str) -> tuple[int, ...]:
 
 
 def _keep_rows(flags: Indices, boundaries_before: Indices) -> Indices:
-    """The flags, with ends of lines only between rows (lines with two entities or more). 0: nothing ends any more.
+    """The flags, with ends of lines only between rows (lines with two entities or more). 0: nothing ends there.
 
     boundaries_before: for each entity, the number of boundaries before it."""
     line_numbers = np.concatenate([[0], np.cumsum(flags > _SENTENCE)])  # before each boundary, and after the last

@@ -4,7 +4,7 @@
 
 Each structure, relation and classification is a task, and so are all labels together. The embedding of a task's [P]
 gives the number of its instances. Descriptions follow the name of the task. The choices of fields are words before the
-text. A text without a full stop at the end gets one, as in the models' training: a word that has no characters.
+text. A text that does not end in one of `_STOPS` gets a full stop, as in training: a word that has no characters.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gliner_bento.tasks.structures import Structure
 _MARKERS = ("[SEP_STRUCT]", "[SEP_TEXT]", "[P]", "[C]", "[E]", "[R]", "[L]", "[EXAMPLE]", "[OUTPUT]", "[DESCRIPTION]")
 _STOPS = (".", "!", "?")
 _NOT_SPACE = re.compile(r"\S")
-_ENDS = {"head": "head", "tail": "tail"}
+_ENDS = {"head": "head", "tail": "tail"}  # the fields of a relation; their descriptions are their names
 
 
 class PromptTask(NamedTuple):
@@ -83,7 +83,7 @@ class SchemaPrompts(Prompts):
         return 1 + len(ids) + len(self._subwords.ids([task.title]))
 
     def after(self, text: str, words: Words) -> Words:
-        """See `Prompts`: a full stop, unless the text ends in one that no white space follows."""
+        """A full stop if the words do not end in one of `_STOPS`, or if the rest of the text is white space."""
         end = words.end if _NOT_SPACE.search(text, words.end) else len(text)
         if text.endswith(_STOPS, 0, end):
             return NO_WORDS
@@ -143,7 +143,7 @@ def schema_tasks(item: ExtractionItem) -> Iterator[PromptTask]:
 
 
 def choice_words(structures: Mapping[str, Structure]) -> list[str]:
-    """The words that the model reads before the text: the choices of fields."""
+    """The choices of fields, as words before the text, such as ( car: color ( red | blue ) , doors ( 2 | 4 ) )."""
     words: list[str] = []
     for name, fields in structures.items():
         with_choices = {field_name: field.choices for field_name, field in fields.items() if field.choices}

@@ -39,11 +39,11 @@ class Tokenized:
     """The input of a pass: one sequence of tokens, special tokens and prompt included.
 
     token_ids: (T,). word_positions: positions of the tokens that gliner pools to the embeddings of words, usually one
-    per word. word_numbers: the word of each of these, from 0. bounds: (W, 2), [start, end) of each word in characters
-    of the text. labels: the token ids of each label, with separate labels (see `prompts`). label_positions,
-    relation_positions: of the tokens whose embeddings stand for labels and relations, with inline labels.
+    per word. word_numbers: for each of these tokens, the index of its word. bounds: (W, 2), [start, end) of each word
+    in characters of the text. labels: the token ids of each separate label (see `prompts`). label_positions,
+    relation_positions: positions of the tokens whose embeddings stand for inline labels and relations.
     own: the slice of words that belong to the text; the model may read others before and after them.
-    entities: given ones, between which relations are scored; None: the pass predicts them.
+    entities: given entities, between which relations are scored; None: the pass predicts the entities.
     """
 
     token_ids: TokenIds
@@ -162,8 +162,7 @@ class ItemTokenizer:
 
 def _parts(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     """[start, end) of parts of at most `_CHUNK_CHARS` characters, and of longer words, each of which is a part."""
-    chars = sum(map(len, words))
-    if chars <= _CHUNK_CHARS:
+    if sum(map(len, words)) <= _CHUNK_CHARS:
         yield 0, len(words)
         return
     start = chars = 0

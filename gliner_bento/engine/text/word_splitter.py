@@ -32,7 +32,7 @@ WordColumns = tuple[list[str], NDArray[np.int64]]
 PIECE_CHARS = 10_000
 """A longer text is split in pieces of at most this length: the time of some splitters grows with its square."""
 
-PLAIN_PIECE_CHARS = 50_000
+PLAIN_PIECE_CHARS = 50_000  # likewise, for the whitespace splitter
 
 GLINER2 = "gliner2"
 
@@ -50,8 +50,8 @@ class WordSplitter:
         """splitter: gliner's `WordsSplitter`. kind: the configuration's `words_splitter_type`, or `gliner2` for GLiNER2
         models, which read words in lower case."""
         self._split = splitter
-        # The group makes `split` return the words, too, not only the text between them.
         plain = kind in ("whitespace", GLINER2)
+        # The group makes `split` return the words, too, not only the text between them.
         self._plain = re.compile(f"({splitter.splitter.whitespace_pattern.pattern})") if plain else None
         self._lowers = kind == GLINER2
         # gliner2's words may have any characters, and the time of its pattern grows with the square of a run of dots.

@@ -136,7 +136,8 @@ class Report:
 
 
 class _Pending(NamedTuple):
-    """A record that waits for its result. file, number: see `SavedProgress`. invalid: errors of the lines before it."""
+    """A record that waits for its result. file, number: see `SavedProgress`. invalid: errors of the lines that
+    were skipped since the record before."""
 
     file: int
     number: int
@@ -182,7 +183,7 @@ async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
             )
     for name in ("relations", *SCHEMA_COLUMNS):
         if job.options.get(name) and name not in first.tasks:
-            raise StartupError(f"{name}: {first.model} has none")
+            raise StartupError(f"{name}: {first.model} does not support them")
     return first
 
 
@@ -206,7 +207,8 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> SavedProgr
     if not scanned.records:
         raise StartupError(next(iter(scanned.skipped.values()), f"{', '.join(job.inputs)}: no records"))
     # Invalid records count too, except in files that are skipped.
-    records = scanned.records + sum(location.rpartition(": ")[0] not in scanned.skipped for location in invalid)
+    files_of_invalid = [location.rpartition(": ")[0] for location in invalid]
+    records = scanned.records + sum(file not in scanned.skipped for file in files_of_invalid)
     schema = None if scanned.schema is None else bytes(scanned.schema.serialize()).hex()
     checkpoint = SavedProgress(identity, records, scanned.skipped, schema)
     for file in (path, *written, unfinished):
@@ -225,7 +227,7 @@ class _Run:
         self._errors: list[Row] = []
         self._chars = 0
         self._warnings: Counter[str] = Counter()
-        self._next = checkpoint.file, checkpoint.number  # of the record whose result is the next
+        self._next = checkpoint.file, checkpoint.number  # of the record after the last one with a result
         self._invalid: list[Row] = []  # errors of the lines after the last record that was read
         self._error_lines = JsonLines(job.side_file("errors.jsonl"))
         self._writer = self._open()

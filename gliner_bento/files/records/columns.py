@@ -28,7 +28,7 @@ def result_columns(result: Extraction, more: Iterable[str] = ()) -> Row:
 
 
 def check_columns(columns: Iterable[str], needed: Iterable[str], added: Iterable[str] = RESULT_COLUMNS) -> None:
-    """Raise `ValueError` for a missing column, and for one in the input that the output would add."""
+    """Raise `ValueError` if a needed column is missing, or if the input has a column that the output would add."""
     present = list(columns)
     for name in needed:
         if name not in present:

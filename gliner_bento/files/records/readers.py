@@ -1,5 +1,5 @@
-"""Reads records of text, JSONL, CSV and Parquet files one by one, in constant memory. `redaction` uses parts of this
-module, with which it keeps everything that it does not replace."""
+"""Reads records of text, JSONL, CSV and Parquet files one by one, in constant memory. `redaction` uses the unchanged
+lines of each record, and so keeps everything that it does not replace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILE_ERRORS = (OSError, EOFError, zlib.error)
 _BATCH_ROWS = 256
 _UNITS = {"jsonl": "line", "csv": "record", "parquet": "row"}
 
-_MARKS = (  # UTF-32-LE comes before UTF-16-LE, whose mark is the beginning of its own
+_MARKS = (  # UTF-32-LE comes before UTF-16-LE, because its mark begins with that of UTF-16-LE
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -34,7 +34,7 @@ _MARKS = (  # UTF-32-LE comes before UTF-16-LE, whose mark is the beginning of i
 )
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# An escape of any kind; `half`: of a surrogate without its other half.
+# Any escape of JSON. The group `half` matches if it is a surrogate without its other half.
 _ESCAPE = re.compile(r"\\(?:[^u]|u(?:[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>[dD][89a-fA-F]..)|))", re.DOTALL)
 
 csv.field_size_limit(MAX_RECORD_BYTES)
@@ -72,7 +72,7 @@ def read(source: Source, start: int = 0, options: ReadOptions = ReadOptions()) -
                 yield number, row  # type: ignore[misc]  # it is no ValueError
     except UnicodeDecodeError as error:
         raise Unreadable(f"{source.path}: {not_encoded(error)}") from None
-    except ValueError as error:  # in the record after the last one
+    except ValueError as error:  # in the record after the last one that was read
         raise Unreadable(f"{location_of(source, number + 1)}: {one_line(error)}") from None
     except FILE_ERRORS as error:
         raise Unreadable(f"{source.path}: {getattr(error, 'strerror', None) or one_line(error)}") from None
@@ -123,7 +123,8 @@ def decoded(source: Source, encoding: str, errors: str = "strict") -> io.TextIOW
 
 
 def lines_of(file: io.TextIOWrapper) -> Iterator[str]:
-    """Lines with their ends. A line of more than `MAX_RECORD_BYTES` characters is cut, but still too long."""
+    """Lines with their ends. A line of more than `MAX_RECORD_BYTES` characters is cut to one more, and so is
+    refused as too long."""
     return iter(partial(file.readline, MAX_RECORD_BYTES + 1), "")
 
 

@@ -34,7 +34,7 @@ def scan(
 ) -> Scan:
     """Count and check all records; a file that cannot be read is skipped. Raises `StartupError` if no type fits.
 
-    columns: if given, a Parquet file must have them, the first with strings, and its rows are not read.
+    columns: those that a Parquet file must have, the first with strings; if given, the rows of the file are not read.
     typed: determine the schema of the output; a column's type fits all its values. more: see `arrow_types`.
     """
     scanned, pa = Scan(), pyarrow() if typed else None

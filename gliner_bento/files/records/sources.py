@@ -45,7 +45,7 @@ def sources(
 ) -> Iterator[Source]:
     """The files of all inputs; those of a folder in order of their names. Raises `StartupError`.
 
-    leave_out: paths that are not read in folders; each stands for all paths PATH.* too.
+    leave_out: paths that are not read in folders; for a path PATH, all paths PATH.* are not read either.
     skipped: gets all paths in folders that are not read, also unknown formats, hidden files, linked folders, devices.
     """
     left_out = [os.path.realpath(name) for name in leave_out]

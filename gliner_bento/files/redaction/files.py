@@ -38,7 +38,8 @@ Find = Callable[[str], Iterable[LabeledSpan]]
 
 @dataclass(frozen=True, slots=True)
 class RedactionJob:
-    """A file to redact. target: None if it is only checked. name: in mappings; has the path below an input folder."""
+    """A file to redact. target: None if it is only checked. name: in mappings; the file's name, or its
+    path below an input folder."""
 
     source: Source
     target: Source | None
@@ -80,8 +81,8 @@ def find_files(
 ) -> tuple[list[RedactionJob], list[str]]:
     """The jobs, and the paths in folders that are skipped. Raises `StartupError`, ValueError.
 
-    output: a file for one input file, else a folder; None: nothing is written. mapping, restore: further files that the
-    run writes and reads. A file that is written must not be an input, nor be written twice.
+    output: a file for one input file, else a folder; None: nothing is written. mapping: a further file that the run
+    writes. restore: a mapping that it reads. A file that is written must not be an input, nor be written twice.
     """
     jobs: list[RedactionJob] = []
     skipped: list[str] = []

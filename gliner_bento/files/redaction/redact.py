@@ -61,7 +61,7 @@ def substituted(text: str, redactions: Iterable[tuple[LabeledSpan, str]], max_ch
     """Replace spans, which must be in order and not overlap. Raises `TooLarge`."""
     pieces: list[str] = []
     replacements = []
-    position = chars = 0  # in the original, and of the redacted text
+    position = chars = 0  # position: in the original; chars: of the redacted text so far
     for span, replacement in redactions:
         chars += span.start - position
         replacements.append(ReplacedText(chars, span.label, replacement, text[span.start : span.end]))
@@ -96,7 +96,7 @@ def restore_anyway(text: str, replacements: Sequence[ReplacedText]) -> str:
 def restore_placeholders(text: str, replacements: Iterable[ReplacedText]) -> str:
     """Replace each placeholder and hash of an edited text by its first original.
 
-    Raises RestoreError if masked or removed text would be needed, or if a placeholder has several originals.
+    Raises RestoreError if text was masked or removed, or if a placeholder has several originals.
     """
     originals: dict[str, str] = {}
     for one in replacements:

@@ -70,8 +70,8 @@ def hashes(key: bytes) -> Replace:
 
     def replace(text: str, span: LabeledSpan) -> str:
         kind = tag(span.label)
-        name = f"{kind.replace('_', ' ').lower()}\0{normalized(text[span.start : span.end])}"
-        message = name.encode("utf-8", "surrogatepass")
+        tag_and_name = f"{kind.replace('_', ' ').lower()}\0{normalized(text[span.start : span.end])}"
+        message = tag_and_name.encode("utf-8", "surrogatepass")
         return f"[{kind}_{hmac.new(key, message, hashlib.sha256).hexdigest()[:_HASH_CHARS]}]"
 
     return replace

@@ -58,14 +58,14 @@ class TextRecord:
     fields: Sequence[Field] = ()
 
 
-def redact_record(record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], replace: Replace) -> Redacted:
+def redact_record(record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> Redacted:
     """Replace spans. spans: of each field, in its text. The result has positions in the redacted record."""
     return substituted(
         record.raw,
         [
             (field.in_record(span), replacement)
             for field, in_field in zip(record.fields, spans, strict=True)
-            for span, replacement in redactions(field.text, in_field, replace)
+            for span, replacement in redactions(field.text, in_field, style)
         ],
     )
 
@@ -142,8 +142,9 @@ def _end(pattern: re.Pattern[str], line: str, position: int) -> int:
 
 def _csv_cells(raw: str, delimiter: str) -> Iterator[Field]:
     """The cells of a valid row, without their quotes."""
-    special = re.escape(delimiter)
-    cell = re.compile(rf'("(?:[^"]|"")*"|[^"{special}\r\n][^{special}\r\n]*|)({special}|\r\n|\n|\r|$)')
+    separator = re.escape(delimiter)
+    quoted, unquoted = r'"(?:[^"]|"")*"', rf'[^"{separator}\r\n][^{separator}\r\n]*'
+    cell = re.compile(rf"({quoted}|{unquoted}|)({separator}|\r\n|\n|\r|$)")
     position = 0
     while match := cell.match(raw, position):
         start, end = match.span(1)

@@ -1,8 +1,8 @@
 """DJL Serving's inference and management API (0.36). Inference has the request body and the answer of `/v1/extract`.
 
-A model's name is the one that it is served under, or else the last part of its path or hub id; versions in paths are
-ignored. Registering takes `url` (see `source` of `POST /v1/models`) and `model_name`. Scaling is not supported (501),
-nor are tensors (`tensor/ndlist`, 415): the model reads text.
+A model's name is the name that it is served under, or else the last part of its folder's path or hub id. Versions in
+URLs are ignored. Registering takes `url` (see `source` of `POST /v1/models`) and `model_name`. Scaling is not supported
+(501), nor are tensors (`tensor/ndlist`, 415): the model reads text.
 """
 
 from __future__ import annotations
@@ -219,12 +219,13 @@ _FORMAT = WireFormat(
     statuses={**STATUSES, "invalid_field": 400, "queue_full": 503, "rate_limited": 503},
     examples={ExtractRequest: {"text": TEXT, "labels": LABELS}},
 )
-_REGISTER_ERRORS, _REMOVE_ERRORS = (400, 409, *COMMON_ERRORS, 501, 507), (404, *COMMON_ERRORS, 501)
+_REGISTER_ERRORS = (400, 409, *COMMON_ERRORS, 501, 507)
+_REMOVE_ERRORS = (404, *COMMON_ERRORS, 501)
 _MODEL = path_parameter("model", "A model's name, as in /models.")
 _URL = query_parameter("url", "A folder below the server's `model_root`, or `hub:owner/name`.", required=True)
 _NEW_NAME = query_parameter("model_name", "The model's name in requests; default: the last part of the url.")
 _VERSION = path_parameter("version", "Ignored: a model has one version.")
-_MODEL_NAME = query_parameter("model_name", "A model's name; default: the first.")
+_MODEL_NAME = query_parameter("model_name", "A model's name, as in /models; default: the first.")
 
 
 def _inference(path: str, handler: Any, name: str, *parameters: dict[str, Any]) -> Endpoint:

@@ -46,14 +46,14 @@ _Scored = TypeVar("_Scored", Entity, FieldValue)
 
 
 class FastinoRelationOptions(Strict):
-    """A relation type."""
+    """The options of a relation type."""
 
     description: Name | None = None
     threshold: Score | None = None
 
 
 class FastinoEntityOptions(FastinoRelationOptions):
-    """An entity type."""
+    """The options of an entity type."""
 
     dtype: Dtype | None = None
 
@@ -83,13 +83,13 @@ RelationTypes = Elements[
 ]
 
 
-_Classes = Elements[list[Name] | dict[Name, Name]]
+_Labels = Elements[list[Name] | dict[Name, Name]]
 
 
 class FastinoClassification(Strict):
     """A classification with options."""
 
-    labels: _Classes
+    labels: _Labels
     multi_label: bool = False
     cls_threshold: Score = 0.5
     top_k: Annotated[int, Field(ge=1)] | None = None
@@ -107,7 +107,7 @@ class FastinoField(Strict):
     @classmethod
     def of(cls, given: str | FastinoField) -> FastinoField:
         """Parse the short form of a field, `name::str::[choice|choice]::description`: all parts but the name are
-        optional, in any order. The default dtype is `str` with choices, else `list`."""
+        optional, in any order. The default dtype is `str` if there are choices, else `list`."""
         if not isinstance(given, str):
             return given
         name, *parts = given.split("::")
@@ -131,24 +131,24 @@ def _kind_of_classification(value: object) -> str:
 class FastinoSchema(Strict):
     """What to extract, for the task `schema`."""
 
-    entities: EntityTypes | None = Field(default=None, description="Names, or {name: description}, or with options.")
-    entity_dtype: Dtype = Field(default="list", description="str: the entity with the highest score, or null.")
-    entity_threshold: Score | None = Field(default=None, description="Default: the request's.")
-    relations: RelationTypes | None = Field(default=None, description="As entities.")
-    relation_threshold: Score | None = Field(default=None, description="Default: the request's.")
+    entities: EntityTypes | None = Field(default=None, description="Names, {name: description}, or {name: options}.")
+    entity_dtype: Dtype = Field(default="list", description="`list`: all entities. `str`: the best one, or null.")
+    entity_threshold: Score | None = Field(default=None, description="Default: the request's threshold.")
+    relations: RelationTypes | None = Field(default=None, description="Relation types, in the forms of entities.")
+    relation_threshold: Score | None = Field(default=None, description="Default: the request's threshold.")
     classifications: (
         Elements[
             dict[
                 Name,
                 Annotated[
-                    Annotated[_Classes, Tag("list[labels]")] | Annotated[FastinoClassification, Tag("dict[options]")],
+                    Annotated[_Labels, Tag("list[labels]")] | Annotated[FastinoClassification, Tag("dict[options]")],
                     Discriminator(_kind_of_classification),
                 ],
             ]
         ]
         | None
-    ) = Field(default=None, description="By name: labels, or {label: description}, or with options.")
-    categories: _Classes | None = Field(default=None, description="Labels, for the task classify_text.")
+    ) = Field(default=None, description="By name: labels, {label: description}, or `labels` with options.")
+    categories: _Labels | None = Field(default=None, description="Labels to choose from, for the task classify_text.")
     structures: (
         Elements[
             dict[
@@ -163,7 +163,7 @@ class FastinoSchema(Strict):
             ]
         ]
         | None
-    ) = Field(default=None, description="Fields by name: `name::str::[choice|choice]::description`, or with options.")
+    ) = Field(default=None, description="By name, fields: `name::str::[choice|choice]::description`, or with options.")
 
 
 def _kind_of_schema(value: object) -> str:
@@ -180,8 +180,8 @@ class FastinoRequest(Strict):
         Discriminator(_kind_of_schema),
     ] = Field(
         alias="schema",
-        description="A list of entity types for the task extract_entities; a schema's structures for "
-        "extract_json; else a schema.",
+        description="For the task extract_entities, a list of entity types. For extract_json, what a schema has in "
+        "`structures`. For other tasks, a schema.",
     )
     threshold: Score = 0.5
     include_confidence: bool = False
@@ -191,15 +191,16 @@ class FastinoRequest(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_schema(cls, body: Any) -> Any:
-        """Wraps the schema of the task extract_json, which is the value of `structures` in the other tasks."""
+    def _with_wrapped_structures(cls, body: Any) -> Any:
+        """Wraps the `schema` of the task extract_json: in the other tasks, it is the field `structures` of `schema`."""
         if isinstance(body, dict) and body.get("task") == "extract_json":
             return {**body, "schema": {"structures": body.get("schema")}}
         return body
 
 
 class FastinoResult(TypedDict, total=False):
-    """What was extracted from a text, by type: strings, or objects if confidences or spans were requested."""
+    """What was extracted from a text; classifications and structures are under their names. Values are strings, or
+    objects if confidences or spans were requested."""
 
     entities: dict[str, Any]
     relation_extraction: dict[str, Sequence[Any]]
@@ -208,7 +209,7 @@ class FastinoResult(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class FastinoResponse:
-    """The answer of `POST /gliner-2`; a list for a list of texts."""
+    """The answer of `POST /gliner-2`. result: a list if the request has a list of texts."""
 
     result: FastinoResult | list[FastinoResult]
 
@@ -231,8 +232,8 @@ class _ValueFormat:
         return {"head": head, "tail": tail} if self.confidence or self.spans else [head, tail]
 
     def classes(self, result: ClassificationResult, options: FastinoClassification) -> Any:
-        """The best label. With multi_label, a list: the labels with at least `cls_threshold`, or the best one if there
-        are none; in the request's order, or the `top_k` best in the order of their scores."""
+        """The best label. With multi_label, a list: the labels that reach `cls_threshold`, or the best if none does.
+        The list has the request's order; with `top_k`, it has only the `top_k` best labels, best first."""
         order = list(options.labels)
         fitting = [one for one in result.labels if one.score >= options.cls_threshold] or list(result.labels[:1])
         fitting = fitting[: options.top_k] if options.top_k else sorted(fitting, key=lambda one: order.index(one.label))
@@ -248,7 +249,7 @@ class _ValueFormat:
         return result
 
     def _distinct(self, ranked: Sequence[_Scored]) -> Sequence[_Scored]:
-        """Drops repetitions of a text, also in another case, unless spans are returned. ranked: best first."""
+        """Drops repeated texts, ignoring upper and lower case, unless spans are returned. ranked: best first."""
         best: dict[str, _Scored] = {}
         for one in ranked:
             best.setdefault(one.text.lower(), one)
@@ -285,8 +286,8 @@ async def _default_entity_types(gateway: Gateway) -> list[str] | None:
 
 
 def _schema(body: FastinoRequest) -> FastinoSchema:
-    """What to extract. Raises InvalidField if that is nothing, or if an option or the form of the schema is not
-    supported for the task."""
+    """What to extract. Raises InvalidField if the schema is empty or has a form that the task does not support, or for
+    an unsupported option."""
     if not body.format_results:
         raise InvalidField("format_results: false is not supported", param="format_results")
     if isinstance(body.wanted, list) and body.task != "classify_text":
@@ -348,7 +349,7 @@ def _field_options(structure: str, fields: Sequence[FastinoField], threshold: fl
 
 
 def _results(answer: ExtractBatchResponse, schema: FastinoSchema, value_format: _ValueFormat) -> list[FastinoResult]:
-    """The result of each text. Raises the first error of a text."""
+    """The result of each text. Raises the error of the first text that failed."""
     for outcome in answer.results:
         if outcome.error:
             raise from_detail(outcome.error)

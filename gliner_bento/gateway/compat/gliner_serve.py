@@ -1,4 +1,4 @@
-"""The wire format of `gliner.serve` (gliner 0.2.29, Ray Serve): its `GLiNERClient` works against it unchanged.
+"""The wire format of `gliner.serve` (gliner 0.2.29, Ray Serve), whose `GLiNERClient` works here unchanged.
 
 Intended differences from gliner.serve: a request with a misspelt field, an invalid value or malformed JSON is answered
 with 400, and fails no other request; long texts are processed whole. With the setting `compat_long_text: truncate` they
@@ -81,7 +81,8 @@ class GLiNERServeResponse(TypedDict):
 
 
 class GLiNERServeAdapterCache(BaseModel):
-    """The answer of `GET /gliner/adapter-cache`: two fields if adapters are off; the last four for one adapter."""
+    """The answer of `GET /gliner/adapter-cache`. If adapters are disabled, it has only the first two fields. It has the
+    last four if the request names an adapter."""
 
     enabled: bool
     base_adapter_id: str
@@ -129,7 +130,8 @@ async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNER
 
 
 async def _adapter_cache(adapters: AdapterApi, adapter_id: str | None) -> Response:
-    """The cache's state. As in gliner.serve, `cached` means on disk, and the base model is always resident."""
+    """The cache's state. As in gliner.serve, `cached` means on disk; the base model is always `cached` and
+    `gpu_resident`."""
     answer = GLiNERServeAdapterCache(enabled=adapters.enabled, base_adapter_id=BASE_ADAPTER_ID)
     if adapters.enabled:
         is_base = adapter_id == BASE_ADAPTER_ID
@@ -174,7 +176,7 @@ _FORMAT = WireFormat(
 
 
 def endpoints(options: GatewayOptions) -> list[Endpoint]:
-    """The routes at and below the setting `route_prefix`, which gliner.serve has too."""
+    """The routes at and below `route_prefix`, a setting that gliner.serve has too."""
     return [
         _FORMAT.post(
             options.route_prefix,
@@ -193,6 +195,6 @@ def endpoints(options: GatewayOptions) -> list[Endpoint]:
             scope="adapters",
             response=GLiNERServeAdapterCache,
             errors=(400, *COMMON_ERRORS),
-            parameters=[query_parameter("adapter_id", "Add the state of this adapter.")],
+            parameters=[query_parameter("adapter_id", "Id of an adapter, whose state is added to the answer.")],
         ),
     ]

@@ -33,18 +33,18 @@ _Inputs = str | Elements[list[str]]
 class _Body(Strict):
     """Fields of both tasks."""
 
-    inputs: _Inputs = Field(description="A text, or several.")
+    inputs: _Inputs = Field(description="A text, or a list of texts.")
     model: ModelName = None
-    options: dict[str, Any] = Field(default={}, description="The hosted API's options, as use_cache; without effect.")
+    options: dict[str, Any] = Field(default={}, description="Options of the hosted API, such as use_cache: no effect.")
 
 
 class ZeroShotParameters(Strict):
     """Parameters of zero-shot classification."""
 
     candidate_labels: Annotated[Elements[list[Name]], Field(min_length=1)] | Name = Field(
-        description="A list, or names separated by commas."
+        description="Labels to choose from: a list, or names separated by commas."
     )
-    multi_label: bool = Field(default=False, description="Each label is scored on its own.")
+    multi_label: bool = Field(default=False, description="Whether each label is scored on its own.")
     hypothesis_template: Name | None = Field(
         default=None, description="What the model reads for a label; the label replaces {}. Default: the label alone."
     )
@@ -67,7 +67,7 @@ class TokenParameters(Strict):
     labels: Annotated[Elements[list[Name]], Field(min_length=1)] | None = Field(
         default=None, description="Entity types. Default: the setting huggingface_labels."
     )
-    threshold: Score | None = Field(default=None, description="Lowest score. Default: the server's.")
+    threshold: Score | None = Field(default=None, description="Lowest score. Default: the server's default_threshold.")
 
 
 class TokenRequest(_Body):
@@ -139,7 +139,7 @@ async def _token(gateway: Gateway, request: Request) -> Response:
 async def _response(
     gateway: Gateway, body: _Body, options: ExtractionOptions, convert: Callable[[Extraction], Sequence[Any]]
 ) -> Response:
-    """The converted result of a text, or a list of them for several texts. Raises the first error of a text."""
+    """The converted result of a text, or a list of them for several texts. Raises the first failed text's error."""
     inputs = body.inputs
     texts = [inputs] if isinstance(inputs, str) else inputs
     answer = await gateway.run_batch(extraction_of(texts, options, model=body.model))

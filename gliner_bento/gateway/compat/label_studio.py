@@ -1,4 +1,4 @@
-"""Label Studio's ML backend (label-studio 1.23): pre-annotations of a project's tasks.
+"""Label Studio's ML backend (label-studio 1.23): pre-annotations of a project's tasks (documents to annotate).
 
 The labels and relations are those of the project's labelling configuration, which each request contains. Nothing of a
 request is stored, neither project nor access token. A task that fails has an empty result with an `error`.
@@ -49,7 +49,7 @@ class LabelStudioSetupRequest(_Lenient):
 
 
 class LabelStudioTask(_Lenient):
-    """A task. The labelling configuration names the field of `data` that has its text."""
+    """A task. The labelling configuration names the field of `data` that has the task's text."""
 
     data: dict[str, Any]
 
@@ -108,7 +108,7 @@ class LabelStudioAccepted:
 @dataclass(frozen=True, slots=True)
 class _Labelling:
     """What a labelling configuration asks for. from_name, to_name: names of its <Labels> and <Text> tags. field: the
-    field of a task's `data` with the text. labels, relations: the text that the model reads, by name in annotations."""
+    field of a task's `data` with the text. labels, relations: what the model reads for each name in annotations."""
 
     from_name: str
     to_name: str
@@ -133,21 +133,21 @@ def _labelling(config: str) -> _Labelling:
         root = ElementTree.fromstring(config)
     except ElementTree.ParseError as error:
         raise InvalidField(f"label_config: not valid XML: {error}", param="label_config") from None
-    texts = {text.get("name"): text.get("value", "") for text in root.iter("Text")}
+    text_values = {tag.get("name"): tag.get("value", "") for tag in root.iter("Text")}
     for control in root.iter("Labels"):
         if control.find(".//Labels") is not None:
             raise InvalidField("label_config: <Labels> within <Labels>", param="label_config")
-        if (to_name := control.get("toName")) in texts:
+        if (to_name := control.get("toName")) in text_values:
             labels = _hints(control, "Label")
             if labels:
                 relations = _hints(root, "Relation")
-                field = texts[to_name].removeprefix("$")
+                field = text_values[to_name].removeprefix("$")
                 return _Labelling(control.get("name", ""), str(to_name), field, labels, relations)
-    raise InvalidField("label_config: needs <Labels> with a <Label>, toName a <Text>", param="label_config")
+    raise InvalidField("label_config: needs <Labels> with a <Label>, whose toName is a <Text>", param="label_config")
 
 
 def _hints(parent: ElementTree.Element, tag: str) -> dict[str, str]:
-    """By name in annotations (the alias or value of a tag), the text that the model reads (its hint or value)."""
+    """By name in annotations (the alias or value of a tag), what the model reads (its hint or value)."""
     tags = [element for element in parent.iter(tag) if element.get("value")]
     return {one.get("alias") or one.attrib["value"]: one.get("hint") or one.attrib["value"] for one in tags}
 
@@ -168,7 +168,7 @@ async def _versions(gateway: Gateway, _: Request) -> Response:
 
 
 async def _webhook(_: Gateway, request: Request) -> Response:
-    """Accepts events, which change nothing, because annotations do not train the model. 201: a known event."""
+    """Accepts events, which change nothing, because annotations do not train the model. A known event gets 201."""
     event = LabelStudioWebhookRequest.model_validate_json(await request.body() or b"{}")
     return json_response(LabelStudioAccepted(), 201 if event.action in _EVENTS else 200)
 
@@ -198,7 +198,7 @@ def _prediction(outcome: BatchResult, labelling: _Labelling, version: str) -> La
     extraction = outcome.result
     if extraction is None:
         return LabelStudioPrediction([], 0.0, version, outcome.error.message if outcome.error else None)
-    # A relation in Label Studio connects two regions; those of GLiNER2 models may have spans that are no entities.
+    # A relation in Label Studio connects two regions; GLiNER2 models may relate spans that are no entities.
     relations = [one for one in extraction.relations if None not in (one.head.entity_idx, one.tail.entity_idx)]
     extraction = replace(extraction, relations=relations)
     indexes = range(len(extraction.entities) + len(extraction.relations))
@@ -208,8 +208,9 @@ def _prediction(outcome: BatchResult, labelling: _Labelling, version: str) -> La
 
 def _annotation(labelling: _Labelling, extraction: Extraction, index: int) -> dict[str, Any]:
     """The region of an entity, or a relation. index: counts the entities, and then the relations."""
-    relation = index - len(extraction.entities)
-    return _region(labelling, extraction, index) if relation < 0 else _relation(extraction.relations[relation])
+    if index < len(extraction.entities):
+        return _region(labelling, extraction, index)
+    return _relation(extraction.relations[index - len(extraction.entities)])
 
 
 def _region(labelling: _Labelling, extraction: Extraction, index: int) -> dict[str, Any]:

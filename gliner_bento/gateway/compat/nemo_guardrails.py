@@ -1,5 +1,5 @@
-"""The two wire formats that NeMo Guardrails' GLiNER rail (0.24.1) uses: chat completions, which NVIDIA's inference
-microservice (NIM) for GLiNER serves, and that of NeMo's earlier GLiNER server.
+"""The two wire formats that NeMo Guardrails' GLiNER rail (0.24.1) uses: the chat completions of NVIDIA's inference
+microservice (NIM) for GLiNER, and the format of NeMo's earlier GLiNER server.
 
 Unknown fields are ignored, because clients of chat completions send some. Entities never overlap, whatever `flat_ner`
 is, because the rail replaces them from the end of the text, and nested ones would garble it. `chunk_length` and
@@ -242,7 +242,7 @@ _FORMAT = WireFormat(
 
 
 def endpoints(options: GatewayOptions) -> list[Endpoint]:
-    """The NIM's routes, and the earlier server's below `nemo_prefix`."""
+    """The NIM's route, and the earlier server's routes below `nemo_prefix`."""
     prefix, suffix = options.nemo_prefix, "of NeMo's earlier GLiNER server"
     return [
         _FORMAT.post(

@@ -1,4 +1,4 @@
-"""The wire format of NVIDIA's jailbreak detection NIM, for NeMo Guardrails (0.24.1): `POST /v1/classify`.
+"""NVIDIA's microservice (NIM) that detects jailbreaks, as NeMo Guardrails (0.24.1) calls it: `POST /v1/classify`.
 
 Its requests name no labels; the labels are the setting `nemo_jailbreak_labels`, whose first label means an attack.
 """
@@ -26,7 +26,7 @@ class NemoClassifyRequest(BaseModel):
 
     model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
-    input: str = Field(description="A prompt. A long one is processed in windows; the highest score counts.")
+    input: str = Field(description="A prompt. A long one is processed in windows, and has the highest of their scores.")
     model: ModelName = None
 
 

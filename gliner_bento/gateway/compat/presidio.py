@@ -1,4 +1,4 @@
-"""The wire formats of Presidio's analyzer and anonymizer (2.2.366), which share this server's address.
+"""The wire formats of Presidio's analyzer and anonymizer (2.2.366): two servers of Presidio, here at one address.
 
 The model and this server's recognizers together replace Presidio's recognizers. Unknown fields are ignored, as in
 Presidio, because examples in its documentation have some. Intended differences: invalid requests are answered with 400,
@@ -37,8 +37,8 @@ from gliner_bento.tasks.fields import Elements, Name, Score
 from gliner_bento.tasks.recognition import MatchMerger, enabled, with_others
 
 RECOGNIZER = "GLiNERRecognizer"
-_MORE_RECOGNIZED = ("MAC_ADDRESS", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID")
-"""Entity types that only recognizers look for, if neither the request nor the setting `presidio_entities` names any."""
+_ONLY_RECOGNIZED = ("MAC_ADDRESS", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID")
+"""Entity types that recognizers look for, but not the model, if neither request nor `presidio_entities` names types."""
 
 
 class _Lenient(BaseModel):
@@ -78,7 +78,7 @@ class AnalyzeRequest(_Lenient):
     """The body of `POST /analyze`."""
 
     text: str | Elements[list[str]]
-    language: Name = Field(description="Required, as in Presidio. Selects ad-hoc recognizers; the model ignores it.")
+    language: Name = Field(description="Required, as in Presidio. Only selects ad-hoc recognizers by language.")
     entities: Elements[list[Name]] | None = Field(default=None, description="Any names, not only /supportedentities.")
     score_threshold: Score | None = None
     return_decision_process: bool | None = None
@@ -86,13 +86,13 @@ class AnalyzeRequest(_Lenient):
         default=None, description="Recognizers of this request: patterns, or a list of texts to detect (deny_list)."
     )
     allow_list: Elements[list[str]] | None = Field(
-        default=None, description="Texts, or patterns of texts, that are not returned."
+        default=None, description="Texts that are not returned; with allow_list_match `regex`, patterns of such texts."
     )
     allow_list_match: Literal["exact", "regex"] | None = "exact"
     regex_flags: int | None = Field(default=None, description="Flags of the patterns in allow_list, as in Python's re.")
-    context: Elements[list[str]] | None = Field(default=None, description="Words that count as if near each match.")
+    context: Elements[list[str]] | None = Field(default=None, description="Words that count as near every match.")
     model: ModelName = None
-    correlation_id: str | None = Field(default=None, description="Becomes the request's id if it can be one.")
+    correlation_id: str | None = Field(default=None, description="Becomes the request's id if it is valid as one.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class AnonymizeRequest(_Lenient):
     text: str
     analyzer_results: Elements[list[AnalyzerResult]]
     anonymizers: Elements[dict[str, Operator]] | None = Field(
-        default=None, description="Operators by entity type; DEFAULT: for the others. Default: replace."
+        default=None, description="Operators by entity type; DEFAULT applies to all others, and is replace by default."
     )
 
 
@@ -179,7 +179,7 @@ def _threshold(body: AnalyzeRequest, options: GatewayOptions) -> float:
 async def _extract(
     gateway: Gateway, body: AnalyzeRequest, texts: Sequence[str], labels: dict[str, str]
 ) -> list[Extraction]:
-    """The model's entities in each text. Raises the first error of a text."""
+    """The model's entities in each text. Raises the error of the first text that failed."""
     options = ExtractionOptions(labels=labels, threshold=_threshold(body, gateway.options))
     batch = extraction_of(texts, options, request_id=request_id.valid(body.correlation_id))
     extractions: list[Extraction] = []
@@ -200,9 +200,9 @@ class _Recognition:
 
     def __init__(self, body: AnalyzeRequest, options: GatewayOptions, names: Sequence[str]) -> None:
         uses_defaults = not (body.entities or options.presidio_entities)
-        wanted = {*names, *(_MORE_RECOGNIZED if uses_defaults else ())}
+        wanted = {*names, *(_ONLY_RECOGNIZED if uses_defaults else ())}
         self._body, self._options = body, options
-        self._names = [name for name in enabled(options.recognizers) if name in wanted]
+        self._types = [name for name in enabled(options.recognizers) if name in wanted]
         self._context = " ".join(body.context or ()).lower()
         self._expressions = Expressions()
         self._ad_hoc = [
@@ -211,12 +211,12 @@ class _Recognition:
             if fields.supported_language == body.language and (not body.entities or fields.entity in body.entities)
         ]
         ad_hoc_names = (rule.entity for recognizer in self._ad_hoc for rule, _ in recognizer.rules)
-        self._labels = {name: name for name in (*self._names, *ad_hoc_names)}
+        self._labels = {name: name for name in (*self._types, *ad_hoc_names)}
         self._allowed_texts = set(body.allow_list or ())
         self._allow_expressions = Expressions()
         self._allow_pattern: Any = None
         if body.allow_list and body.allow_list_match == "regex":
-            with _errors_name("allow_list"):
+            with _as_invalid_field("allow_list"):
                 self._allow_pattern = self._allow_expressions.compiled("|".join(body.allow_list), body.regex_flags)
 
     def _recognizer(self, fields: AdHocRecognizerFields, param: str) -> AdHocRecognizer:
@@ -230,7 +230,7 @@ class _Recognition:
             listed = AdHocPattern(name="deny_list", regex=deny_list(fields.deny_list), score=fields.deny_list_score)
             patterns.append((f"{param}.deny_list", listed))
         for path, pattern in patterns:
-            with _errors_name(path):
+            with _as_invalid_field(path):
                 compiled = self._expressions.compiled(pattern.regex, fields.global_regex_flags)
             rule = Rule(fields.entity, pattern.regex, pattern.score, name=pattern.name, title=fields.name)
             rules.append((rule, compiled))
@@ -238,10 +238,10 @@ class _Recognition:
 
     def merged(self, text: str, extraction: Extraction) -> tuple[Sequence[SourcedEntity], _Matches]:
         """The entities of the answer for a text, from the model and from recognizers; and the recognizers' matches."""
-        with _errors_name("ad_hoc_recognizers"):
+        with _as_invalid_field("ad_hoc_recognizers"):
             matches = [match for one in self._ad_hoc for match in one.matches(self._expressions, text, self._context)]
         matches += candidates(
-            text, with_others(self._names), regions=self._options.phone_regions, context=self._body.context or ()
+            text, with_others(self._types), regions=self._options.phone_regions, context=self._body.context or ()
         )
         threshold = _threshold(self._body, self._options)
         merger = MatchMerger(text, matches, self._labels, SourcedEntity, lambda _: threshold)
@@ -252,12 +252,12 @@ class _Recognition:
     def _is_allowed(self, text: str) -> bool:
         if self._allow_pattern is None:
             return text in self._allowed_texts
-        with _errors_name("allow_list"):
+        with _as_invalid_field("allow_list"):
             return self._allow_expressions.is_in(self._allow_pattern, text)
 
 
 @contextmanager
-def _errors_name(param: str) -> Iterator[None]:
+def _as_invalid_field(param: str) -> Iterator[None]:
     """Turns an `ExpressionError` into an `InvalidField` of `param`."""
     try:
         yield
@@ -361,7 +361,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "/supportedentities",
             _supported_entities,
             "presidio_supportedentities",
-            "Names that /analyze knows",
+            "Entity types that /analyze knows by name",
             response=Names,
             parameters=[_LANGUAGE],
         ),

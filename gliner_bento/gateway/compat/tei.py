@@ -43,10 +43,10 @@ class TeiPredictRequest(Strict):
     """The body of `POST /tei/predict`."""
 
     inputs: str | Elements[list[str | Annotated[list[str], Field(min_length=1, max_length=1)]]] = Field(
-        description="A text; or a list of texts, or of lists with one text each."
+        description="A text, a list of texts, or a list of lists with one text each."
     )
     raw_scores: bool = Field(default=False, description="true is refused: scores are probabilities.")
-    truncate: bool = Field(default=False, description="Read only the beginning of a long text; else all of it.")
+    truncate: bool = Field(default=False, description="true: read only the beginning of a long text; false: all of it.")
     truncation_direction: Literal["Left", "Right"] = Field(default="Right", description="Left is refused.")
     model: ModelName = None
 

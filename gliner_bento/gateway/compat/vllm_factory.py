@@ -1,11 +1,11 @@
-"""The wire format of vllm-factory's GLiNER plugins (dd3f9f6): vLLM's `POST /pooling`.
+"""The wire format of vllm-factory's GLiNER plugins (commit dd3f9f6): vLLM's `POST /pooling`.
 
-If `data` has a `schema`, or another field that only the GLiNER2 plugin has, the answer has that plugin's form: entities
-by label, and relations, classes and instances of structures by name.
+If the request's `data` has a `schema`, or another field that only the GLiNER2 plugin has, the answer has that plugin's
+form: entities by label, and relations, classes and instances of structures by name.
 
 Intended differences from vllm-factory: an unknown field of `data` is an error that names it, except `candidate_labels`,
 which vllm-factory documents but ignores; scores are not rounded; long texts are processed whole.
-The fields beside `data` are vLLM's and are ignored; so is `model`, if the server has one model.
+Of vLLM's fields, which are beside `data`, only `model` is used, and only if the server has several models.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from gliner_bento.tasks.structures import FieldOptions, FieldValue
 
 
 def _without_empty_descriptions(types: Any) -> Any:
-    """Replaces an empty description by {}, which is no description."""
+    """Replaces an empty description with {}, an object without a description."""
     return {name: options or {} for name, options in types.items()} if isinstance(types, dict) else types
 
 
@@ -54,11 +54,11 @@ DescribedTypes = Annotated[Labels, BeforeValidator(_without_empty_descriptions)]
 class PoolingClassification(Strict):
     """A classification of the GLiNER2 plugin."""
 
-    task: Name
+    task: Name = Field(description="Name of the classification.")
     labels: Annotated[list[Name] | dict[Name, Name], Field(min_length=1)]
     multi_label: bool = False
     cls_threshold: Score | None = Field(
-        default=None, description="Lowest score of a label, with multi_label; default: data.threshold."
+        default=None, description="With multi_label, the lowest score of a label. Default: data.threshold."
     )
 
 
@@ -95,7 +95,9 @@ class PoolingSchema(Strict):
         default=None, description="Names, or {name: description}, or {name: {description, threshold}}."
     )
     relations: DescribedTypes | None = Field(
-        default=None, description="As entities. Default of entities: the setting fastino_labels."
+        default=None,
+        description="In the forms of entities. Without entities, relations are between entities of the types in the "
+        "setting fastino_labels.",
     )
     classifications: list[PoolingClassification] | None = Field(default=None, description="For GLiNER2 models.")
     structures: dict[Name, PoolingStructure] | None = Field(default=None, description="For GLiNER2 models.")
@@ -106,15 +108,15 @@ class PoolingData(Strict):
 
     text: str
     labels: Elements[Annotated[list[Name], Field(min_length=1)]] | None = Field(
-        default=None, description="Required unless there is a schema."
+        default=None, description="Entity types. Required unless there is a schema."
     )
     threshold: Score = 0.5
     flat_ner: bool = False
     multi_label: bool = False
     candidate_labels: Any = Field(default=None, description="Ignored.")
-    wanted: PoolingSchema | None = Field(default=None, alias="schema", description="Instead of labels.")
-    include_confidence: bool = Field(default=False, description="GLiNER2 plugin: scores.")
-    include_spans: bool = Field(default=False, description="GLiNER2 plugin: offsets.")
+    wanted: PoolingSchema | None = Field(default=None, alias="schema", description="What to find, instead of labels.")
+    include_confidence: bool = Field(default=False, description="GLiNER2 plugin: return scores.")
+    include_spans: bool = Field(default=False, description="GLiNER2 plugin: return offsets.")
     truncate_overflow_text: bool = Field(
         default=False, description="GLiNER2 plugin: cut a text beyond the maximum length; else it is processed whole."
     )
@@ -141,7 +143,7 @@ class PoolingResponse:
     created_at: int
     data: Annotated[
         Sequence[Entity] | dict[str, Any],
-        Field(description="A list of entities; from the GLiNER2 plugin, an object by the names in the schema."),
+        Field(description="A list of entities; in the GLiNER2 plugin's form, an object with results by name."),
     ]
 
 
@@ -179,23 +181,23 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
         structures=_structures(schema) or None,
         threshold=data.threshold,
         relation_threshold=data.threshold,
-        flat_ner=data.flat_ner or _is_gliner2(data),
+        flat_ner=data.flat_ner or _is_for_gliner2_plugin(data),
         multi_label=data.multi_label,
         long_text="truncate" if data.truncate_overflow_text else "window",
     )
     extraction = await gateway.run(extraction_of([data.text], options))
-    answer = _gliner2_answer(extraction, schema, data) if _is_gliner2(data) else extraction.entities
+    answer = _gliner2_answer(extraction, schema, data) if _is_for_gliner2_plugin(data) else extraction.entities
     headers = {"X-VLLM-Factory-Schema-Size": str(len(schema.entities or ()) + len(schema.relations or ()))}
     return json_response(PoolingResponse(request_id.current(), now_s(), answer), headers=headers)
 
 
-def _is_gliner2(data: PoolingData) -> bool:
+def _is_for_gliner2_plugin(data: PoolingData) -> bool:
     """Whether `data` has a field that only the GLiNER2 plugin has."""
-    return bool(data.model_fields_set & _GLINER2_FIELDS)
+    return bool(data.model_fields_set & _GLINER2_PLUGIN_FIELDS)
 
 
 def _schema(data: PoolingData) -> PoolingSchema:
-    """What to extract. Raises InvalidField if that is nothing."""
+    """What to extract. Raises InvalidField if nothing is requested."""
     schema = data.wanted or PoolingSchema(entities=data.labels)
     if not (schema.entities or schema.relations or schema.classifications or schema.structures):
         param = "data.schema.entities" if data.wanted else "data.labels"
@@ -204,7 +206,7 @@ def _schema(data: PoolingData) -> PoolingSchema:
 
 
 def _classifications(schema: PoolingSchema, threshold: float) -> dict[str, ClassificationOptions]:
-    """By name. threshold: the default. Raises InvalidField for a repeated name."""
+    """Classifications as `/v1/extract` takes them. threshold: the default. Raises InvalidField for a repeated name."""
     options: dict[str, ClassificationOptions] = {}
     for one in schema.classifications or ():
         if one.task in options or one.task in (schema.structures or {}):
@@ -220,7 +222,7 @@ def _classifications(schema: PoolingSchema, threshold: float) -> dict[str, Class
 
 
 def _structures(schema: PoolingSchema) -> dict[str, dict[str, FieldOptions]]:
-    """By name. Raises InvalidField for a repeated field."""
+    """Structures as `/v1/extract` takes them. Raises InvalidField for a repeated field."""
     options: dict[str, dict[str, FieldOptions]] = {}
     for name, structure in (schema.structures or {}).items():
         options[name] = {field.name: field.options for field in structure.fields}
@@ -273,7 +275,7 @@ def _gliner2_answer(extraction: ExtractResponse, schema: PoolingSchema, data: Po
 
 
 def _classes(extraction: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
-    """By name: with multi_label, the labels in the request's order; else the best one, if it reaches the threshold."""
+    """By name: with multi_label, the labels in the request's order; else the best, or None below `data.threshold`."""
 
     def label(one: LabelScore) -> Any:
         return {"label": one.label, "confidence": one.score} if data.include_confidence else one.label
@@ -289,7 +291,7 @@ def _classes(extraction: ExtractResponse, schema: PoolingSchema, data: PoolingDa
     return classes
 
 
-_GLINER2_FIELDS = {"wanted", "include_confidence", "include_spans", "truncate_overflow_text", "adapter"}
+_GLINER2_PLUGIN_FIELDS = {"wanted", "include_confidence", "include_spans", "truncate_overflow_text", "adapter"}
 _ERROR_TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",

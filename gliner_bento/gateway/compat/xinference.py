@@ -1,4 +1,4 @@
-"""Xinference's route to abort a request (4.1.0): `POST /v1/models/{model_uid}/requests/{request_id}/abort`.
+"""Xinference's (4.1.0) route to abort a request: `POST /v1/models/{model_uid}/requests/{request_id}/abort`.
 
 `model_uid` is the name of a served model; a server with one model accepts any. `request_id` is the field `request_id`
 or the header `X-Request-ID` of the request to abort. `GET /v1/models` is this server's own route.

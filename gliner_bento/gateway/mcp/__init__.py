@@ -1,1 +1,1 @@
-"""Tools for language models over the Model Context Protocol. Only `route.py` needs the extra mcp."""
+"""Tools for language models over the Model Context Protocol. Only `route.py` needs the extra `mcp`."""

@@ -1,7 +1,7 @@
 """`POST /mcp`: the tools over MCP's streamable HTTP, without sessions, so that requests are independent.
 
 Access, limits and admission are those of `/v1/extract`: the gateway treats a request of this route as an extraction,
-and its tool runs inside it. A large result is not sent in pieces, because the package mcp serializes it as a whole.
+in which the tool runs. A large result is not sent in pieces, because the package mcp serializes it as a whole.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class McpMessage(BaseModel):
 
 
 class _McpResponse(Response):
-    """Runs an MCP server for one request, and sends its response. The tasks that it starts are cancelled with the
-    request, and count for the request's tenant."""
+    """Runs an MCP server for one request, and sends its response. The asyncio tasks that the MCP server starts are
+    cancelled with the request, and count for the request's tenant."""
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ class _Arguments(Strict):
     """The arguments that all tools have."""
 
     text: str = Field(description="The text, of any length.")
-    model: str | None = Field(default=None, description="Name of the model that reads it. Default: the first.")
+    model: str | None = Field(default=None, description="Name of the model that reads the text. Default: the first.")
 
 
 class ExtractEntitiesArguments(_Arguments):
@@ -54,7 +54,7 @@ class ClassifyArguments(_Arguments):
     labels: Labels = Field(
         description="What to choose from: names, or {name: description}.", examples=[["positive", "negative"]]
     )
-    multi_label: bool = Field(default=False, description="Whether several labels may fit. Default: the best one.")
+    multi_label: bool = Field(default=False, description="Whether several labels may fit. Default: only the best one.")
     threshold: Score | None = Field(default=None, description="Lowest score of a label, 0 to 1.")
 
 
@@ -197,7 +197,7 @@ async def _redact(gateway: Gateway, arguments: RedactArguments) -> RedactedText:
     spans = [LabeledSpan(one.start, one.end, one.label) for one in answer.entities]  # in order, without overlaps
     redactions = ((span, arguments.replacement.replace("LABEL", tag(span.label))) for span in spans)
     max_chars = 2 * gateway.options.max_text_chars
-    label_chars = sum(len(span.label) for span in spans)  # also in the result
+    label_chars = sum(len(span.label) for span in spans)  # the result has the label of each entity
     try:
         redacted = substituted(arguments.text, redactions, max_chars - label_chars)
     except TooLarge:
@@ -241,8 +241,8 @@ TOOLS = (
     Tool(
         "extract_structures",
         "Extract records",
-        "Find records in a text, such as the purchases with their products and prices, from kinds of records and "
-        "fields that you name. Returns the values of each record with their scores. Needs a model with structures.",
+        "Find records in a text, such as purchases with their products and prices. You name the kinds of records and "
+        "their fields. Returns the values of each record with their scores. Needs a model with structures.",
         StructuresArguments,
         StructuresResult,
         _structures,

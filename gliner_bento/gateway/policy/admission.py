@@ -26,7 +26,7 @@ class Admission:
     def refuse(
         self, tenant: Tenant, timeout_s: float, cost: float, model: str | None = None, share: float = 1.0
     ) -> None:
-        """Raise what `request` would raise for an extraction; counts only a request that is refused.
+        """Raise what `request` would raise for an extraction. Counts the request only if it is refused.
 
         timeout_s, cost, share: see `OverloadPolicy.check`. model: name of the request's model; None: not known.
         """
@@ -40,7 +40,7 @@ class Admission:
     @contextmanager
     def request(self, tenant: Tenant, *, extracts: bool) -> Iterator[None]:
         """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
-        its tenant or every model is over a limit."""
+        its tenant or every model is over a limit. extracts: whether the request runs a model."""
         with self._rates.request(tenant):
             if extracts:
                 self._check(tenant)
@@ -63,12 +63,12 @@ class Admission:
         model: str | None = None,
         share: float = 1.0,
     ) -> None:
-        """Raise `QueueFull` if no model that the request may be for admits it."""
+        """Raise `QueueFull` if the request's model refuses it or, while that is not known, if every model does."""
         policies = self._policies_for(model)
         for policy in policies[:-1]:
             with suppress(QueueFull):
                 return policy.check(tenant, timeout_s, cost, share=share)
-        if policies:  # outside the loop: to keep an error there for later would make a reference cycle
+        if policies:  # outside the loop: an error that it kept for later would make a reference cycle
             policies[-1].check(tenant, timeout_s, cost, share=share)
 
     def _policies_for(self, model: str | None) -> list[OverloadPolicy]:

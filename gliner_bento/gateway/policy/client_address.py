@@ -1,7 +1,7 @@
 """The address of a request's client: its connection's address or, behind a trusted proxy, the one in X-Forwarded-For.
 
-uvicorn's own middleware is not used for it, because that trusts every program on the machine, and runs only after early
-refusals.
+uvicorn's own middleware is not used for this: by default, it trusts every program on the machine, and it runs after
+`EarlyRefusal`, which needs the address too.
 """
 
 from __future__ import annotations

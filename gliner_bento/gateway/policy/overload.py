@@ -120,9 +120,10 @@ class OverloadPolicy:
         priority: int = 0,
         share: float = 1.0,
     ) -> None:
-        """Raise `QueueFull` if a request of `tenant` would wait longer than `max_queue_wait_s`, or miss its deadline.
-        Cheap; for a request that has not been read. timeout_s: the request's `timeout_ms`, if it is known. cost:
-        estimated, in tokens. share: fraction of the longest allowed wait at which the request is refused."""
+        """Raise `QueueFull` if a request of `tenant` would exceed `max_queued_tokens`, wait longer than
+        `max_queue_wait_s`, or miss its deadline. Cheap; for a request that has not been read. timeout_s: the request's
+        `timeout_ms`, if it is known. cost: estimated, in tokens. share: fraction of the longest allowed wait at which
+        the request is refused."""
         load = self._load_of(tenant)
         self._check_tokens(tenant, 1)
         if rate := self._rate_when_busy():
@@ -142,7 +143,7 @@ class OverloadPolicy:
         load = self._load_of(tenant)
         self._check_tokens(tenant, cost)
         rate = self._rate_when_busy()
-        if rate and cost > PASS_TOKENS:  # `check` has decided about shorter ones
+        if rate and cost > PASS_TOKENS:  # `check` has decided about cheaper requests
             ahead = load.tokens_ahead(cost, priority)
             wait_s = (ahead + self._tokens_of_others(load, ahead + cost) + cost) / rate
             self._check_wait(wait_s, _max_wait_within(left_s, rate))
@@ -171,8 +172,8 @@ class OverloadPolicy:
         self._throughput.observe(tokens_run)
 
     def probe_other_gateways(self) -> Callable[[int], None] | None:
-        """If it is time to count the items of other gateways, returns a function to call with the replica's current
-        number of unfinished items; those that this gateway has not sent count as theirs. Call it while requests run."""
+        """To be called while requests run. If it is time to count the items of other gateways, returns a function that
+        takes the replica's current number of unfinished items, and counts those that this gateway has not sent."""
         now_s, items_before = self._clock(), self._items
         if items_before < self._min_busy_items or now_s < self._probed_s + OTHER_GATEWAYS_S:
             return None
@@ -201,7 +202,7 @@ class OverloadPolicy:
         return leave
 
     def _check_wait(self, wait_s: float, max_s: float, share: float = 1.0) -> None:
-        """Raise `QueueFull` for a wait above `share` x `max_s`, unless `max_s` is long compared to the measurement."""
+        """Raise `QueueFull` for a wait above `share` x `max_s`, unless too little time was measured to predict it."""
         if wait_s > share * max_s and max_s <= MAX_EXTRAPOLATION * self._throughput.measured_s:
             raise _refusal(wait_s - max_s)
 
@@ -228,7 +229,7 @@ class OverloadPolicy:
 
     def _check_tokens(self, tenant: Tenant, cost: int) -> None:
         """Raise `QueueFull` if the tokens under way would be too many."""
-        excess = self._capacity.excess(tenant.name, cost, 1 if cost <= PASS_TOKENS else LARGE_FRACTION)
+        excess = self._capacity.excess(tenant.name, cost, fraction=1 if cost <= PASS_TOKENS else LARGE_FRACTION)
         if excess and self._capacity.total:
             raise _refusal(self._seconds(excess))
 

@@ -1,6 +1,6 @@
 """Limits how many requests per second a tenant may send, and how many may run concurrently.
 
-The rate limit is a token bucket. It holds the requests of one second, but at least one, so that is the largest burst.
+The rate limit is a token bucket. It holds as many requests as one second allows, but at least one; no burst is larger.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Rates:
         if usage is None:
             yield
             return
-        if self._limits_of(tenant)[1]:  # requests per second
+        _, rate = self._limits_of(tenant)
+        if rate:
             usage.available -= 1
         usage.running += 1
         self._active[tenant.name] = usage
@@ -102,7 +103,7 @@ class Rates:
         return (self._concurrency if concurrency is None else concurrency, self._rate if rate is None else rate)
 
     def _usage_of(self, tenant: Tenant, rate: float) -> Usage:
-        """The tenant's usage, updated to now. `request` stores that of a new tenant."""
+        """The tenant's usage, updated to now. The usage of a new tenant is stored only by `request`."""
         now_s = self._clock()
         usage = self._active.get(tenant.name) or self._idle.get(tenant.name)
         if usage is None:

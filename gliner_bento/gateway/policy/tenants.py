@@ -43,7 +43,7 @@ _current: ContextVar[Tenant] = ContextVar("tenant", default=_OUTSIDE_HTTP)
 
 
 def begin(tenant: Tenant) -> None:
-    """Make `tenant` that of the current request."""
+    """Make `tenant` the tenant of the current request."""
     _current.set(tenant)
 
 

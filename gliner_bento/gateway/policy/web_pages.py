@@ -29,19 +29,19 @@ class WebPages:
 
     def check(self, headers: Headers) -> None:
         """Raise `Forbidden` for a request from a page that may not call the server."""
-        origin, sent = headers.get("origin"), headers.get("host", "")
+        origin, host_header = headers.get("origin"), headers.get("host", "")
         if "*" in self._origins or origin in self._origins:
             return
-        host = _host_in(f"//{sent}")
+        host = _host_in(f"//{host_header}")
         if headers.get("sec-fetch-site") == "cross-site" or (origin and not _is_own_page(origin, host)):
             raise Forbidden(f"a page of {(origin or 'another site')[:200]} may not call this server (cors_origins)")
         if host in self._own_hosts or not _is_public(host):
             return
         if not self._allow_public_hosts:
-            message = "without API keys it is called by an IP address or a name of this machine"
-            raise Forbidden(f"host {sent[:200]}: {message}; to let others call it, set api_keys or allow_anonymous")
+            rule = "a server without API keys may only be called by an IP address or a name of its machine"
+            raise Forbidden(f"host {host_header[:200]}: {rule}; to allow other names, set api_keys or allow_anonymous")
         if origin and not origin.startswith("https:"):  # a certificate proves that the name is the server's
-            raise Forbidden(f"a page of {origin[:200]} may not call this server (cors_origins, or API keys, or https)")
+            raise Forbidden(f"a page of {origin[:200]} may not call this server (use cors_origins, API keys or https)")
 
 
 def _is_own_page(origin: str, host: str) -> bool:
@@ -54,7 +54,7 @@ def _host_in(url: str) -> str:
     try:
         return (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:
-        return "invalid."
+        return "invalid."  # a name that no host has, and that counts as public
 
 
 def _is_loopback(name: str) -> bool:

@@ -94,7 +94,7 @@ async def _change(action: ModelAction, gateway: Gateway, request: Request) -> Re
 
 
 _MEMBER = f"{PATH}/{{model}}"
-_NAME = path_parameter("model", "Its name, as GET /v1/models lists it.")
+_NAME = path_parameter("model", "The model's name, as GET /v1/models lists it.")
 _EXAMPLE = {
     "id": "pii",
     "model_name": "pii",
@@ -149,14 +149,14 @@ _ACTIONS: dict[ModelAction, tuple[str, str]] = {
     "load": (
         "Load a model",
         "Loads a model that was unloaded or has failed; others are evicted for it as the settings allow. Answers once "
-        "it is ready; 504 after request_timeout_s, while loading continues; 507 if the memory does not suffice.",
+        "it is ready; with 504 after request_timeout_s (loading continues); with 507 if the memory does not suffice.",
     ),
     "unload": (
         "Unload a model",
         "Waits for its running requests; further ones get 503. The model stays in the table.",
     ),
-    "pin": ("Pin a model", "It is never evicted, and never unloaded because it is idle."),
-    "unpin": ("Unpin a model", "It may be evicted, or unloaded because it is idle, as the settings say."),
+    "pin": ("Pin a model", "A pinned model is never evicted, and never unloaded because it is idle."),
+    "unpin": ("Unpin a model", "The model may be evicted, or unloaded because it is idle, as the settings say."),
 }
 assert set(_ACTIONS) == {*get_args(ModelAction)}
 
@@ -176,7 +176,7 @@ ENDPOINTS = [
             name="list_models",
             tag="server",
             summary="The served models as OpenAI's API lists them",
-            description="Their names, for the field `model` of requests, and the state of each.",
+            description="The models' names, for the field `model` of requests, and their states.",
             response=ListedModels,
         ),
     ),
@@ -188,7 +188,7 @@ ENDPOINTS = [
         "From a folder below `model_root`, from the hub where the server allows it, or, if `max_model_bytes` allows "
         "uploads, from an archive: the body is then a `.zip` or `.tar.gz` of the checkpoint, with safetensors or ONNX "
         "weights, and the other fields are in the query. The model is served until it is deleted or the server ends. "
-        "Answers as `load` does; a model that cannot be loaded is not added.",
+        "Answers as the route that loads a model; a model that cannot be loaded is not added.",
         "add_model",
         request=AddModelRequest,
         response=ListedModel,
@@ -196,8 +196,8 @@ ENDPOINTS = [
         parameters=[
             query_parameter("name", "Name of the model, if its archive is the body."),
             query_parameter("settings", "The model's settings, a JSON object."),
-            query_parameter("pinned", "Never evict it.", kind="boolean"),
-            query_parameter("load", "Load it now; default: true.", kind="boolean"),
+            query_parameter("pinned", "Never evict the model.", kind="boolean"),
+            query_parameter("load", "Load the model now; default: true.", kind="boolean"),
         ],
         extra=_add_operation,
     ),

@@ -64,7 +64,7 @@ def _plain(
 
 
 def _about(
-    path: str, scope: KeyScope, response: type[Any], handler: Any, name: str, summary: str, description: str
+    *, path: str, scope: KeyScope, response: type[Any], handler: Any, name: str, summary: str, description: str
 ) -> Endpoint:
     """An endpoint that describes a model."""
     operation = Operation(
@@ -81,20 +81,32 @@ def _about(
 
 ENDPOINTS = [
     _about(
-        *("/v1/model", "extract", ModelCard, _model, "get_model"),
-        "What is served, and with which limits",
-        "The model with its family, device and precision, what it supports (relations, adapters, languages), and the "
-        "limits of a request.",
+        path="/v1/model",
+        scope="extract",
+        response=ModelCard,
+        handler=_model,
+        name="get_model",
+        summary="What is served, and with which limits",
+        description="The model with its family, device and precision, what it supports (relations, adapters, "
+        "languages), and the limits of a request.",
     ),
     _about(
-        *("/v1/replicas", "metrics", ReplicaList, _replicas, "list_replicas"),
-        "The state of each replica (num_instances)",
-        "Whether each replica is ready, what waits and runs on it, and its adapters.",
+        path="/v1/replicas",
+        scope="metrics",
+        response=ReplicaList,
+        handler=_replicas,
+        name="list_replicas",
+        summary="The state of each replica (num_instances)",
+        description="Whether each replica is ready, what waits and runs on it, and its adapters.",
     ),
     _about(
-        *("/v1/status", "metrics", ServerStatus, _status, "get_status"),
-        "The current state of the server, for people",
-        "Queue, lanes, throughput, adapters and the latest errors. For monitoring, read /metrics.",
+        path="/v1/status",
+        scope="metrics",
+        response=ServerStatus,
+        handler=_status,
+        name="get_status",
+        summary="The current state of the server, for people",
+        description="Queue, lanes, throughput, adapters and the latest errors. For monitoring, read /metrics.",
     ),
     _plain("livez", _alive, "The process is alive", "A liveness probe: 200 as long as the process answers."),
     _plain("healthz", _alive, "The process is alive", "The same as /livez, under its older name."),

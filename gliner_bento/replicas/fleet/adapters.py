@@ -1,7 +1,7 @@
 """The adapters of a fleet: one replica changes the store on disk, which all share, and the others load the change.
 
-Every replica reads the store when it starts, and at the first request for an adapter, so one that is down misses
-nothing. All need the same `disk_cache_dir`; `install` fails if one does not find there what another has installed.
+Every replica reads the store when it starts, and at the first request for an adapter, so a replica that is down misses
+nothing. All replicas need the same `disk_cache_dir`; `install` fails if one of them does not find the adapter there.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class FleetAdapters:
         return installed
 
     async def remove(self, adapter_id: str, timeout_s: float) -> None:
-        """See `ReplicaAdapters`. Every ready replica waits for its running items; the first to finish deletes it."""
+        """See `ReplicaAdapters`. Every ready replica waits for its items; the first to finish deletes the adapter."""
         outcomes = await self._on_all(lambda adapters: adapters.remove(adapter_id, timeout_s))
         errors = [outcome for outcome in outcomes if outcome is not None]
-        if len(errors) == len(outcomes):  # after the first deletion, the other replicas raise AdapterNotFound
+        if len(errors) == len(outcomes):  # else one has deleted it; the others may raise AdapterNotFound then
             raise next((error for error in errors if not isinstance(error, AdapterNotFound)), errors[0])
 
     async def cache_status(self) -> AdapterCacheStatus:

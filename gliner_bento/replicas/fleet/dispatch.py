@@ -1,7 +1,7 @@
 """Assigns work to replicas: to the one with the fewest outstanding tokens. No clock or IO.
 
-Work with an adapter goes to a replica that has the adapter in memory (a *home* of the adapter), if it has only a few
-more tokens outstanding than the least loaded replica.
+Work with an adapter goes to a replica that has the adapter in memory (a *home* of the adapter), if that replica has
+only a few more tokens outstanding than the least loaded one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ AFFINITY_SHARE = 32
 """A home may have `max_outstanding_tokens` / AFFINITY_SHARE more tokens outstanding than the least loaded replica."""
 
 _SEARCHED_REPLICAS = 32
-"""For an adapter with many homes, only this number of the least loaded replicas are searched for one."""
+"""For an adapter with many homes, a home is sought among only this number of the least loaded replicas."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,14 +52,14 @@ class Dispatcher:
         self._numbers = count(replicas)
         self._max = max_outstanding_tokens
         self._assignments = 0
-        self._last_assignment = Counter[int]()  # by replica: number of its last one; breaks ties
+        self._last_assignment = Counter[int]()  # by replica: number of its last assignment; breaks ties
         self._open: set[int] = set()
         self._order: list[tuple[int, int, int]] = []  # `_key` of the open replicas, sorted
-        self._repeated: deque[Ticket] = deque()  # served before `_waiting`
+        self._repeated: deque[Ticket] = deque()  # submitted with `first`; served before `_waiting`
         self._waiting: FairQueue[Ticket] = FairQueue()
         self._submitted = 0
         self._residents: defaultdict[int, set[str]] = defaultdict(set)  # by replica: adapters in memory
-        self._in_use: defaultdict[int, Counter[str]] = defaultdict(Counter)  # by replica: tickets of each adapter
+        self._in_use: defaultdict[int, Counter[str]] = defaultdict(Counter)  # by replica and adapter: number of tickets
         self._homes: dict[str, set[int]] = {}  # by adapter
 
     @property
@@ -100,7 +100,7 @@ class Dispatcher:
             del self._order[bisect_left(self._order, self._key(replica))]
 
     def submit(self, ticket: Ticket, *, first: bool = False) -> bool:
-        """Assign the ticket, or let it wait; returns whether it is assigned. first: serve it before those without."""
+        """Assign the ticket, or let it wait; returns whether it is assigned. first: before tickets without `first`."""
         if not self._repeated and (first or not self._waiting):
             replica = self._choose(ticket.adapter_id)
             if replica is not None:
@@ -174,6 +174,7 @@ class Dispatcher:
 
     def _least_loaded_of(self, homes: set[int], limit: int) -> int | None:
         """The least loaded home with at most `limit` outstanding tokens, or None. Fast for few and for many homes."""
+        # A search of the order reads about len(order) / len(homes) replicas; the alternative reads all homes.
         if len(homes) ** 2 > len(self._order):
             for outstanding, _, replica in islice(self._order, _SEARCHED_REPLICAS):
                 if outstanding > limit:

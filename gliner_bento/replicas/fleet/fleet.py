@@ -42,12 +42,12 @@ class FleetOptions:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A client's request while it runs. calls: how many of its calls to replicas have not ended. waiting: its tickets
-    that have no replica yet."""
+    """A client's request while it runs. replica_calls: how many of its calls to replicas have not ended. waiting: its
+    tickets that have no replica yet."""
 
     call: Call
     aborted: bool = False
-    calls: int = 0
+    replica_calls: int = 0
     waiting: set[Ticket] = field(default_factory=set)
 
 
@@ -161,7 +161,7 @@ class Fleet:
                 ticket.notify()
         latest_s = self._clock() + _ABORT_TIMEOUT_S
         aborted = await self._abort_everywhere(request_id)
-        while any(request.calls for request in requests) and self._clock() < latest_s:
+        while any(request.replica_calls for request in requests) and self._clock() < latest_s:
             await asyncio.sleep(_ABORT_INTERVAL_S)
             await self._abort_everywhere(request_id)
         return bool(requests) or aborted
@@ -260,11 +260,11 @@ class Fleet:
         assert ticket.replica is not None
         member = self._members[ticket.replica]
         member.requests += 1
-        request.calls += 1
+        request.replica_calls += 1
         try:
             yield member
         finally:
-            request.calls -= 1
+            request.replica_calls -= 1
             self._dispatcher.end(ticket)
 
     def _count_tokens(self, member: Member) -> None:

@@ -43,7 +43,7 @@ class Member:
     """A replica of the fleet. number: in the dispatcher. requests: number of calls that were sent to it.
     tokens_run: as reported in its last answer.
 
-    reason: why it is not ready. status: its answer to the last probe. calls: under way on it, the oldest first.
+    reason: why it is not ready. status: its latest answer to a probe. calls: under way on it, the oldest first.
     watcher: the task that probes it. probe_now: pending while the watcher waits; setting its result ends the wait.
     """
 

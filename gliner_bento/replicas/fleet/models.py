@@ -51,7 +51,7 @@ class FleetModels:
             members = [first, *(member for member in members if member is not first)]
             unpacked = await first.add(request, timeout_s, archive)
             outcomes.append(unpacked)
-        calls = (member.add(request, timeout_s) for member in members[len(outcomes) :])
+        calls = (member.add(request, timeout_s) for member in members[len(outcomes) :])  # not called yet
         outcomes += await asyncio.gather(*calls, return_exceptions=True)
         if archive is not None:  # a runner that has read the journal has the model already
             outcomes = [unpacked if isinstance(outcome, Conflict) else outcome for outcome in outcomes]

@@ -53,7 +53,7 @@ class HttpConnection(Connection):
             return response.content
         if response.status.isdecimal():
             raise RuntimeError(f"the runner has answered {response.status}")
-        raise ConnectionError(response.status)  # the name of the error
+        raise ConnectionError(response.status)  # there was no response; `status` is the name of the error
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
         """See `Connection`."""

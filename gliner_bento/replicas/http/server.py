@@ -74,7 +74,8 @@ class ReplicaApp:
     async def _install(self, request: Request) -> Response:
         body, frames = request.stream(), Frames()
         async for piece in body:
-            for message in frames.add(piece):  # the first frame; the archive follows
+            message = next(frames.add(piece), None)  # of the first frame, once it is complete; the archive follows
+            if message is not None:
                 archive = _archive(frames.rest, body)
                 return _response(await self.server(request).install(message, archive))
         raise ValueError("a call without arguments")

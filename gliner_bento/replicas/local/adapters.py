@@ -28,7 +28,8 @@ MAX_CONCURRENT_CHANGES = 4
 
 
 class Manager(Protocol):
-    """The methods of `AdapterManager` that are used here. They block, and raise errors of `errors.py`."""
+    """The methods of `AdapterManager` that are used here. All but `in_memory` and `close` block. They raise
+    errors of `errors.py`."""
 
     def infos(self) -> Sequence[AdapterInfo]:
         """All adapters."""
@@ -53,7 +54,7 @@ class Manager(Protocol):
         """Delete an adapter."""
 
     def in_memory(self) -> Sequence[str]:
-        """Ids of the adapters in memory. Does not block."""
+        """Ids of the adapters in memory."""
 
     def status(self) -> AdapterCacheStatus:
         """Which adapters are in which tier."""
@@ -74,9 +75,9 @@ def _storing_in(folder: Path) -> Iterator[Path]:
 
 
 class LocalAdapters:
-    """The `ReplicaAdapters` of a manager; None: adapters are not enabled.
+    """The `ReplicaAdapters` of a replica in this process.
 
-    uploads: stores archives while they arrive.
+    manager: None if adapters are not enabled. uploads: stores archives while they arrive.
     """
 
     def __init__(self, manager: Manager | None, uploads: Uploads) -> None:

@@ -42,7 +42,7 @@ class ModelArchives:
         return Uploads(self._folder / "uploads", "model")
 
     def find(self, name: str) -> Path | None:
-        """The folder with a model's checkpoint, which the archive may have in a folder; None if it was not uploaded."""
+        """The folder with an uploaded checkpoint, which may be the archive's only folder; None without an upload."""
         folder = self._folder_of(name)
         entries = list(folder.iterdir()) if folder.is_dir() else []
         if not entries:

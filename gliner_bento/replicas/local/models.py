@@ -54,7 +54,7 @@ class LoadReplica(Protocol):
 class LocalModels:
     """Implements `Models`. models: the settings of each model, by its name; the first model is the default.
 
-    load, cores, probe_model, weights, capacity: see `LocalReplica.load`, `probe`, `weights_bytes` and `total_bytes`.
+    load, cores: see `LocalReplica.load`. probe_model: see `probe`; weights: `weights_bytes`; capacity: `total_bytes`.
     journal: the changes that the next process and the other runners adopt; None: not kept. linger_s: time for which
     a model that is being unloaded still admits calls, until all gateways have learned of it.
     """
@@ -261,7 +261,7 @@ class LocalModels:
                 row.replica = await asyncio.to_thread(self._make_replica, row, row.twin(self._rows.values()))
             except Exception as error:
                 failure = _as_public(error)
-                if isinstance(failure, DoesNotFit):  # is no failure of this model
+                if isinstance(failure, DoesNotFit):  # does not count as a failure
                     self._note_failures(row, row.failures - 1)
                 await asyncio.to_thread(free_memory)
                 raise failure from error
@@ -370,7 +370,7 @@ class LocalModels:
         if name in self._rows:
             return self._rows[name]
         unnamed = self._rows.get(None)
-        if unnamed and unnamed.info and unnamed.info.model == name:
+        if unnamed and unnamed.info and unnamed.info.model == name:  # the name of its checkpoint
             return unnamed
         raise ModelNotFound(f"model: no model {str(name)[:100]!r}", param="model")
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 _MAX_UNREAD = 32
-"""Number of unread `put` calls from which on processing pauses (backpressure)."""
+"""Processing pauses while the reader is this number of `put` calls behind, or more (backpressure)."""
 
 
 class PartialResults:

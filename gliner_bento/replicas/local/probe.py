@@ -1,6 +1,6 @@
 """Loads a model in a process of its own, so that a crash does not end the server.
 
-python -m gliner_bento.replicas.local.probe < settings
+python -m gliner_bento.replicas.local.probe < PICKLED_SETTINGS
 """
 
 from __future__ import annotations

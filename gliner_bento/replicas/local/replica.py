@@ -122,7 +122,7 @@ class LocalReplica:
             item = ExtractionItem(_WARM_UP_TEXT, _WARM_UP_LABELS, threshold=0.0)
         else:
             item = ExtractionItem(_WARM_UP_TEXT, classifications={"warm-up": Classification(_WARM_UP_LABELS)})
-        for size in [1, *[*batch_sizes] * iterations]:
+        for size in [1, *(list(batch_sizes) * iterations)]:
             for future in self.scheduler.submit_many([item] * size, request_id="warm-up"):
                 future.result(_WARM_UP_TIMEOUT_S)
 

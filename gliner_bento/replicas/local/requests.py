@@ -13,7 +13,7 @@ _HUB = "hub:"
 
 
 class ModelRequests:
-    """Makes rows of requests. memory_fraction: `target_memory_fraction` of a model whose request does not set it."""
+    """Makes rows from requests. memory_fraction: `target_memory_fraction` of a model whose request does not set it."""
 
     def __init__(self, settings: Settings, archives: ModelArchives, memory_fraction: float) -> None:
         self._settings, self._archives, self._memory_fraction = settings, archives, memory_fraction

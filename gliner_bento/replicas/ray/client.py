@@ -18,7 +18,7 @@ _LOST = (RayActorError, ObjectLostError, DeploymentUnavailableError, TaskCancell
 
 
 class RayReplica(RemoteReplica):
-    """A `Replica` in an `ActorReplica`. handle: of its deployment. name: its unique id in Ray."""
+    """A `Replica` in an `ActorReplica`. handle: that of its deployment. name: its unique id in Ray."""
 
     def __init__(self, handle: DeploymentHandle, name: str) -> None:
         super().__init__(RayConnection(handle, name))

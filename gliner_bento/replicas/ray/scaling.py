@@ -18,7 +18,7 @@ _SLACK = 0.05
 
 
 class Context(Protocol):
-    """The part of Ray's `AutoscalingContext` that is used. aggregated_metrics: means by name and replica."""
+    """The part of Ray's `AutoscalingContext` that is used. aggregated_metrics: means by metric and replica."""
 
     target_num_replicas: int
     aggregated_metrics: Mapping[str, Mapping[Any, float]] | None
