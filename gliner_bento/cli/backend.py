@@ -51,7 +51,7 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     parser.add_argument("--threshold", type=float, metavar="X", help="lowest score of an entity, 0 to 1")
     parser.add_argument("--relation-threshold", type=float, metavar="X", help="lowest score of a relation, 0 to 1")
     parser.add_argument(
-        "--relation-window", choices=["whole", "sentences"], help="text read at once for relations (default: model's)"
+        "--relation-window", choices=["whole", "sentences"], help="text per pass for relations (default: the model's)"
     )
     parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
     parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")

@@ -54,7 +54,7 @@ class Heartbeat:
 
 def are_stopping(folder: Path, service: str = "") -> list[bool]:
     """For each process that is alive, whether it has been asked to end. service: only this one; "": all services."""
-    return [_is_stopping(path) for path in _alive(folder) if path.name.startswith(service)]
+    return [_is_stopping(path) for path in _alive(folder) if service in ("", _service(path))]
 
 
 class HeartbeatMonitor:
@@ -112,10 +112,9 @@ class HeartbeatMonitor:
 
 
 def _kill(path: Path, timeout_s: float) -> None:
-    service = path.name.split(".")[0]
     logger.critical(
         "%s has not responded for more than %g s (hang_timeout_s); its process is killed and restarted",
-        service,
+        _service(path),
         timeout_s,
     )
     with suppress(ProcessLookupError):
@@ -126,6 +125,10 @@ def _is_stopping(path: Path) -> bool:
     with suppress(OSError):
         return path.read_text().endswith(_STOPPING)
     return False
+
+
+def _service(path: Path) -> str:
+    return path.name.partition(".")[0]
 
 
 def _pid(path: Path) -> int:

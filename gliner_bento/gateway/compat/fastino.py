@@ -17,13 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from gliner_bento.errors import InvalidField, from_detail
+from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
-from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
 from gliner_bento.tasks.classifications import ClassificationOptions, ClassificationResult
 from gliner_bento.tasks.extraction import (
     TEXT,
@@ -350,10 +350,7 @@ def _field_options(structure: str, fields: Sequence[FastinoField], threshold: fl
 
 def _results(answer: ExtractBatchResponse, schema: FastinoSchema, value_format: _ValueFormat) -> list[FastinoResult]:
     """The result of each text. Raises the error of the first text that failed."""
-    for outcome in answer.results:
-        if outcome.error:
-            raise from_detail(outcome.error)
-    return [_result(outcome.result or Extraction(()), schema, value_format) for outcome in answer.results]
+    return [_result(extraction, schema, value_format) for extraction in results_or_raise(answer)]
 
 
 def _result(extraction: Extraction, schema: FastinoSchema, value_format: _ValueFormat) -> FastinoResult:

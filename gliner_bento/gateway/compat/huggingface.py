@@ -15,13 +15,13 @@ from pydantic import Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gliner_bento.errors import InvalidField, from_detail
+from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MessageError
-from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import TEXT, Entity, Extraction, ExtractionOptions, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
@@ -143,10 +143,7 @@ async def _response(
     inputs = body.inputs
     texts = [inputs] if isinstance(inputs, str) else inputs
     answer = await gateway.run_batch(extraction_of(texts, options, model=body.model))
-    for outcome in answer.results:
-        if outcome.error:
-            raise from_detail(outcome.error)
-    results = [convert(outcome.result or Extraction(())) for outcome in answer.results]
+    results = list(map(convert, results_or_raise(answer)))
     return json_response(results[0] if isinstance(inputs, str) else results)
 
 

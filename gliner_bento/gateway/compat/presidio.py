@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gliner_bento.errors import InvalidField, MalformedRequest, from_detail
+from gliner_bento.errors import InvalidField, MalformedRequest
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.anonymize import OPERATORS, AnonymizedText, Detected, Operator, anonymize
 from gliner_bento.gateway.endpoint import Endpoint, json_response, query_parameter
@@ -27,7 +27,7 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
-from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
 from gliner_bento.recognizers.base import Match, Rule
 from gliner_bento.recognizers.expressions import AdHocRecognizer, ExpressionError, Expressions, deny_list
 from gliner_bento.recognizers.find import RULES, candidates
@@ -182,12 +182,7 @@ async def _extract(
     """The model's entities in each text. Raises the error of the first text that failed."""
     options = ExtractionOptions(labels=labels, threshold=_threshold(body, gateway.options))
     batch = extraction_of(texts, options, request_id=request_id.valid(body.correlation_id))
-    extractions: list[Extraction] = []
-    for outcome in (await gateway.run_batch(batch)).results:
-        if outcome.error:
-            raise from_detail(outcome.error)
-        extractions.append(outcome.result or Extraction(()))
-    return extractions
+    return results_or_raise(await gateway.run_batch(batch))
 
 
 _Matches = Mapping[tuple[int, int], Match]

@@ -12,13 +12,13 @@ from pydantic import Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gliner_bento.errors import ErrorDetail, InvalidField, from_detail
+from gliner_bento.errors import ErrorDetail, InvalidField
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
 from gliner_bento.tasks.classifications import LabelScore
-from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, extraction_of
+from gliner_bento.tasks.extraction import ExtractionOptions, extraction_of
 from gliner_bento.tasks.fields import Elements, Strict
 
 _CLASSIFICATION = "predict"
@@ -69,10 +69,7 @@ async def _predict(gateway: Gateway, request: Request) -> Response:
     inputs = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     texts = [text if isinstance(text, str) else text[0] for text in inputs]
     answer = await gateway.run_batch(extraction_of(texts, options, model=body.model))
-    for outcome in answer.results:
-        if outcome.error:
-            raise from_detail(outcome.error)
-    scores = [(outcome.result or Extraction(())).classifications[_CLASSIFICATION].labels for outcome in answer.results]
+    scores = [extraction.classifications[_CLASSIFICATION].labels for extraction in results_or_raise(answer)]
     return json_response(scores[0] if isinstance(body.inputs, str) else scores)
 
 

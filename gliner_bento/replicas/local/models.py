@@ -253,7 +253,7 @@ class LocalModels:
             try:
                 if row.bytes is None:
                     row.bytes = await asyncio.to_thread(self._weights, row.settings)
-                while victims := self._victims(row):  # chosen anew each time: requests may have begun
+                while victims := self._victims(row):  # chosen again each time: requests may have begun
                     logger.info("%s is evicted for %s", victims[0].name, row.name)
                     await self._close(victims[0], "evicted")
                 if may_crash and row.info is None and self.settings.probe_models:

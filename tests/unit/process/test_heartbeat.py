@@ -106,7 +106,8 @@ def test_it_is_noticed_when_all_processes_have_been_asked_to_end(start: Start, t
     monitor.check(1.0)
     monitor.check(1.0)
     assert sorted(are_stopping(tmp_path)) == [False, True]
-    assert are_stopping(tmp_path, "Other") == []
+    assert sorted(are_stopping(tmp_path, "Service")) == [False, True]
+    assert are_stopping(tmp_path, "Serv") == []
     assert not noticed
     first.kill()
     first.wait()
