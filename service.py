@@ -1,4 +1,4 @@
-"""The bento: GLiNERService in front of GLiNERRunner. Start reading here; docs/architecture.md has the map."""
+"""The bento: GLiNERService in front of GLiNERRunner. Start reading here; docs/architecture.md has an overview."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""gliner-bento: serves GLiNER models as a BentoML bundle. See docs/architecture.md for the map."""
+"""gliner-bento: a server for GLiNER models. See docs/architecture.md for an overview."""
 
 __version__ = "0.1.0"

@@ -37,7 +37,7 @@ class ErrorBody:
 
     @classmethod
     def of(cls, detail: ErrorDetail, _status: int) -> ErrorBody:
-        """The body of an error. _status: only some other formats' bodies have it."""
+        """The body of an error. _status: not used here; the bodies of some other formats contain it."""
         return cls(detail)
 
 

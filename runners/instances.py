@@ -25,7 +25,7 @@ RUNNERS = [service_of(instance, settings) for instance in PLAN]
 
 
 class GatewayService(bentoml.Service[Any]):  # type: ignore[misc]
-    """A service whose bento may be served with another number of instances than the bento was built with."""
+    """A service whose bento may be served with a number of instances different from the one it was built with."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ def depend_on_runners(gateway: type) -> type:
 def connect(gateway: Any, parts: ProcessParts) -> ReplicaSource:
     """A fleet of each model's replicas in the runners, for the running event loop; if the runner is in this process,
     the runner's own replicas. The server ends if runners serve different checkpoints under one name."""
-    runners = {one.name: getattr(gateway, one.name) for one in PLAN}
+    runners = {instance.name: getattr(gateway, instance.name) for instance in PLAN}
     for runner in runners.values():
         if hasattr(runner, "models"):  # the runner itself; otherwise BentoML's proxy of a runner in another process
             return ReplicaSource(runner.replicas, models=runner.models)

@@ -28,7 +28,7 @@ reason why they may not ("an embedding")."""
 
 TEXT_ENCODER = "token_rep_layer.bert_layer.model."
 # An adapter was trained on the model, on gliner's wrapper of it, or on its text encoder. To get the model's layer names
-# from the adapter's, the first prefix is replaced by the second.
+# from the adapter's, the first prefix of a pair is replaced by the second.
 _TRAINED_ON = (("", ""), ("model.", ""), ("", TEXT_ENCODER))
 
 _MAX_HEADER_BYTES = 4 * 2**20
@@ -110,8 +110,8 @@ def read_adapter(folder: Path, layers: ModelLayers, *, max_rank: int) -> Adapter
 def _files(folder: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The two files, open. Raises `AdapterInvalid` where one cannot be read."""
     try:
-        names = files_in({path.name for path in folder.iterdir() if path.is_file()})
-        with (folder / names[0]).open("rb") as config, (folder / names[1]).open("rb") as weights:
+        config_name, weights_name = files_in({path.name for path in folder.iterdir() if path.is_file()})
+        with (folder / config_name).open("rb") as config, (folder / weights_name).open("rb") as weights:
             if int.from_bytes(weights.read(8), "little") > _MAX_HEADER_BYTES:
                 raise invalid(f"{WEIGHTS_FILE} is truncated, or not a safetensors file")
             weights.seek(0)

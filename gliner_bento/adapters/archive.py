@@ -38,7 +38,7 @@ def check_complete(names: Collection[str]) -> None:
 
 
 def files_in(names: Collection[str]) -> tuple[str, str]:
-    """The two files of an adapter among `names`; PEFT's weights, if there are also gliner2's."""
+    """The names of an adapter's configuration and weights: PEFT's weights, even if `names` has gliner2's too."""
     check_complete(names)
     return CONFIG_FILE, WEIGHTS_FILE if WEIGHTS_FILE in names else GLINER2_WEIGHTS_FILE
 

@@ -3,10 +3,10 @@
     acquire ─▶ entry ─┬─ loaded ─▶ ready
                       └─ pending ─▶ loading ─▶ ready
 
-Entries in use stay. If a new entry needs room, another is evicted: the least recently used one that is not pinned, or
-if all are pinned, the least recently used one. While all entries are in use, a new one is pending until one of them is
-released. An adapter is loaded once for all items that wait for it. Loading has threads of its own, so that items whose
-adapter is loaded do not wait for other adapters.
+If the memory is full, a new entry evicts the least recently used entry that is not in use; pinned entries are evicted
+last. While all entries are in use, a new entry is pending until an entry is released. An adapter is loaded once for all
+items that wait for it. Loading has threads of its own, so that items whose adapter is loaded do not wait for other
+adapters.
 """
 
 from __future__ import annotations
@@ -178,26 +178,26 @@ class AdapterCache:
         self._report(evicted)
 
     def _load_pending(self) -> list[Key]:
-        """Start to load pending entries up to the capacity; returns the evicted keys. Called with the lock held."""
+        """Start to load pending entries up to the capacity. Returns the evicted keys. Called with the lock held."""
         evicted = []
         for entry in [entry for entry in self._entries.values() if not entry.started]:
-            while self._started() >= self._capacity and (key := self._evictable()) is not None:
+            while self._count_started() >= self._capacity and (key := self._evictable()) is not None:
                 del self._entries[key]
                 evicted.append(key)
-            if self._started() >= self._capacity:
+            if self._count_started() >= self._capacity:
                 break
             entry.started = True
             self._loaders.submit(self._run, entry)
         return evicted
 
-    def _started(self) -> int:
+    def _count_started(self) -> int:
         """Number of entries that are loaded or being loaded."""
         return sum(entry.started for entry in self._entries.values())
 
     def _evictable(self) -> Key | None:
         """The least recently used adapter that no item uses, pinned ones last."""
-        idle = [key for key, entry in self._entries.items() if not entry.users and entry.ready.done()]
-        return min(idle, key=lambda key: self._entries[key].stored.pinned, default=None)
+        lru_first = [key for key, entry in self._entries.items() if not entry.users and entry.ready.done()]
+        return min(lru_first, key=lambda key: self._entries[key].stored.pinned, default=None)
 
     def _run(self, entry: _Entry) -> None:
         """Load an entry, in a loading thread."""

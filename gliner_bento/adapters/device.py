@@ -24,10 +24,10 @@ class AdapterSink(Protocol):
     """A part of the model that adapters change. Holds, for each slot, its share of the slot's adapter."""
 
     def prepare(self, updates: Mapping[str, LowRank]) -> Any:
-        """Convert an adapter's updates, on the CPU, for `write`; None: the adapter does not change this part."""
+        """Convert an adapter's updates, on the CPU, for `write`. Returns None if it does not change this part."""
 
     def write(self, slot: int, prepared: Any) -> None:
-        """Write what `prepare` returned into `slot`, which no batch has reserved; None: the slot changes nothing."""
+        """Write what `prepare` returned into `slot`, which no batch has reserved. None clears the slot."""
 
 
 @dataclass(eq=False, slots=True)
@@ -86,9 +86,9 @@ class DeviceSlots:
 
     @contextmanager
     def hold(self, adapters: Collection[LoadedAdapter]) -> Iterator[dict[LoadedAdapter, int]]:
-        """The slot of each of `adapters`, which are all different. Reserved while the context lasts.
+        """Reserve a slot for each adapter while the context lasts. `adapters` must not repeat.
 
-        Waits, in the order of calls, while other batches hold the slots. Raises ValueError for too many adapters.
+        Waits, in the order of calls, while other batches hold the slots. Raises ValueError if there are too few slots.
         """
         if len(adapters) > len(self._slots):
             raise ValueError(f"{len(adapters)} adapters do not fit {len(self._slots)} slots")

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 _STAGING_LOCK = "lock"
 _STAGED, _ASIDE = ".new-", ".old-"  # prefixes of folders that are being installed or removed
-_MAX_ID_BYTES = 200  # file names have at most 255
+_MAX_ID_BYTES = 200  # file systems allow 255
 
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class AdapterStore:
         self.max_disk_adapters = settings.max_disk_adapters
         self._id_pattern = re.compile(settings.adapter_id_pattern)
         self._max_bytes = settings.max_adapter_bytes
-        self._known: dict[str, tuple[tuple[int, int, int], StoredAdapter]] = {}  # by id: manifest's `_stamp`, adapter
+        self._known: dict[str, tuple[tuple[int, int, int], StoredAdapter]] = {}  # by id: `_stamp`, adapter
         self._sweep()
         for name in _names(self._root):
             if not self._is_id(name):
@@ -100,7 +100,7 @@ class AdapterStore:
         return stored if stored.pinned == pinned else dataclasses.replace(stored, pinned=pinned)
 
     def all(self) -> list[StoredAdapter]:
-        """All adapters, sorted by id. If both folders have an id, the operator's adapter."""
+        """All adapters, sorted by id. If both folders have an id, lists the operator's adapter."""
         stored = []
         for adapter_id in sorted({*_names(self._adapters), *_names(self._root)}):
             try:
@@ -138,7 +138,7 @@ class AdapterStore:
         pinned: bool = False,
         replace: bool = False,
     ) -> tuple[StoredAdapter, T]:
-        """Install the files that `fill` writes, if `check` of their folder raises no error; returns its result too.
+        """Install the files that `fill` writes, if `check` accepts their folder. Returns what `check` returns, too.
 
         pinned: pin the adapter; False does not unpin an installed one.
         replace: replace an adapter of this id that has other content; if the old one was pinned, the new one is too.
@@ -210,10 +210,10 @@ class AdapterStore:
         if self._root is None:
             return None
         folder = self._root / adapter_id
-        files = [_status(folder / name) for name in SOURCE_FILES]
-        if files[0] is None:
+        config, *weights = [_status(folder / name) for name in SOURCE_FILES]
+        if config is None:
             return None
-        present = [status for status in files if status]
+        present = [config, *(status for status in weights if status)]
         return StoredAdapter(
             adapter_id,
             version="-".join(f"{status.st_mtime_ns}-{status.st_size}" for status in present),
@@ -253,7 +253,7 @@ class AdapterStore:
             if pinned:
                 self._pin(adapter_id, True)
             return []
-        occupied = target.exists()
+        occupied = target.exists()  # also by a damaged adapter
         victims = [] if occupied else self._victims()
         if pinned or not occupied:
             self._pin(adapter_id, pinned)

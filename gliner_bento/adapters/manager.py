@@ -121,8 +121,8 @@ class AdapterManager:
         Idempotent.
 
         archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
-        replace: install also if the id belongs to an adapter with other content; running items keep using the old one.
-        preload: wait until it is in memory, a minute at most: while all adapters in memory are in use, it cannot load.
+        replace: install also if the id belongs to an adapter with other content; running items keep the old content.
+        preload: wait until it is in memory, at most a minute, because it waits while all adapters in memory are in use.
 
         Raises AdapterInvalid, Conflict, StorageFull, TooLarge, …
         """
@@ -220,7 +220,7 @@ class AdapterManager:
             self._observer.on_evict()
 
     def _read(self, stored: StoredAdapter, installed: _Installed | None) -> LoadedAdapter:
-        """Load an adapter: from the tensors in `installed` if they are of its version, else from disk."""
+        """Load an adapter: from the tensors in `installed` if the version is the same, else from disk."""
         if installed is not None and installed.stored.version == stored.version:
             adapter = installed.adapter
         else:
@@ -229,7 +229,7 @@ class AdapterManager:
         return load_for(self._slots.sinks, (stored.adapter_id, stored.version), adapter, pinned=stored.pinned)
 
     def _info(self, stored: StoredAdapter, installed: _Installed | None = None) -> AdapterInfo:
-        """The info of an adapter. Reads no file if `installed` is of its version."""
+        """The info of an adapter. Reads no file if `installed` has the same version."""
         if installed is not None and installed.stored.version == stored.version:
             rank, layers = installed.adapter.rank, installed.adapter.updates.keys()
         else:

@@ -55,8 +55,8 @@ class Manifest(BaseModel):
 
     def difference(self, new: Manifest) -> str:
         """Which file of `new` differs (the weights, if both files do), with its old and its new hash."""
-        number = 1 if self.sha256[1] != new.sha256[1] else 0
-        return f"{FILES[number]} has sha256 {self.sha256[number]}, not {new.sha256[number]}"
+        file = 1 if self.sha256[1] != new.sha256[1] else 0  # index in `FILES` and `sha256`
+        return f"{FILES[file]} has sha256 {self.sha256[file]}, not {new.sha256[file]}"
 
 
 def _digests(folder: Path) -> tuple[str, str]:

@@ -164,7 +164,7 @@ def check_patterns(config: LoraConfig, names: list[str]) -> None:
 def rank_and_scale(config: LoraConfig, name: str) -> tuple[int, float]:
     """Rank and scale of the layer of this name; raises `AdapterInvalid` if the configuration does not target the layer.
 
-    Call `check_patterns` before.
+    Call `check_patterns` first.
     """
     targeted = config.target_modules == _ALL_LINEAR or check_target_module_exists(config, name)
     rank: int = config.rank_pattern.get(get_pattern_key(config.rank_pattern, name), config.r)

@@ -1,4 +1,4 @@
-"""The command line: `gliner-bento COMMAND`, one module each, listed in `flags`.
+"""The command line: `gliner-bento COMMAND`. Each command is a module of this package; `flags` lists them.
 
 Importing this package loads no server code."""
 
@@ -18,10 +18,10 @@ _BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. A wrong flag, setting or port, or a missing package, prints one line and
-    returns 1.
+    """Run a command and return its exit code. For a wrong flag, setting or port, or a missing package, prints one line
+    and returns 1.
 
-    Ends without a message when its output is closed (`| head`).
+    If the reader of its output closes the pipe (`| head`), returns 141 without a message.
     """
     try:
         try:
@@ -35,6 +35,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         write_line(f"{missing.name} is not installed; {install('serve')}")
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes standard output again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's flush at exit fails
         return _BROKEN_PIPE
     return 1

@@ -37,14 +37,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     put.add_argument("--pinned", action="store_true", default=None, help="evict it from memory last")
     put.add_argument("--replace", action="store_true", help="replace an adapter of this id with other content")
     put.add_argument("--on-server", action="store_true", help="the source is a folder below the server's adapter_root")
-    put.add_argument("--revision", help="of a hub repository")
+    put.add_argument("--revision", help="branch, tag or commit of the hub repository")
     pin = command(actions, "pin", "evict an adapter from memory last", EXAMPLES)
     unpin = command(actions, "unpin", "evict an adapter from memory like the others", EXAMPLES)
     delete = command(actions, "delete", "delete an adapter", EXAMPLES)
     for action in (pin, unpin, delete):
         action.add_argument("id")
     for action in (listed, put, pin, unpin, delete):
-        add_server(action, f"of the server (default: {DEFAULT_URL})", default=DEFAULT_URL)
+        add_server(action, f"the server (default: {DEFAULT_URL})", default=DEFAULT_URL)
         add_json(action, "print what the API answers")
 
 

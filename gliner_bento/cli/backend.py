@@ -1,4 +1,4 @@
-"""Clients for `extract`, `bulk` and similar commands: of servers, by URL, or of a model in this process."""
+"""The clients of `extract`, `bulk` and similar commands: each calls a server (`--url`), or a model in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = (
     *("model", "revision", "token", "cache_dir", "device", "dtype", "runtime", "quantization"),
     *("inference_lanes", "torch_threads", "max_batch_tokens", "enable_lora", "disk_cache_dir", "config"),
 )
-"""Settings of a model in this process that are flags; other settings come from the environment and the file."""
+"""Settings that are flags, for a model in this process. Others come from the environment and the configuration file."""
 
 _TIMEOUT_S = 600.0
 
@@ -51,12 +51,12 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     parser.add_argument("--threshold", type=float, metavar="X", help="lowest score of an entity, 0 to 1")
     parser.add_argument("--relation-threshold", type=float, metavar="X", help="lowest score of a relation, 0 to 1")
     parser.add_argument(
-        "--relation-window", choices=["whole", "sentences"], help="text per pass for relations (default: the model's)"
+        "--relation-window", choices=["whole", "sentences"], help="text per pass for relations (default: the server's)"
     )
     parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
     parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")
-    more = ", repeat it for several" if several else ""
-    add_server(parser, f"of a server{more}; default: load the model here", action="append", default=[])
+    more = "; repeat the flag for several" if several else ""
+    add_server(parser, f"use this server{more}; default: load the model here", action="append", default=[])
 
 
 def add_schema_flags(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ def add_schema_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def request_fields(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a request that the options set, without labels. Raises `CommandError`."""
+    """The fields of a request that the options set, except `labels`. Raises `CommandError`."""
     fields = {
         "relations": names(options.relations, "--relations"),
         "threshold": options.threshold,
@@ -130,7 +130,7 @@ def _read(path: Path, flag: str) -> Any:
 
 
 def _parsed(content: str | bytes, flag: str, where: str) -> Any:
-    """Parsed YAML or JSON. where: begins the message after the flag. Raises `CommandError`."""
+    """Parsed YAML or JSON. where: follows the flag in an error message. Raises `CommandError`."""
     try:
         return yaml.safe_load(content)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -141,11 +141,11 @@ def _parsed(content: str | bytes, flag: str, where: str) -> Any:
 async def clients(
     options: argparse.Namespace, flags: Mapping[str, Any], adjust: Callable[[Settings], Settings] = lambda given: given
 ) -> AsyncIterator[Sequence[Any]]:
-    """An `AsyncClient` for each URL, or one for a model in this process. adjust: changes the settings of that model."""
+    """An `AsyncClient` for each URL; without URLs, one for a model in this process, whose settings `adjust` changes."""
     if options.url and flags:
         raise CommandError(f"{flag_name(next(iter(flags)))}: is for a model in this process; leave out --url")
     if options.model_name and not options.url:
-        raise CommandError("--model-name: is for the models of a server; name it with --url")
+        raise CommandError("--model-name: is for the models of a server; name the server with --url")
     client_options = {"api_key": options.api_key, "model": options.model_name, "timeout_s": _TIMEOUT_S}
     async with AsyncExitStack() as stack:
         if options.url:
@@ -175,9 +175,9 @@ async def client(
             yield only_client
 
 
-def one_off(settings: Settings, names: Sequence[str] = ("self_test", "batch_invariant")) -> Settings:
-    """Settings for a few requests: checks at start (`names`) are off, except those that are set explicitly."""
-    return settings.model_copy(update=dict.fromkeys(set(names) - settings.model_fields_set, False))
+def one_off(settings: Settings, checks: Sequence[str] = ("self_test", "batch_invariant")) -> Settings:
+    """Settings for a few requests: the `checks` at start are off, except those that are set explicitly."""
+    return settings.model_copy(update=dict.fromkeys(set(checks) - settings.model_fields_set, False))
 
 
 def announce_loading(model: str) -> None:

@@ -23,14 +23,14 @@ exit codes: 0 done; 1 an argument or the server is wrong, and one line says whic
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags."""
-    parser.add_argument("url", type=server_url, metavar="URL", help="of a running gliner-bento server")
+    parser.add_argument("url", type=server_url, metavar="URL", help="a running gliner-bento server")
     parser.add_argument("--workload", default="mixed", help="texts and labels to send (default: mixed)")
     parser.add_argument("--concurrency", default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)")
-    parser.add_argument("--rate", type=float, help="open loop: requests/s to send, answered or not")
+    parser.add_argument("--rate", type=float, help="open loop: send this many requests/s, answered or not")
     parser.add_argument("--seconds", type=float, default=15.0, help="duration of each load (default: 15)")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="for the results (default: build/bench/<time>)")
-    parser.add_argument("--api-key", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)")
-    add_json(parser, "print the results as JSON, as they are in the folder")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="results folder (default: build/bench/<time>)")
+    parser.add_argument("--api-key", help="key for the server (default: the environment's GLINER_CLIENT_API_KEY)")
+    add_json(parser, "print the results file, server.json")
 
 
 def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
@@ -65,4 +65,6 @@ def _table(points: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _rounded(number: float | None) -> str:
-    return "-" if number is None else f"{number:.0f}" if number >= 100 else f"{number:.1f}"
+    if number is None:
+        return "-"
+    return f"{number:.0f}" if number >= 100 else f"{number:.1f}"

@@ -1,4 +1,4 @@
-"""`gliner-bento completion SHELL`: a script that completes commands and flags. Made by shtab, an extra."""
+"""`gliner-bento completion SHELL`: a script that completes commands and flags. shtab, an extra, makes it."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ exit codes: 0 the model answers as it should; {FAILED} it does not; 1 an argumen
 wrong, and one line says which"""
 
 _TEXT = "Bill Gates founded Microsoft in 1975."
-_DECIDED = ("inference_lanes", "torch_threads", "max_batch_tokens")
+_DECIDED_SETTINGS = ("inference_lanes", "torch_threads", "max_batch_tokens")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags."""
-    add_server(parser, "of a server to test; default: load the model here", action="append", default=[])
+    add_server(parser, "test this server; default: load the model here", action="append", default=[])
     add_json(parser)
 
 
@@ -56,14 +56,14 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     report["model"] = card = asyncio.run(_test(options, flags))
     if not options.url:
         decided = Settings.load(flags).decided_for(card["device"])
-        report["settings"] = {name: getattr(decided, name) for name in _DECIDED}
+        report["settings"] = {name: getattr(decided, name) for name in _DECIDED_SETTINGS}
     sys.stdout.write(json.dumps(report) + "\n" if options.json else _as_text(report))
     return FAILED if card["self_test"] == "failed" or not card["entities_found"] else 0
 
 
 async def _test(options: argparse.Namespace, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The model, and what it finds in a sentence."""
-    only_self_test = partial(backend.one_off, names=["batch_invariant"])
+    """The model's card, and the entities that it finds in `_TEXT`."""
+    only_self_test = partial(backend.one_off, checks=["batch_invariant"])
     async with backend.client(options, flags, only_self_test) as client:
         card = await client.model()
         started_s = time.monotonic()

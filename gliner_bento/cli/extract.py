@@ -35,13 +35,13 @@ _LIKE_A_PATH = re.compile(r"(~|\.{1,2})?/\S.*|\S+/\S+|\S+\.[A-Za-z]\w{1,9}")
 
 
 class _Unreadable(Exception):
-    """The message names the file."""
+    """The file with the text cannot be read; the message names it."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags, and those of `backend`."""
     parser.add_argument(
-        "text", nargs="?", metavar="TEXT|FILE|-", help="what looks like a path is a file; default: -, standard input"
+        "text", nargs="?", metavar="TEXT|FILE|-", help="an argument like a path is a file; default: -, standard input"
     )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--table", action="store_true", help="show tables instead of the text")
@@ -93,7 +93,7 @@ def _read(source: str | None) -> str:
     try:
         if source is None or source == "-":
             return sys.stdin.buffer.read().decode("utf-8-sig")
-        if _LIKE_A_PATH.fullmatch(source) or os.path.isfile(source):  # `Path.is_file` raises for too long a name
+        if _LIKE_A_PATH.fullmatch(source) or os.path.isfile(source):  # `Path.is_file` raises if the name is too long
             return Path(source).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _Unreadable(f"{source or '-'}: not UTF-8: byte {error.start}") from None

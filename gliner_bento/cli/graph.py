@@ -40,10 +40,10 @@ _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags, and those of `backend`."""
-    add_records(parser, "rows with `entities` (and `relations`) are used as they are, texts need --labels")
+    add_records(parser, "rows with `entities` (and `relations`) are used unchanged; texts need --labels")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help="a file; a folder for csv")
     parser.add_argument(
-        "--format", choices=[*FORMATS], help="default: by the suffix of the output; csv for one without a suffix"
+        "--format", choices=[*FORMATS], help="default: by the suffix of the output; csv if it has no suffix"
     )
     add_json(parser, "print the report as JSON")
     backend.add_flags(parser, several=False)
@@ -86,7 +86,8 @@ def _documents(options: argparse.Namespace, kind: str, failed: dict[str, str]) -
     refuse_overwriting(written_files(kind, options.output), (source.path for source in files))
     scanned = scan(files, read_options)
     if not scanned.records and not failed:
-        raise ValueError(next(iter(scanned.skipped.values()), f"{', '.join(options.inputs)}: no documents"))
+        reason = next(iter(scanned.skipped.values()), f"{', '.join(options.inputs)}: no documents")
+        raise ValueError(reason)
     for path, fault in scanned.skipped.items():
         failed[path] = fault.removeprefix(f"{path}: ")
     readable = (source for source in files if str(source.path) not in scanned.skipped)
@@ -101,13 +102,13 @@ async def _add(
     failed: dict[str, str],
 ) -> None:
     """Add all documents. The model is loaded, or the server called, when the first text without a result is read."""
-    waiting: deque[str] = deque()  # locations of texts that were sent
+    waiting_locations: deque[str] = deque()  # of texts that wait for their results
 
-    def add_results() -> Iterator[str]:
+    def texts_to_extract() -> Iterator[str]:
         """Add the documents that have a result, and yield the texts of those that have none."""
         for location, document in documents:
             if isinstance(document, str):
-                waiting.append(location)
+                waiting_locations.append(location)
                 yield document
             elif document.get("error"):
                 failed[location] = str(document["error"])
@@ -117,7 +118,7 @@ async def _add(
                 except ValueError as error:
                     raise ValueError(f"{location}: {error}") from None
 
-    texts = add_results()
+    texts = texts_to_extract()
     if (first := next(texts, None)) is None:
         return
     labels = backend.names(options.labels, "--labels")
@@ -125,7 +126,7 @@ async def _add(
         raise CommandError("graph: --labels is required for texts: names, separated by commas")
     async with backend.client(options, flags) as client:
         async for outcome in client.extract_many(chain([first], texts), labels, **backend.request_fields(options)):
-            location = waiting.popleft()
+            location = waiting_locations.popleft()
             if outcome.result is None:
                 failed[location] = outcome.error.message
             else:

@@ -24,10 +24,10 @@ exit codes: 0 done; 1 an argument is wrong, and one line says which"""
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    new = command(actions, "new", "make a key: its entry for the file of keys, and the key itself", EXAMPLES)
-    new.add_argument("name", help="of the key, and of its tenant")
+    new = command(actions, "new", "make a key; print its entry for the file of keys, and the key itself", EXAMPLES)
+    new.add_argument("name", help="name of the key and, by default, of its tenant")
     new.add_argument("--scopes", default="extract", help=f"some of {','.join(sorted(ALL_SCOPES))} (default: extract)")
-    new.add_argument("--tenant", help="several keys may have one tenant (default: the name)")
+    new.add_argument("--tenant", help="the key's tenant; several keys may share one (default: the name)")
     add_json(new, "print the entry and the key as one JSON object")
 
 

@@ -23,7 +23,7 @@ from gliner_bento.storage.archives import SUFFIXES
 
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
 DOES_NOT_FIT = 2
-_LOADING_S = 600.0
+_LOADING_TIMEOUT_S = 600.0
 EXAMPLES = f"""examples:
   gliner-bento models list
   gliner-bento models list checkpoints/ --json
@@ -39,8 +39,8 @@ EXAMPLES = f"""examples:
   gliner-bento models unpin pii
   gliner-bento models delete pii
 
-exit codes: 0 done; 1 an argument, a setting or the model is wrong, and one line says which; {DOES_NOT_FIT} --adapter
-does not fit the model"""
+exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which;
+{DOES_NOT_FIT} --adapter does not fit the model"""
 
 
 _CHANGES = {
@@ -65,7 +65,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add_settings(listed, ["cache_dir"])
     show = command(actions, "show", "show what a checkpoint is and needs", EXAMPLES)
     show.add_argument("checkpoint", metavar="MODEL", help="hub id or local folder")
-    show.add_argument("--adapter", type=Path, metavar="FOLDER", help="a LoRA adapter that PEFT saved: does it fit?")
+    show.add_argument("--adapter", type=Path, metavar="FOLDER", help="a LoRA adapter, saved by PEFT, to check")
     add_settings(show, [name for name in backend.SETTINGS if name not in ("model", "enable_lora")])
     add_settings(show, ["max_lora_rank"])
     fetch = command(actions, "fetch", "write a model to a folder that can be served without the hub", EXAMPLES)
@@ -75,7 +75,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     changes = {action: command(actions, action, text, EXAMPLES) for action, text in _CHANGES.items()}
     for change in changes.values():
         change.add_argument("name", metavar="NAME")
-        add_server(change, f"of the server (default: {DEFAULT_URL})", models=False, default=DEFAULT_URL)
+        add_server(change, f"the server (default: {DEFAULT_URL})", models=False, default=DEFAULT_URL)
     source = f"a local {', '.join(SUFFIXES)} file; a folder in the server's model_root; hub:owner/name"
     changes["add"].add_argument("source", metavar="SOURCE", help=source)
     changes["add"].add_argument("--pinned", action="store_true", help="never evict it")
@@ -97,7 +97,7 @@ def _on_server(options: argparse.Namespace) -> int:
 
     with (
         backend.failing_in_one_line(f"models {options.action}", options.url),
-        Client(options.url, api_key=options.api_key, timeout_s=_LOADING_S) as client,
+        Client(options.url, api_key=options.api_key, timeout_s=_LOADING_TIMEOUT_S) as client,
     ):
         if options.action == "add":
             is_archive = options.source.endswith(SUFFIXES)
@@ -181,7 +181,7 @@ _ACTIONS = {"list": _list, "show": _show, "fetch": _fetch}
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+        return ", ".join(f"{name} {_shown(entry)}" for name, entry in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "-"
     if value is None:

@@ -64,8 +64,8 @@ def _example(line: str, width: int) -> str:
     """A command line, continued after a backslash where it is too long, never inside quotes."""
     wrapped = line[: len(line) - len(line.lstrip())]
     for word in re.findall(r"""(?:"[^"]*"|'[^']*'|\S)+""", line):
-        last = wrapped.rpartition("\n")[2]
-        if last.strip() and len(last) + len(word) > width - 3:
+        wrapped_line = wrapped.rpartition("\n")[2]
+        if wrapped_line.strip() and len(wrapped_line) + len(word) > width - 3:
             wrapped += f"\\\n      {word} "
         else:
             wrapped += f"{word} "
@@ -81,10 +81,10 @@ def command(commands: Any, name: str, help_text: str, examples: str | None = Non
 
 
 def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown: bool = False) -> None:
-    """One flag per setting, one per alias, and `--no-X` for a setting X that is true or false.
+    """Add a flag for each setting and each alias, and `--no-X` for a setting X that is true or false.
 
-    shown: whether the help explains the settings, in groups; else it lists their names and refers to the help of serve.
-        Aliases are never shown.
+    shown: whether the help explains the settings, in groups; otherwise it lists their flags and refers to the help of
+        `serve`. It never shows aliases.
     """
     if not shown and names:
         flags = ", ".join(map(flag_name, names)) if len(names) < len(Settings.model_fields) else "every setting"
@@ -92,10 +92,11 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown
     groups: dict[str, Any] = {}
     for name in names:
         field = Settings.model_fields[name]
-        # The title of a setting's group is the docstring of the base class that declares it. Only `config` is declared
-        # in `Settings` itself.
+        # The title of a group is the docstring of the base class that declares its settings. `Settings` itself declares
+        # only `config`.
         docs = (str(base.__doc__) for base in Settings.__bases__ if name in inspect.get_annotations(base))
-        title = next(docs, "Configuration file.").partition("\n")[0].rstrip(".")
+        doc = next(docs, "Configuration file.")
+        title = doc.partition("\n")[0].rstrip(".")
         if title not in groups:
             groups[title] = parser.add_argument_group(title) if shown else parser
         default = f" (default: {text_of(field.default)})" if field.default not in (None, (), {}) else ""
@@ -109,10 +110,10 @@ def _add_setting(parser: Any, name: str, help_text: str | None) -> None:
     options: dict[str, Any] = {"nargs": "?", "const": "true"} if is_bool else {}
     if name == "model":
         options = {"action": _ModelAction}
-    for flag in (name, *aliases_of(name)):
-        shown = help_text if flag == name else argparse.SUPPRESS
-        dest = setting_dest(flag)
-        parser.add_argument(flag_name(flag), dest=dest, default=argparse.SUPPRESS, metavar="X", help=shown, **options)
+    for name_or_alias in (name, *aliases_of(name)):
+        flag_help = help_text if name_or_alias == name else argparse.SUPPRESS
+        flag, dest = flag_name(name_or_alias), setting_dest(name_or_alias)
+        parser.add_argument(flag, dest=dest, default=argparse.SUPPRESS, metavar="X", help=flag_help, **options)
     if is_bool:
         negative, dest = f"--no-{flag_name(name).removeprefix('--')}", setting_dest(name)
         parser.add_argument(
@@ -121,7 +122,7 @@ def _add_setting(parser: Any, name: str, help_text: str | None) -> None:
 
 
 def add_records(parser: argparse.ArgumentParser, note: str) -> None:
-    """Add input files, the column with their texts, and how they are read. note: added to the help of the files."""
+    """Add the input files, `--text-column` and the input options. note: added to the help of the files."""
     parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER", help=f"{READABLE}; {note}")
     parser.add_argument("--text-column", default="text", metavar="NAME", help="column with the text (default: text)")
     add_input_options(parser)
@@ -134,7 +135,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         type=_encoding,
         default="utf-8",
         metavar="NAME",
-        help="of text without a byte order mark (default: utf-8)",
+        help="encoding of text without a byte order mark (default: utf-8)",
     )
     parser.add_argument("--skip-invalid", action="store_true", help="skip invalid lines of JSONL and CSV, not the file")
 
@@ -148,10 +149,10 @@ def _encoding(name: str) -> str:
 
 
 def add_server(parser: argparse.ArgumentParser, help_text: str, *, models: bool = True, **options: Any) -> None:
-    """Add `--url` (with this help text and options of argparse), `--api-key` and, if `models`, `--model-name`."""
+    """Add `--url` (`help_text` and `options` are for argparse), `--api-key` and, if `models`, `--model-name`."""
     parser.add_argument("--url", type=server_url, metavar="URL", help=help_text, **options)
     parser.add_argument(
-        "--api-key", metavar="KEY", help="of the server (default: the environment's GLINER_CLIENT_API_KEY)"
+        "--api-key", metavar="KEY", help="key for the server (default: the environment's GLINER_CLIENT_API_KEY)"
     )
     if models:
         parser.add_argument("--model-name", metavar="NAME", help="a model of the server (default: its default model)")

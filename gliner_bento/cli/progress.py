@@ -15,8 +15,8 @@ _UPDATE_S = 1.0
 def progress_bar(
     hidden: bool, console: Console | None = None, get_time: Callable[[], float] | None = None
 ) -> Iterator[Callable[[int, int, int], None]]:
-    """A function that updates the bar with the numbers of records: done, failed, total. The bar appears with the first
-    call, on a terminal only. It changes once in `_UPDATE_S`, because results arrive in bursts.
+    """Yield a function that updates the bar; its arguments are the numbers of done, failed and all records. The first
+    call shows the bar, on a terminal only. The bar changes once in `_UPDATE_S`, because results arrive in bursts.
     """
     console = console or Console(stderr=True)
     texts = TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[errors]}")

@@ -66,12 +66,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="PATH", help="a folder; for one input file, the file to write"
     )
     parser.add_argument(
-        "--columns", default="text", metavar="NAMES", help="to redact, of JSONL, CSV and Parquet (default: text)"
+        "--columns", default="text", metavar="NAMES", help="columns of JSONL, CSV and Parquet to redact (default: text)"
     )
     add_input_options(parser)
     parser.add_argument(
         "--format", default="txt", choices=[suffix[1:] for suffix in SUFFIXES if suffix != ".parquet"],
-        help="of standard input (default: txt)",
+        help="format of standard input (default: txt)",
     )  # fmt: skip
     parser.add_argument(
         "--style",
@@ -83,11 +83,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--scope",
         default="document",
         choices=["document", "run"],
-        help="where equal names have equal placeholders: a text file or a record, or all inputs (default: document)",
+        help="equal names get equal placeholders in a document (a text file or record; default), or in the whole run",
     )
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="write the originals to this file, for --restore")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--restore", type=Path, metavar="MAPPING", help="write the originals of redacted files")
+    mode.add_argument("--restore", type=Path, metavar="MAPPING", help="restore redacted files with this mapping")
     mode.add_argument(
         "--check",
         action="store_true",
@@ -157,7 +157,7 @@ def _inputs(options: argparse.Namespace) -> Iterator[tuple[list[Path], Path | No
 
 @contextmanager
 def _mapping(path: Path | None) -> Iterator[IO[str] | None]:
-    """The mapping file, readable by its owner only. Raises `CommandError` if it already has originals."""
+    """The mapping file, readable by its owner only. Raises `CommandError` if it is not empty."""
     if path is None:
         yield None
         return
@@ -170,7 +170,7 @@ def _mapping(path: Path | None) -> Iterator[IO[str] | None]:
 
 
 def _patterns(flags: Mapping[str, Any]) -> Find:
-    """Finds spans with the recognizers of the settings."""
+    """A function that finds spans with the recognizers of the settings."""
     settings = Settings.load(flags)
     return partial(find_patterns, names=enabled(settings.recognizers), regions=settings.phone_regions)
 
@@ -195,23 +195,26 @@ async def _redact(
             if writes:
                 await process(jobs, answers=answers, mapping=mapping)
             if options.check:
+                redacted = report.files
                 files = [job.target or job.source for job in jobs]
                 checks = [RedactionJob(file, None, file.name) for file in files if file.path.exists()]
-                await process(checks, answers=answers if model_checks else _nothing, mapping=None)
+                await process(checks, answers=answers if model_checks else _empty_results, mapping=None)
+                if writes:
+                    report.files = redacted  # those that are checked are the same files
 
 
 @asynccontextmanager
 async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], *, by_model: bool) -> AsyncIterator[Answers]:
     """A function that returns the model's results for texts; if not `by_model`, empty results."""
     if not by_model:
-        yield _nothing
+        yield _empty_results
         return
     labels, fields = backend.names(options.labels, "--labels") or list(LABELS), backend.request_fields(options)
     async with backend.client(options, flags) as client:
         yield lambda texts: client.extract_many(texts, labels, window=_WINDOW, **fields)
 
 
-async def _nothing(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+async def _empty_results(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
     for _ in texts:
         yield BatchResult(Extraction(()))
 
@@ -234,17 +237,19 @@ def _styles(options: argparse.Namespace) -> Callable[[], Replace]:
 def _print(options: argparse.Namespace, report: RedactionReport) -> None:
     for path, reason in report.failed.items():
         write_line(f"redact: {path}: {reason}")
-    output = sys.stderr if options.inputs == ["-"] and not options.check else sys.stdout
+    # Standard output is for the copy of standard input.
+    stream = sys.stderr if options.inputs == ["-"] and not options.check else sys.stdout
     if options.json:
-        output.write(json.dumps(asdict(report) | {"redacted": report.redacted}, ensure_ascii=False) + "\n")
+        stream.write(json.dumps(asdict(report) | {"redacted": report.redacted}, ensure_ascii=False) + "\n")
         return
     for entity in report.left:
-        output.write(f"{entity.file}:{entity.line}: {entity.label}: {entity.text}\n")
+        stream.write(f"{entity.file}:{entity.line}: {entity.label}: {entity.text}\n")
     if report.skipped:
-        output.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
+        stream.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
     if options.check:
         model = " and the model" if options.labels and not options.patterns_only else ""
-        output.write(f"{counted(len(report.left), 'match', 'matches')} of the recognizers{model}\n")
+        stream.write(f"{counted(len(report.left), 'match', 'matches')} of the recognizers{model}\n")
     if options.output or not options.check:
         counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
-        output.write(f"{counted(report.files, 'file')}{', restored' if options.restore else f': {counts}'}\n")
+        outcome = ", restored" if options.restore else f": {counts}"
+        stream.write(f"{counted(report.files, 'file')}{outcome}\n")

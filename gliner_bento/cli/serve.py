@@ -74,19 +74,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Check the settings and the address, then serve."""
-    ignored: list[str] = []
+    warnings: list[str] = []
     if options.serving_properties:
         properties = serving_properties.read(options.serving_properties, flags)
-        flags, ignored = {**properties.settings, **flags}, properties.warnings
+        flags, warnings = {**properties.settings, **flags}, properties.warnings
     settings = Settings.load(flags)
     check_port(options.host, options.port)
     check_access(options.host, settings)
-    ignored += without_effect(_checked_of(options))
+    warnings += without_effect(_checked_of(options))
     if options.ray_address:
         if options.backend != "ray":
             raise CommandError("--ray-address: needs --backend ray")
         os.environ["RAY_ADDRESS"] = options.ray_address
-    for line in ignored:
+    for line in warnings:
         write_line(line)
     if options.backend == "ray":
         _check_installed("ray", "ray")
@@ -134,6 +134,6 @@ def _plain(value: object) -> str:
 
 
 def _checked_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The values of gliner.serve's flags that are no settings, by their fields."""
+    """The values of gliner.serve's flags without a setting, by the fields of `GLiNERServeConfig`."""
     given = vars(options).items()
     return {name.removeprefix(_CHECKED_PREFIX): value for name, value in given if name.startswith(_CHECKED_PREFIX)}

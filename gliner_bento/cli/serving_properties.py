@@ -50,7 +50,7 @@ class Properties(NamedTuple):
 def read(file: Path, flags: Mapping[str, object]) -> Properties:
     """The settings in a file, without those that a flag or an environment variable sets. Raises SettingsError.
 
-    Without `option.model_id`, the model is the file's folder if it is a checkpoint.
+    Without `option.model_id`, the model is the folder of `file`, if that folder is a checkpoint.
     """
     try:
         given = _parsed(file.read_text(encoding="utf-8"))
@@ -111,7 +111,7 @@ def _translated(given: Mapping[str, str], file: str) -> tuple[dict[str, str], li
         devices = settings.get("cuda_devices", "").count(",") + 1
         settings["num_instances"] = str(int(per_device) * devices)
         if workers.get("min", per_device) != per_device:
-            warnings.append(_warning("minWorkers", "the number of replicas is fixed: maxWorkers"))
+            warnings.append(_warning("minWorkers", "the number of replicas is always maxWorkers"))
     return settings, warnings
 
 
@@ -131,7 +131,7 @@ def _devices(value: str, file: str) -> dict[str, str]:
 
 def _count(value: str, key: str, file: str) -> str:
     if not re.fullmatch("[1-9][0-9]{0,3}", value):
-        raise SettingsError(f"{file}: {key}: must be a number from 1 (got {value!r})")
+        raise SettingsError(f"{file}: {key}: must be a number from 1 to 9999 (got {value!r})")
     return value
 
 

@@ -106,7 +106,7 @@ def _classifications(result: Extraction) -> Iterator[Text]:
 
 
 def _shown(word: str) -> str:
-    """In one line, without control characters."""
+    """`word` in one line, with a visible character for each control character."""
     return " ".join(word.split()).translate(_VISIBLE)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as aligned lines; the first row has the names of the columns. Columns without values are left out
-    if there are other rows."""
+    """Rows as aligned lines; the first row has the names of the columns. If more rows follow, columns without values
+    are left out."""
     columns = [column for column in zip(*rows, strict=True) if any(column[1:]) or not rows[1:]]
     widths = [max(map(len, column)) for column in columns]
     return "".join("  ".join(map(str.ljust, row, widths)).rstrip() + "\n" for row in zip(*columns, strict=True))

@@ -13,8 +13,8 @@ class SendWindow:
     """Limits the number of unanswered texts to `size`: additive increase, multiplicative decrease (AIMD), as in TCP.
 
     Each time `size` texts have been accepted, `size` doubles or, after the first refusal, grows by `step`. A refusal
-    halves it, but not below `step`; it is at most `max_size`. under_way: number of texts sent and not yet answered.
-    decreases: how often a refusal has reduced `size`.
+    halves `size`, but not below `step`; `size` never exceeds `max_size`. under_way: number of texts sent and not yet
+    answered. decreases: how often a refusal has reduced `size`.
     """
 
     max_size: int
@@ -36,7 +36,8 @@ class SendWindow:
         self.size = min(self.max_size, self.size + growth)
 
     def refused(self, decreases: int) -> None:
-        """Note a refused request. decreases: as of when it was sent, so that one overload halves `size` only once."""
+        """Note a refusal. decreases: `self.decreases` when the request was sent. If it has changed since, `size` was
+        already halved for this overload."""
         if decreases == self.decreases:
             self.size = max(min(self.step, self.max_size), self.size / 2)
             self.decreases += 1

@@ -156,7 +156,7 @@ def delete_adapter(adapter_id: str) -> HttpCall[None]:
 
 
 def _parser(kind: type[Answer]) -> Callable[[bytes], Answer]:
-    """A parser of JSON to the dataclass `kind`. It raises httpx.DecodingError, with a message without the content."""
+    """A parser of JSON to the dataclass `kind`. It raises httpx.DecodingError, without the content in its message."""
 
     def parse(content: bytes) -> Answer:
         try:

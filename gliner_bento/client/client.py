@@ -97,7 +97,7 @@ class Client:
         As many requests run concurrently as the server accepts. A refused request (429, 503) is sent again after
         `Retry-After` and some jitter.
 
-        texts: strings, or mappings with a `text` and options for it (`labels`, `adapter_id`, ...). Read as needed.
+        texts: strings, or mappings with a `text` and options for it (`labels`, `adapter_id`, ...), read lazily.
         window: about how many texts may be read ahead of the results that the caller has taken.
         retry_s: how long a request is repeated while it is refused or the server is unreachable; then the error is
         raised."""
@@ -186,7 +186,7 @@ class Client:
 
 
 class AsyncClient:
-    """`Client` for asyncio, with the same methods. transport: one of httpx, for example to an app in this process."""
+    """`Client` for asyncio, with the same methods. transport: an httpx transport, for example `httpx.ASGITransport`."""
 
     def __init__(
         self,
@@ -347,5 +347,5 @@ def _authorization(api_key: str | None) -> dict[str, str]:
 
 
 def _query(model: str | None) -> dict[str, str]:
-    """The query parameters of every request: routes of all kinds take the model's name there."""
+    """The query parameters of every request; every route accepts the model's name as a parameter."""
     return {"model": model} if model else {}

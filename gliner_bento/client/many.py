@@ -1,4 +1,4 @@
-"""Extraction of many texts, several per request, in as many concurrent requests as servers accept; results in order."""
+"""Extracts from many texts: several per request, as many concurrent requests as servers accept, results in order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ DEFAULT_WINDOW = 512
 DEFAULT_RETRY_S = 120.0
 
 _MAX_CHARS = 2**18  # a request with at least as many characters gets no further text
-_MIN_REST_S = 1.0
+_MIN_AVOID_S = 1.0
 """Minimum time for which a server that is not ready or does not answer is avoided, if there are other servers."""
 _TRANSIENT_CODES = {QueueFull.code, RateLimited.code, NotReady.code}
 _CALLER_ERRORS = (Unauthorized, Forbidden, RouteNotFound)
@@ -59,11 +59,11 @@ Send = Callable[[HttpCall[ExtractBatchResponse]], Awaitable[httpx.Response]]
 
 @dataclass(eq=False)
 class _Server:
-    """A server and its window. resting_until_s: until when (`time.monotonic`) other servers are preferred to it."""
+    """A server and its window. avoided_until_s: until then (`time.monotonic`), other servers are preferred."""
 
     send: Send
     window: SendWindow
-    resting_until_s: float = 0.0
+    avoided_until_s: float = 0.0
 
 
 class Sender:
@@ -132,12 +132,12 @@ class Sender:
             results = _failed(texts, error)
             retry_after_s = _retry_after_s(response)
         else:
-            retry_after_s = 1.0  # for texts that were refused within the batch
+            retry_after_s = 1.0  # if the server refused some texts of the batch
         await self._release(server, results, decreases, retry_after_s)
         if len(texts) > 1:
-            repeated = [index for index, result in enumerate(results) if _depends_on_the_batch(result)]
-            alone = await asyncio.gather(*(self.send([texts[index]]) for index in repeated))
-            for index, (result,) in zip(repeated, alone, strict=True):
+            indexes = [index for index, result in enumerate(results) if _depends_on_the_batch(result)]
+            sent_alone = await asyncio.gather(*(self.send([texts[index]]) for index in indexes))
+            for index, (result,) in zip(indexes, sent_alone, strict=True):
                 results[index] = result
         return results, retry_after_s
 
@@ -151,20 +151,20 @@ class Sender:
 
     def _server_with_room(self, count: int) -> _Server | None:
         now_s = time.monotonic()
-        awake = [server for server in self._servers if server.resting_until_s <= now_s] or self._servers
-        free = [server for server in awake if server.window.has_room(count)]
+        preferred = [server for server in self._servers if server.avoided_until_s <= now_s] or self._servers
+        free = [server for server in preferred if server.window.has_room(count)]
         return min(free, key=lambda server: server.window.under_way, default=None)
 
     async def _release(
         self, server: _Server, results: Sequence[BatchResult], decreases: int, retry_after_s: float
     ) -> None:
-        """End a reservation, and adjust the server's window. results: of all its texts. decreases: see `refused`."""
+        """End a reservation, and adjust the window. results: one per text. decreases: see `SendWindow.refused`."""
         server.window.under_way -= len(results)
         codes = {_code(result) for result in results}
         if codes & _TRANSIENT_CODES:
             server.window.refused(decreases)
-            rest_s = max(retry_after_s, _MIN_REST_S) if NotReady.code in codes else retry_after_s
-            server.resting_until_s = time.monotonic() + rest_s
+            avoid_s = max(retry_after_s, _MIN_AVOID_S) if NotReady.code in codes else retry_after_s
+            server.avoided_until_s = time.monotonic() + avoid_s
         else:
             server.window.accepted(len(results))
         async with self._changed:
@@ -174,7 +174,7 @@ class Sender:
 async def in_order(
     texts: Iterable[Text] | AsyncIterable[Text], sender: Sender, window: int
 ) -> AsyncGenerator[BatchResult, None]:
-    """One result or error per text, in order. window: about how many texts may be read ahead of the taken results."""
+    """One result or error per text, in order. window: see `Client.extract_many`."""
     waiting: deque[asyncio.Task[list[BatchResult]]] = deque()
     try:
         async for group in _grouped_async(texts):
@@ -202,7 +202,7 @@ def in_order_sync(
     waiting: deque[Future[list[BatchResult]]] = deque()
     with _loop_in_a_thread() as loop:
 
-        async def end() -> None:
+        async def cancel_and_close() -> None:
             sending = asyncio.all_tasks() - {asyncio.current_task()}
             for task in sending:
                 task.cancel()
@@ -217,7 +217,7 @@ def in_order_sync(
             while waiting:
                 yield from waiting.popleft().result()
         finally:
-            asyncio.run_coroutine_threadsafe(end(), loop).result()
+            asyncio.run_coroutine_threadsafe(cancel_and_close(), loop).result()
 
 
 @contextmanager
@@ -234,7 +234,7 @@ def _loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 class _Groups:
-    """Collects the texts of one request."""
+    """Divides texts into groups, one per request."""
 
     def __init__(self) -> None:
         self._group: list[Text] = []
@@ -244,18 +244,21 @@ class _Groups:
         """Add a text; returns the group if it is complete now, else an empty list."""
         self._group.append(text)
         self._chars += len(_text_of(text))
-        return self.rest() if len(self._group) == MAX_TEXTS or self._chars >= _MAX_CHARS else []
+        return self.take() if len(self._group) == MAX_TEXTS or self._chars >= _MAX_CHARS else []
 
-    def rest(self) -> list[Text]:
-        """The texts collected so far; starts a new group."""
+    def take(self) -> list[Text]:
+        """Return the texts collected so far, and start a new group."""
         group, self._group, self._chars = self._group, [], 0
         return group
 
 
 def _grouped(texts: Iterable[Text]) -> Iterator[list[Text]]:
     groups = _Groups()
-    yield from filter(None, map(groups.add, texts))
-    yield from filter(None, [groups.rest()])
+    for text in texts:
+        if group := groups.add(text):
+            yield group
+    if group := groups.take():
+        yield group
 
 
 async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIterator[list[Text]]:
@@ -267,7 +270,7 @@ async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIt
     async for text in texts:
         if group := groups.add(text):
             yield group
-    if group := groups.rest():
+    if group := groups.take():
         yield group
 
 

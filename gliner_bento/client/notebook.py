@@ -98,7 +98,11 @@ def _rows(result: Extraction, kind: Rows) -> Iterable[dict[str, Any]]:
 
 def _instances(result: Extraction) -> Iterator[tuple[str, int, Instance]]:
     """For each instance of a structure: the structure's name, the instance's number, and the instance."""
-    return ((name, number, one) for name, several in result.structures.items() for number, one in enumerate(several))
+    return (
+        (name, number, instance)
+        for name, instances in result.structures.items()
+        for number, instance in enumerate(instances)
+    )
 
 
 def _data_frame(records: list[dict[str, Any]], columns: list[str]) -> Any:
@@ -120,16 +124,19 @@ def _message(item: BatchResult) -> str:
 def _html(text: str, result: Extraction) -> str:
     """The text with its entities in color, each followed by its label; below it, one line for each relation,
     classification, instance of a structure, and warning."""
-    relations = (f"{one.head.text} → {one.relation} → {one.tail.text} ({one.score:.2f})" for one in result.relations)
+    relations = (
+        f"{relation.head.text} → {relation.relation} → {relation.tail.text} ({relation.score:.2f})"
+        for relation in result.relations
+    )
     classes = (
-        f"{name}: {', '.join(f'{label.label} ({label.score:.2f})' for label in one.labels) or 'no label'}"
-        for name, one in result.classifications.items()
+        f"{name}: {', '.join(f'{label.label} ({label.score:.2f})' for label in classified.labels) or 'no label'}"
+        for name, classified in result.classifications.items()
     )
     instances = (
         f"{name}: {'; '.join(f'{field}: {_values(values)}' for field, values in instance.items() if values)}"
         for name, _, instance in _instances(result)
     )
-    lines = [*relations, *classes, *instances, *(f"Warning: {one.message}" for one in result.warnings)]
+    lines = [*relations, *classes, *instances, *(f"Warning: {warning.message}" for warning in result.warnings)]
     if result.truncated:
         lines.append(f"Only the first {result.truncated_at} characters were processed.")
     below = "".join(f"<div>{escape(line)}</div>" for line in lines)
@@ -138,21 +145,22 @@ def _html(text: str, result: Extraction) -> str:
 
 
 def _values(values: Sequence[FieldValue]) -> str:
-    return ", ".join(f"{one.text} ({one.score:.2f})" for one in values)
+    return ", ".join(f"{value.text} ({value.score:.2f})" for value in values)
 
 
 def _pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:
     """The text as HTML, cut where an entity begins or ends; a piece has the color of the shortest entity around it."""
-    upcoming = sorted(entities, key=lambda one: -one.start)  # the next entity is the last element
+    upcoming = sorted(entities, key=lambda entity: -entity.start)  # the next entity is the last element
     around: list[Entity] = []
-    cuts = {0, len(text), *(edge for one in entities for edge in (one.start, one.end))}
+    cuts = {0, len(text), *(edge for entity in entities for edge in (entity.start, entity.end))}
     for start, end in pairwise(sorted(cuts)):
         while upcoming and upcoming[-1].start == start:
             around.append(upcoming.pop())
-        around = sorted((one for one in around if one.end > start), key=lambda one: one.end - one.start)
+        around = [entity for entity in around if entity.end > start]
+        around.sort(key=lambda entity: entity.end - entity.start)
         shown = escape(text[start:end])
         if around:
-            labels = "".join(f" <small>{escape(one.label)}</small>" for one in around if one.end == end)
+            labels = "".join(f" <small>{escape(entity.label)}</small>" for entity in around if entity.end == end)
             color = _COLORS[zlib.crc32(around[0].label.encode()) % len(_COLORS)]
             shown = f'<mark style="background: {color}; color: #111; padding: 1px 3px">{shown}{labels}</mark>'
         yield shown

@@ -43,7 +43,7 @@ Steps = Generator[None, None, T]
 
 
 def run_all(steps: Steps[T]) -> T:
-    """Run all steps; returns their result."""
+    """Run all steps. Returns the generator's result."""
     while True:
         try:
             next(steps)
@@ -61,7 +61,7 @@ class AdapterLease(Protocol):
 
     @property
     def ready(self) -> Future[Any]:
-        """Done when the adapter is in memory; fails with the error for the items that use the adapter."""
+        """Done when the adapter is in memory. If loading fails, has the error with which the adapter's items end."""
 
     def release(self) -> None:
         """Called once, when the item has ended."""
@@ -82,9 +82,9 @@ class Prepared:
     tokens: sub-word tokens that the item puts into the encoder, prompt included; 0 if the item needs no pass.
     words: number of words of the text that the model reads.
     truncated_at: index of the character at which the text was cut; None: the model reads the whole text.
-    cost_tokens: cost in a batch: `tokens` plus surcharges for long texts and for spans and labels; 0: just `tokens`.
+    cost_tokens: cost in a batch, which includes surcharges for long texts, spans and labels; 0: the cost is `tokens`.
     payload: opaque to the scheduler.
-    adapter: a lease, ready before the item may run, and released when the item has ended; None: the base model.
+    adapter: a lease on the item's adapter, which must be ready before the item runs; None: the base model.
     result: the result, if the item needs no pass (a blank text).
     chunked: set if the item takes several passes; the item then has 0 tokens and is never put into a batch.
     is_pass: this is a pass of a chunked request.
@@ -113,7 +113,7 @@ class ChunkedRequest(Protocol):
     """The passes of one item. Thread-safe, except that only one thread at a time may call `next_passes`."""
 
     def next_passes(self) -> Sequence[Prepared]:
-        """A few passes to run next, sometimes none, made in bounded time. Raises an error for an invalid text."""
+        """The next few passes to run, sometimes none. Returns in bounded time. Raises an error for an invalid text."""
 
     @property
     def exhausted(self) -> bool:
@@ -121,13 +121,13 @@ class ChunkedRequest(Protocol):
         until the first call of `next_passes`."""
 
     def add(self, prepared: Prepared, result: Result) -> Sequence[Any]:
-        """Merge the result of a pass. Returns the parts of the item's result that became final with it, in order.
+        """Merge the result of a pass. Returns, in order, the parts of the item's result that this pass makes final.
 
         Raises `TooLarge` if the result exceeds a limit."""
 
     @property
     def done(self) -> bool:
-        """Whether all passes are made and added."""
+        """Whether all passes are made and their results are added."""
 
     def result(self) -> Result:
         """The item's result, once done."""
@@ -159,7 +159,7 @@ class Engine(Protocol):
         """Check and measure one item, in steps of a few ms; raises `TooLarge`, `InvalidField` or `AdapterNotFound`."""
 
     def prepare(self, item: Item) -> Prepared:
-        """All steps of `prepare_in_steps`."""
+        """Run all steps of `prepare_in_steps`."""
 
     def collate(self, batch: Sequence[Prepared]) -> Any:
         """Tensors for one call of `forward`. Called while another batch is on the device."""
@@ -167,7 +167,7 @@ class Engine(Protocol):
     def forward(self, collated: Any, threads: int) -> Any:
         """Run the model with `threads` threads on a CPU; returns what `decode` needs, on the host.
 
-        An exception fails the whole batch; `DoesNotFit` if the device ran out of memory."""
+        Raises `DoesNotFit` if the device runs out of memory. Any exception fails the whole batch."""
 
     def decode(self, scores: Any) -> Sequence[Result]:
         """One result or `GLiNERBentoError` per item, in order. Called while the next batch is on the device."""

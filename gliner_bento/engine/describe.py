@@ -31,12 +31,14 @@ def describe(model: str, *, device: str, dtype: DType, options: EngineOptions) -
     """The description of a checkpoint, as JSON values. Does not load the model. Raises ModelError."""
     checkpoint = find_checkpoint(model, options)
     weights, config = checkpoint.weights(), read_config(checkpoint.folder)
-    tensors = _pickled_headers(weights) if weights.pickled else _headers(weights)
-    parameters = sum(prod(shape) for shape, _ in tensors)
-    stored_dtypes = {stored_dtype for _, stored_dtype in tensors if stored_dtype}
+    headers = _pickled_headers(weights) if weights.pickled else _headers(weights)
+    parameters = sum(prod(shape) for shape, _ in headers)
+    stored_dtypes = {stored_dtype for _, stored_dtype in headers if stored_dtype}
     gliner2, gliclass = is_gliner2(checkpoint.folder), is_gliclass(checkpoint.folder)
     family = f"GLiClass ({config.get('architecture_type', 'uni-encoder')})" if gliclass else class_of(config)
-    default_max_words = GLINER2_MAX_WORDS if gliner2 else GLICLASS_TOKENS if gliclass else _MAX_WORDS
+    default_max_words = GLICLASS_TOKENS if gliclass else _MAX_WORDS
+    if gliner2:
+        default_max_words = GLINER2_MAX_WORDS
     max_span_width = None  # only span models have a limit
     if "Span" in family:
         max_span_width = options.max_span_width or _max_span_width(config, gliner2=gliner2)
@@ -67,8 +69,8 @@ def _max_span_width(config: Mapping[str, Any], *, gliner2: bool) -> int:
 
 
 def class_of(config: Mapping[str, Any]) -> str:
-    """Name of the class that gliner loads a configuration with, by gliner's rule (`GLiNER._get_gliner_class`); for
-    GLiNER2 models, of our class."""
+    """Name of the class that gliner uses for a configuration, by the rule of `GLiNER._get_gliner_class`. For a GLiNER2
+    model, name of the class in `checkpoint.gliner2`."""
     if config.get("model_type") == "extractor":
         return "GLiNER2Boundary" if config.get("architecture") == "boundary" else "GLiNER2Span"
     level = "Token" if config.get("span_mode") == "token_level" else "Span"

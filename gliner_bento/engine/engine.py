@@ -1,4 +1,4 @@
-"""GLiNEREngine: the engine contract over a gliner model, for every family in `families`.
+"""`GLiNEREngine` implements the engine contract for gliner's models, of every family in `families`.
 
 Holds the weights and what depends only on them. The state of a batch is in arguments, so lanes share an engine.
 """
@@ -122,8 +122,10 @@ class GLiNEREngine:
             elif family.fallback is None:
                 build_forward = partial(GlinerForward, model, family)
             else:
-                plain = replace(options, quantization="none", enable_compilation=False, enable_sequence_packing=False)
-                build_forward = partial(make_forward, model.model, family.fallback, plain)
+                plain_options = replace(
+                    options, quantization="none", enable_compilation=False, enable_sequence_packing=False
+                )
+                build_forward = partial(make_forward, model.model, family.fallback, plain_options)
             self._forward = self._torch_forward(model, build_forward, options, padded=padded)
         self.packs = self._forward.packs
         self.info = ModelInfo(
@@ -175,7 +177,7 @@ class GLiNEREngine:
     ) -> GLiNEREngine:
         """An engine over a checkpoint.
 
-        model: the checkpoint's folder, or its id on the Hugging Face hub.
+        model: the checkpoint's folder, archive, or id on the Hugging Face hub.
         name: the model's name in messages and `info`; None: the checkpoint's name.
         dtype `auto` is bfloat16 if the hardware computes it natively and the model runs in it, else float32.
         Raises ModelError, with a message for the operator.
@@ -224,7 +226,7 @@ class GLiNEREngine:
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
         failure = engine.run_self_test(loaded, options)
-        del loaded  # the engine keeps the weights that it needs; memory is measured below
+        del loaded  # frees the weights that the engine does not use, before memory is measured
         if failure:
             del engine  # frees memory before the model is loaded once more
             engine = engine_class._with_gliner_forward(load_with_dtype(torch_dtype), name, options, languages, failure)
@@ -248,10 +250,10 @@ class GLiNEREngine:
     def _with_gliner_forward(
         cls, model: Any, name: str, options: EngineOptions, languages: Sequence[str], failure: str
     ) -> GLiNEREngine:
-        """An engine to replace one whose self-test failed with `failure`. Raises ModelError if its test fails too."""
+        """An engine to replace one after the `failure` of its self-test. Raises ModelError if the test fails again."""
         engine = cls(model, name, options, languages, gliner_forward=True)
-        if repeated := engine.run_self_test(model, options):
-            raise ModelError(cannot_reproduce_message(f"{failure}; with gliner's forward pass: {repeated}"))
+        if second_failure := engine.run_self_test(model, options):
+            raise ModelError(cannot_reproduce_message(f"{failure}; with gliner's forward pass: {second_failure}"))
         engine.info = replace(engine.info, self_test="failed")
         logger.error(
             "self-test failed: %s, in %s with %s; serving %s with gliner's own forward pass, which is slower",
@@ -263,7 +265,7 @@ class GLiNEREngine:
         return engine
 
     def run_self_test(self, model: Any, options: EngineOptions) -> str | None:
-        """Compare with gliner's `model`, unless disabled. Sets `info.self_test`; returns a difference or None."""
+        """Compare with gliner's `model`, unless disabled. Sets `info.self_test`; returns the failure or None."""
         if not options.self_test:
             return None
         failure = self_test(self, model)
@@ -271,7 +273,7 @@ class GLiNEREngine:
         return failure
 
     def check_batch_invariance(self, options: EngineOptions) -> None:
-        """Run texts alone and in one batch, if the forward pass is built for it. Sets `info.batch_invariant`."""
+        """Test batch invariance, if the layers are made for it. Sets `info.batch_invariant`."""
         invariant = bool(self._invariant_threads) and is_batch_invariant(self, self._invariant_threads)
         self.info = replace(self.info, batch_invariant=invariant)
         if options.batch_invariant and not invariant:
@@ -284,7 +286,7 @@ class GLiNEREngine:
 
     @property
     def encoded_labels(self) -> int:
-        """How many labels a bi-encoder has encoded since the start; cached ones are not encoded. Other models: 0."""
+        """Number of labels that a bi-encoder has encoded since the start, without cache hits; 0 for other models."""
         return self._forward.encoded_labels
 
     def measure_memory(self, allocator: CudaAllocator, options: EngineOptions) -> None:
@@ -309,7 +311,7 @@ class GLiNEREngine:
         return texts * prepared.cost
 
     def serve_adapters(self, acquire: Callable[[str], AdapterLease]) -> None:
-        """Let items use adapters. acquire: returns a lease on the adapter with an id; raises for an unknown id."""
+        """Let items use adapters. acquire: returns a lease on the adapter with a given id, or raises an error."""
         self._acquire = acquire
 
     def slot_state(self) -> SlotState:
@@ -342,7 +344,7 @@ class GLiNEREngine:
         return self._acquire(adapter_id)
 
     def collate(self, batch: Sequence[Prepared]) -> CollatedBatch:
-        """Tensors on the CPU. Batches with adapters are collated in `forward`: their order depends on the slots."""
+        """Tensors on the CPU. A batch with adapters is collated in `forward`, as its order depends on the slots."""
         if any(prepared.chunked for prepared in batch):
             raise ValueError("a chunked request cannot be in a batch; its passes can")
         if any(prepared.adapter for prepared in batch):
@@ -394,7 +396,7 @@ class GLiNEREngine:
         if self._device.type == "cuda":
             synchronize(self._device)
             torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
-        elif sys.platform == "linux":  # each thread has a priority there; threads that it starts inherit it
+        elif sys.platform == "linux":  # Linux has priorities per thread; new threads inherit their creator's
             thread = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LANE_NICE)
 

@@ -54,7 +54,8 @@ MakeHead = Callable[[Any, LayerFactory, "RelationHead | None"], Head]
 class Family:
     """How models of one class are served. The class is gliner's, or for gliner2's models one of `checkpoint/gliner2`.
 
-    prompts: encode labels in the prompt of a text, or separately. encoder, head: make the encoder and the head.
+    prompts: the class that encodes labels, in a text's prompt or separately.
+    encoder, head: make the encoder and the head.
     label_projection: labels pass gliner's `prompt_rep_layer` before they are scored.
     relations: the model predicts relations.
     onnx: ONNX files of the family are served. gliner's export of other families is incomplete: it fixes threshold and
@@ -74,10 +75,11 @@ class Family:
     def tasks(self) -> Sequence[str]:
         """See `ModelInfo`."""
         relations = ("relations",) if self.relations else ()
-        return ("entities", *relations, *(("classifications", "structures") if self.prompts.schema else ()))
+        schema_tasks = ("classifications", "structures") if self.prompts.schema else ()
+        return ("entities", *relations, *schema_tasks)
 
     def max_width(self, config: Any) -> int | None:
-        """Number of words of the longest span, by the model's configuration; None: no limit (token models)."""
+        """Maximum number of words of a span, from the model's configuration; None: no limit (token models)."""
         return config.max_width if self.head is SpanHead or self.prompts.schema else None
 
     def decode(self, logits: torch.Tensor, texts: Sequence[Prepared]) -> list[SpanTable]:
@@ -119,7 +121,7 @@ FAMILIES: Mapping[type, Family] = {
 
 
 EncoderModel = gliner_models.BaseEncoderGLiNER
-"""The base class of gliner's checkpoint classes. Unlike subclasses with a decoder, its methods generate no labels."""
+"""The base class of gliner's checkpoint classes. Its methods generate no labels, unlike those of decoders."""
 
 
 def family_of(model: Any, name: str) -> Family:

@@ -122,5 +122,7 @@ def make_forward(model: Any, family: Family, options: EngineOptions, layers: Lay
 
 def agree(first: Scores, second: Scores) -> bool:
     """Whether two passes over a batch give the same embeddings, apart from rounding."""
-    pairs = [(getattr(first[0], name), getattr(second[0], name)) for name in ("words", "labels", "relations")]
-    return all(bool((one - other).norm() <= _ROUNDING[one.dtype] * other.norm()) for one, other in pairs)
+    (first_encoded, _), (second_encoded, _) = first, second
+    names = ("words", "labels", "relations")
+    pairs = [(getattr(first_encoded, name), getattr(second_encoded, name)) for name in names]
+    return all(bool((x - y).norm() <= _ROUNDING[x.dtype] * y.norm()) for x, y in pairs)

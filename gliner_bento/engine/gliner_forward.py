@@ -56,8 +56,9 @@ class GlinerForward:
     def __call__(self, slots: TextSlots | None, texts: Sequence[Prepared]) -> list[Predictions]:
         """The predictions of each text."""
         predictions = []
-        for number, text in enumerate(texts):
-            with on_slot(slots.slot_of_text[number] if slots else None), self._own_shapes():
+        for index, text in enumerate(texts):
+            slot = slots.slot_of_text[index] if slots else None
+            with on_slot(slot), self._own_shapes():
                 predictions.append(Predictions.or_error(self._predicted, text))
         return predictions
 
@@ -75,9 +76,9 @@ class GlinerForward:
         assert self._relation_model is not None
         if text.item.label_thresholds:  # gliner relates all spans above the lowest threshold
             spans = self._spans(output, replace(text, item=replace(text.item, threshold=lowest, label_thresholds={})))
-        proposals = len(np.unique(spans.word_spans)) if self._proposes_spans_once else len(spans)
-        if proposals > MAX_PROPOSALS:
-            raise too_many_candidates(proposals, MAX_PROPOSALS)
+        proposal_count = len(np.unique(spans.word_keys)) if self._proposes_spans_once else len(spans)
+        if proposal_count > MAX_PROPOSALS:
+            raise too_many_candidates(proposal_count, MAX_PROPOSALS)
         thresholds = {"threshold": lowest, "adjacency_threshold": text.item.threshold}
         return with_relations(self._relation_model(**tensors, **thresholds), text, resolved)
 
@@ -93,7 +94,7 @@ class GlinerForward:
 
 
 def with_relations(output: Any, text: Prepared, resolved: Resolved) -> Predictions:
-    """The text's entities, and the relations between them. output: of gliner's model, for this text alone."""
+    """The text's entities, and the relations between them. output: what gliner's model returns for this text alone."""
     index_of = resolved.entities.index_of_words()
     spans = output.entity_spans[0].tolist()
     entity_of_span = np.array([index_of.get((first, last), -1) for first, last in spans], np.int64)

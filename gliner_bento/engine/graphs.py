@@ -29,7 +29,7 @@ Run = Callable[[torch.Tensor], T]
 """Computes scores from a bucket's tensor on the device. Must not read anything else of the batch."""
 
 Graph = Callable[[torch.Tensor], T]
-"""A captured forward pass, called with a bucket's tensor in host memory. Each call overwrites the last result."""
+"""A captured forward pass, called with a bucket's tensor in host memory. A call overwrites the previous result."""
 
 
 class CudaCapture:
@@ -50,7 +50,7 @@ class CudaCapture:
             before = torch.cuda.memory_reserved(self._device)
             static = data.to(self._device)
             torch.cuda.synchronize(self._device)
-            # Not on the stream that the lane computes on: torch records events there when any thread frees host memory.
+            # Not on the lane's stream: if a thread frees host memory meanwhile, torch records an event on that stream.
             with torch.cuda.stream(self._of_lane.capture_stream):
                 graph = _CudaGraph(run, static, self._of_lane.pool)
             self._held_bytes += max(0, torch.cuda.memory_reserved(self._device) - before)
@@ -98,7 +98,7 @@ class Graphs(Generic[T]):
         """The graph of a bucket, captured now if this is its second batch; None: run the batch without a graph.
 
         data: see `CudaCapture`. run_eager: the same pass over `data`, without a graph. When the memory for graphs
-        is used up, none is captured or evicted."""
+        is used up, no graph is captured or evicted."""
         if not hasattr(self._of_lane, "graphs"):
             self._of_lane.graphs = OrderedDict()
         graphs: OrderedDict[Bucket, Graph[T] | None] = self._of_lane.graphs  # None: one batch so far

@@ -19,10 +19,10 @@ from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 _WORDS = "Ada Lovelace of London met Zoë near the Café-au-Lait in Paris ; nobody saw 42 people , not even Microsoft ."
 _LABELS = ("human being", "town", "business")
-# Number of words of each text: token counts below, near and above the heights of `layers.heights`; two are equal.
+# Number of words of each text. The token counts are below, near and above low heights (see `layers.heights`).
 _LENGTHS = (1, 5, 5, 14, 30, 61)
-# Number of words of the longest text with relations: with thresholds of 0, the result has every pair of spans.
-_RELATED_WORDS = 5
+# Longer texts get no relations, because with thresholds of 0, a result has relations between all pairs of spans.
+_MAX_RELATED_WORDS = 5
 
 
 def thread_counts(lanes: int, torch_threads: int) -> tuple[int, ...]:
@@ -51,15 +51,15 @@ def _text_by_text(engine: Engine, items: Sequence[Item], threads: int) -> list[A
 def _results(engine: Engine, items: Sequence[Item], threads: int) -> list[Any]:
     """The results of one batch. Items run as passes, whose results have the suppressed entities too."""
     prepared = [replace(engine.prepare(item), is_pass=True) for item in items]
-    passes = engine.decode(engine.forward(engine.collate(prepared), threads))
-    return [(list(one.entities), list(one.suppressed), one.relations, one.classes) for one in passes]
+    results = engine.decode(engine.forward(engine.collate(prepared), threads))
+    return [(list(result.entities), list(result.suppressed), result.relations, result.classes) for result in results]
 
 
 def _items(info: ModelInfo) -> Iterator[Item]:
     vocabulary = _WORDS.split()
     labels = _LABELS[: info.max_labels_per_pass]
-    for number, length in enumerate(_LENGTHS):
-        related = info.supports_relations and length <= _RELATED_WORDS
-        words = [vocabulary[(number + at) % len(vocabulary)] for at in range(min(length, info.max_words))]
-        relations = ("knows",) if related else ()
-        yield unfiltered_item(info, " ".join(words), labels[number % len(labels) :], relations)
+    for index, length in enumerate(_LENGTHS):
+        has_relations = info.supports_relations and length <= _MAX_RELATED_WORDS
+        words = [vocabulary[(index + offset) % len(vocabulary)] for offset in range(min(length, info.max_words))]
+        relations = ("knows",) if has_relations else ()
+        yield unfiltered_item(info, " ".join(words), labels[index % len(labels) :], relations)

@@ -16,8 +16,8 @@ MAX_CANDIDATES = 200_000
 """Maximum number of spans above the threshold in a pass, in all passes of a window, or kept until the next window."""
 
 CHARS_PER_RESULT = 200
-"""Maximum number of characters of all entities' texts together, divided by `max_entities`; likewise of all relations'
-heads and tails, divided by `max_relations`."""
+"""All entities' texts together may have `max_entities` times this many characters. All relations' heads and tails may
+have `max_relations` times this many."""
 
 _THRESHOLD_OF = {"max_entities": "threshold", "max_relations": "relation_threshold"}
 
@@ -32,7 +32,7 @@ def too_many(item: Item, limit: str) -> LimitExceeded:
     param, what = _THRESHOLD_OF[limit], limit.removeprefix("max_")
     return LimitExceeded(
         f"{param}: the {what} above it are too many or too long: the limit is {getattr(item, limit)} ({limit}, divided "
-        f"among a batch's texts), of {CHARS_PER_RESULT} characters on average; raise {param}, or set on_limit to "
+        f"among a batch's texts), with {CHARS_PER_RESULT} characters on average; raise {param}, or set on_limit to "
         "truncate",
         param=param,
     )

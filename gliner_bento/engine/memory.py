@@ -31,7 +31,7 @@ Run = Callable[[int, int], int]
 
 
 def release_freed_memory() -> None:
-    """Return freed memory to the system; after loading, glibc keeps a large part of the weights' size."""
+    """Return freed memory to the system. Without this, glibc keeps much of it after loading."""
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
 
@@ -99,7 +99,7 @@ class MemoryModel:
 
     @contextmanager
     def guard(self, cost_tokens: int) -> Iterator[None]:
-        """A context to run a batch of this cost in. If memory runs out, reduces the budget, frees memory and raises
+        """The context for running a batch of this cost. If memory runs out, reduces the budget, frees memory and raises
         `DoesNotFit`. The caller may split the batch and try again; a single item fails with this error."""
         try:
             yield
@@ -124,7 +124,7 @@ class MemoryModel:
         logger.warning("out of memory with a batch of cost %d; the budget is now %d", cost_tokens, budget)
 
     def on_success(self, cost_tokens: int) -> None:
-        """Raise a reduced budget after `RECOVERY_BATCHES` batches costing over half of it: the shortage may be over."""
+        """Raise a reduced budget after `RECOVERY_BATCHES` batches, each costing over half of it."""
         with self._lock:
             if self._budget_tokens < self._full_tokens and 2 * cost_tokens > self._budget_tokens:
                 self._good_batches += 1
@@ -142,7 +142,7 @@ def calibrate(
     memory_overhead_factor: float,
     lanes: int,
 ) -> MemoryModel:
-    """Measure the bytes per token of cost with texts of each length of `powers_of_two`; the maximum sets the budget.
+    """Measure the bytes per token of cost in a batch of each length of `powers_of_two`. The maximum sets the budget.
 
     target_memory_fraction: share of the free bytes for batches.
     memory_overhead_factor: ratio of expected to measured bytes (fragmentation, other kernels).
@@ -152,9 +152,9 @@ def calibrate(
     """
     lengths = powers_of_two(longest_tokens)
     allocator.empty_cache()
-    bytes_per_token, ran_tokens, least_tokens = 1.0, 0, 0
+    bytes_per_token, highest_cost, least_tokens = 1.0, 0, 0
     try:
-        least_tokens = run(1, lengths[0])  # before the measurement: libraries allocate workspaces once
+        least_tokens = run(1, lengths[0])  # not measured: in the first batch, libraries allocate workspaces
         allocator.empty_cache()
         free_bytes = allocator.free_bytes()
         for tokens in lengths:
@@ -162,13 +162,13 @@ def calibrate(
             texts = max(_MIN_TEXTS, 2 * longest_tokens // tokens)
             cost_tokens = run(texts, tokens)
             bytes_per_token = max(bytes_per_token, allocator.peak_bytes() / cost_tokens)
-            ran_tokens = max(ran_tokens, cost_tokens)
+            highest_cost = max(highest_cost, cost_tokens)
         lane_bytes = free_bytes * target_memory_fraction / lanes
         budget_tokens = int(lane_bytes / (bytes_per_token * memory_overhead_factor))
     except torch.OutOfMemoryError as error:
         if not least_tokens:
             raise DoesNotFit("the device's memory does not hold the model and one short text") from error
-        budget_tokens = ran_tokens // lanes
+        budget_tokens = highest_cost // lanes
         logger.warning("the memory of the device is too small for batches of the longest texts")
     allocator.empty_cache()
     memory = MemoryModel(allocator, budget_tokens=budget_tokens, least_tokens=least_tokens)
@@ -177,6 +177,6 @@ def calibrate(
 
 
 def powers_of_two(longest_tokens: int) -> list[int]:
-    """`SHORTEST_TOKENS` and its doubles below `longest_tokens`, then `longest_tokens`."""
+    """`SHORTEST_TOKENS` times 1, 2, 4, ... while below `longest_tokens`, then `longest_tokens`."""
     lengths = [SHORTEST_TOKENS << step for step in range(64) if SHORTEST_TOKENS << step < longest_tokens]
     return [*lengths, longest_tokens]

@@ -26,9 +26,9 @@ OnnxRuns = tuple[RunInputs, ...]
 class OnnxForward:
     """Runs gliner's `model`, whose own `model` is an `OnnxSession`. Raises ModelError if ONNX is not supported.
 
-    packs: texts run one by one, without padding, because in one padded run they would change each other's results: a
-        bi-encoder's file takes one set of labels, dynamic quantization has scales per run, and the scores of a few
-        configurations depend on padding. Otherwise all texts of a batch are in one padded run.
+    packs: whether texts run one by one, without padding. They do if one padded run would change results: a bi-encoder's
+        file takes one set of labels, dynamic quantization has scales per run, and the scores of a few configurations
+        depend on padding. Otherwise all texts of a batch are in one padded run.
     name: how it computes, for `/v1/model`.
     """
 
@@ -58,7 +58,8 @@ class OnnxForward:
         predictions: list[Predictions] = []
         for run_inputs in inputs:
             logits = self._session.logits(run_inputs)
-            run_texts = texts[len(predictions) : len(predictions) + len(logits)]
+            first = len(predictions)
+            run_texts = texts[first : first + len(logits)]
             for text, spans in zip(run_texts, self._decode(logits, run_texts), strict=True):
                 predictions.append(Predictions.or_error(predictions_of, text, spans))
         return predictions

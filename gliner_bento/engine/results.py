@@ -52,7 +52,10 @@ class EntityTable(Sequence[Entity]):
     @overload
     def __getitem__(self, index: slice) -> EntityTable: ...
     def __getitem__(self, index: int | slice) -> Entity | EntityTable:
-        return self.take(index) if isinstance(index, slice) else next(iter(self.take(slice(index, index + 1))))
+        if isinstance(index, slice):
+            return self.take(index)
+        first = range(len(self))[index]  # negative ones count from the end
+        return next(iter(self.take(slice(first, first + 1))))
 
     def __iter__(self) -> Iterator[Entity]:
         columns = (self.start.tolist(), self.end.tolist(), self.label.tolist(), self.score.tolist())
@@ -61,7 +64,7 @@ class EntityTable(Sequence[Entity]):
 
     @classmethod
     def joined(cls, text: str, names: Sequence[str], tables: Iterable[EntityTable]) -> EntityTable:
-        """The entities of all tables, whose names are among `names`."""
+        """The entities of all tables. `names` contains each table's names."""
         index_of_name = {name: index for index, name in enumerate(names)}
         columns = [np.empty((3, 0), np.int64)]
         scores = [np.empty(0)]
@@ -107,7 +110,7 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
     item = prepared.item
     table, ends = _entities(prepared, predictions.spans), _char_spans(prepared, predictions.ends)
     names = list(item.relations)
-    relations = [PairRelation(names[one.relation], one.score, one.head, one.tail) for one in predictions.relations]
+    relations = [PairRelation(names[pair.relation], pair.score, pair.head, pair.tail) for pair in predictions.relations]
     classification_scores = zip(item.classifications, predictions.classes, strict=True)
     classes = {name: scores.tolist() for name, scores in classification_scores}
     structures = {
@@ -151,24 +154,24 @@ def with_arguments(
         start, end = ends[index - len(entities)]
         return RelationArgument(None, start, end, text[start:end], None)
 
-    return [Relation(one.relation, one.score, argument(one.head), argument(one.tail)) for one in relations]
+    return [Relation(pair.relation, pair.score, argument(pair.head), argument(pair.tail)) for pair in relations]
 
 
 def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
     item = prepared.item
-    words = prepared.payload.bounds if len(spans) else NO_WORDS.bounds  # payloads of GLiClass have no bounds
+    bounds = prepared.payload.bounds if len(spans) else NO_WORDS.bounds  # payloads of GLiClass have no bounds
     return EntityTable(
-        item.text, list(item.labels), words[spans.first, 0], words[spans.last, 1], spans.label, spans.score
+        item.text, list(item.labels), bounds[spans.first, 0], bounds[spans.last, 1], spans.label, spans.score
     )
 
 
 def _instance(prepared: Prepared, fields: Structure, values: FieldSpans) -> Instance:
-    text, words = prepared.item.text, prepared.payload.bounds
+    text, bounds = prepared.item.text, prepared.payload.bounds
 
     def value(choices: Sequence[str], span: Span) -> FieldValue:
         if choices:
             return FieldValue(choices[span.label], span.score)
-        start, end = int(words[span.first, 0]), int(words[span.last, 1])
+        start, end = int(bounds[span.first, 0]), int(bounds[span.last, 1])
         return FieldValue(text[start:end], span.score, start, end)
 
     return {
@@ -181,5 +184,5 @@ def _char_spans(prepared: Prepared, spans: SpanTable) -> Sequence[tuple[int, int
     """[start, end) of each span, in characters."""
     if not len(spans):
         return ()
-    words = prepared.payload.bounds
-    return list(zip(words[spans.first, 0].tolist(), words[spans.last, 1].tolist(), strict=True))
+    bounds = prepared.payload.bounds
+    return list(zip(bounds[spans.first, 0].tolist(), bounds[spans.last, 1].tolist(), strict=True))

@@ -55,8 +55,9 @@ TOLERANCES: Mapping[str, Tolerance] = {
     "bfloat16": Tolerance(0.3, 0.07),
     "int8": Tolerance(1.0, 0.2),
 }
-"""By dtype. In the contract tests, whose random weights amplify rounding, correct forward passes differ, in the same
-order, by (7e-6, 2e-6), (0.026, 0.006), (0.17, 0.036) and (0.7, 0.12). int8 is compared with unquantized weights."""
+"""By dtype. In the contract tests, whose random weights amplify rounding, correct forward passes differ by (7e-6, 2e-6)
+in float32, (0.026, 0.006) in float16, (0.17, 0.036) in bfloat16 and (0.7, 0.12) in int8. int8 is compared with
+unquantized weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two scores of the same entity or relation."""
+    """The engine's score and the reference's for one key."""
 
     text: str
     key: Key
@@ -101,7 +102,8 @@ def self_test(engine: Engine, model: Any) -> str | None:
         return exceeded(list(_differences(engine, model, _items(engine.info))), TOLERANCES[dtype])
     except Exception as error:
         logger.debug("the self-test raised an exception", exc_info=True)
-        return f"the self-test raised {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        lines = str(error).splitlines() or [""]
+        return f"the self-test raised {type(error).__name__}: {lines[0]}"
     finally:
         torch.set_num_threads(threads)
 
@@ -135,7 +137,7 @@ def versions() -> str:
 def _items(info: ModelInfo) -> list[Item]:
     """The texts, with labels that fit one pass."""
     limit = info.max_labels_per_pass
-    # GLiNER2 models append a full stop to a text without one, and relations with an appended one are not served.
+    # GLiNER2 models append a full stop to a text without one. Relations with an appended full stop are not served.
     stop = "." if "structures" in info.tasks else ""  # only GLiNER2 models have structures
     return [
         unfiltered_item(info, text + stop, labels[:limit], relations[:limit] if info.supports_relations else ())
@@ -224,7 +226,7 @@ def engine_scores(result: PassResult) -> Scores:
     scores: dict[Key, float] = {}
     for entity in (*result.entities, *result.suppressed):
         key = (entity.start, entity.end), entity.label
-        scores[key] = max(entity.score, scores.get(key, 0.0))  # of a span with and without an added full stop
+        scores[key] = max(entity.score, scores.get(key, 0.0))  # a span may occur with and without an appended full stop
     scores |= {(spans[pair.head], spans[pair.tail], pair.relation): pair.score for pair in result.relations}
     return Scores(scores, frozenset(spans))
 
@@ -238,7 +240,7 @@ def reference_scores(model: Any, item: Item) -> Scores:
     scores: dict[Key, float] = {
         (span, entity["label"]): entity["score"] for span, entity in zip(spans, entities, strict=True)
     }
-    for relation in reversed(relations):  # so that the first of a repeated relation counts
+    for relation in reversed(relations):  # in reverse, so that of equal relations the first one counts
         head, tail = spans[relation["head"]["entity_idx"]], spans[relation["tail"]["entity_idx"]]
         if head != tail:
             scores[head, tail, relation["relation"]] = relation["score"]
@@ -255,7 +257,7 @@ def _inferred(model: Any, item: Item) -> tuple[list[dict[str, Any]], list[dict[s
         return entities[0], relations[0]
     if not hasattr(model, "generate_labels"):
         return model.inference([item.text], list(item.labels), **options)[0], []
-    # The model has a label decoder. It is left out: its labels are not served, and gliner's code fails without spans.
+    # The model's label decoder does not run: its labels are not served, and gliner's code for it fails without spans.
     prepared = model.prepare_batch([item.text], list(item.labels))
     batch = model.collate_batch(prepared["input_x"], prepared["entity_types"])
     output = EncoderModel.run_batch(model, batch, threshold=0.0)

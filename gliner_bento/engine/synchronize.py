@@ -10,7 +10,7 @@ import threading
 import torch
 
 device_wait = threading.Lock()
-"""Held while a graph is captured, and while a thread waits for a device. Freeing cached memory is such a wait."""
+"""Held while a graph is captured, and while a thread waits for a device, as it does to free cached memory."""
 
 
 def synchronize(device: torch.device) -> None:

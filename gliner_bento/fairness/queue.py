@@ -1,9 +1,9 @@
 """Start-time fair queueing: the order of service of waiting work, fair among tenants by their weights. No clock, no IO.
 
-Each tenant has a virtual time: the cost that it was served, divided by its weight. The tenant with the lowest is next.
-A tenant that begins to wait gets at least the virtual time of the tenant that is served then, so that it earns
-nothing by not waiting. A tenant's own work is served by `order`, which begins with the priority (lower first, as in
-vLLM). The scheduler's waiting items, the fleet's tickets and the work of preparation threads wait in such queues.
+Each tenant has a virtual time: the cost that it was served, divided by its weight. The tenant with the lowest virtual
+time is next. A tenant that begins to wait gets at least the virtual time of the tenant that is served then, so that it
+earns nothing by not waiting. A tenant's own work is served by `order`, which begins with the priority (lower first, as
+in vLLM). The scheduler's waiting items, the fleet's tickets and the work of preparation threads wait in such queues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Waiting(Protocol):
 
     @property
     def share(self) -> TenantShare:
-        """The tenant and its weight. If works of a tenant differ in weight, the weight of the last one added counts."""
+        """The tenant and its weight. The weight of the work that was added last applies to the tenant."""
 
     @property
     def order(self) -> Order:
@@ -137,7 +137,7 @@ class FairQueue(Generic[W]):
 
     def others_wait(self, tenant: str) -> bool:
         """Whether work of another tenant waits."""
-        return any(active.share.tenant != tenant for active in self._active[:2])  # of two, one is another
+        return any(active.share.tenant != tenant for active in self._active[:2])  # `tenant` is at most one of two
 
     def more_urgent_waits(self, share: TenantShare, priority: int) -> bool:
         """Whether waiting work has a priority that puts it before work of this tenant with `priority`."""
@@ -149,7 +149,7 @@ class FairQueue(Generic[W]):
         )
 
     def _merged(self) -> Iterator[W]:
-        """The work of all tenants in the order of service: their ranks change as if each work were served in turn."""
+        """The work of all tenants in the order of service: tenants' ranks change as if the work were served."""
         active = iter(self._active)
         unseen = next(active, None)
         seen: list[tuple[Rank, int, _Tenant[W]]] = []  # a heap: rank and index of the next work of a tenant
@@ -166,7 +166,7 @@ class FairQueue(Generic[W]):
                 heappush(seen, (following, index + 1, tenant))
 
     def _lowest_virtual_time(self) -> float:
-        if self._active[0].rank[0] == self._active[-1].rank[0]:  # one priority: sorted by virtual time
+        if self._active[0].rank[0] == self._active[-1].rank[0]:  # only one priority: sorted by virtual time
             return self._active[0].virtual_time
         return min(tenant.virtual_time for tenant in self._active)
 

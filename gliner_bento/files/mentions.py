@@ -1,4 +1,4 @@
-"""Compares names of mentions."""
+"""The form in which names of mentions are compared."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def _tenant(key: ApiKey, accepted: frozenset[KeyScope]) -> Tenant:
 
 
 def _is_local(scope: Scope) -> bool:
-    """Whether a request came in over the loopback address, a Unix socket, or from within the process."""
+    """Whether a request came over the loopback address or a Unix socket, or from within the process."""
     server = scope.get("server")
     return not server or _is_loopback(server[0])
 

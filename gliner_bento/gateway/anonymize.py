@@ -1,4 +1,4 @@
-"""Anonymizes as Presidio's anonymizer (2.2.366): resolves conflicts between spans, and applies an operator to each.
+"""Anonymizes like Presidio's anonymizer (2.2.366): resolves conflicts of spans, and applies an operator to each span.
 
 Encryption is not supported: this server neither stores nor receives encryption keys.
 """
@@ -50,7 +50,7 @@ class Redact(_Operator):
 
 
 class Keep(_Operator):
-    """Leaves a span, and reports it."""
+    """Leaves the text of a span unchanged, and lists the span in the answer."""
 
     type: Literal["keep"]
 
@@ -75,7 +75,7 @@ class Mask(_Operator):
 
 
 class Hash(_Operator):
-    """Replaces a span with its digest. salt: at least 16 bytes; default: a random one per span."""
+    """Replaces a span with its digest. salt: at least 16 bytes; default: a random salt per span."""
 
     type: Literal["hash"]
     hash_type: Literal["sha256", "sha512"] = "sha256"
@@ -105,7 +105,7 @@ class Detected:
 
 @dataclass(frozen=True, slots=True)
 class Anonymized:
-    """A replaced span. text: its replacement. start, end: the place of the replacement in the anonymized text."""
+    """A replaced span. text: its replacement. start, end: its offsets in the anonymized text."""
 
     start: int
     end: int
@@ -141,15 +141,16 @@ def anonymize(
         raise TooLarge(f"analyzer_results: together longer than {max_chars} characters", param="analyzer_results")
     chosen = [operators.get(span.entity_type) or default for span in spans]
     replacements = (
-        by.apply(text[span.start : span.end], span.entity_type) for by, span in zip(chosen, spans, strict=True)
+        operator.apply(text[span.start : span.end], span.entity_type)
+        for operator, span in zip(chosen, spans, strict=True)
     )
     limits = [*(span.start for span in spans[1:]), len(text)]  # an overlapping span is cut where the next one starts
     ends = [min(span.end, limit) for span, limit in zip(spans, limits, strict=False)]
     disjoint = (LabeledSpan(span.start, end, span.entity_type) for span, end in zip(spans, ends, strict=True))
     result = substituted(text, zip(disjoint, replacements, strict=True), max_chars)
     items = [
-        Anonymized(put.start, put.end, put.label, put.replacement, operator.type, span.score)
-        for put, operator, span in zip(result.replacements, chosen, spans, strict=True)
+        Anonymized(replaced.start, replaced.end, replaced.label, replaced.replacement, operator.type, span.score)
+        for replaced, operator, span in zip(result.replacements, chosen, spans, strict=True)
     ]
     return AnonymizedText(result.text, items[::-1])
 
@@ -169,8 +170,8 @@ def _resolved(text: str, detected: Sequence[Detected]) -> list[Detected]:
 
 
 def _merged(detected: Sequence[Detected]) -> list[Detected]:
-    """Merge overlapping spans of one type. A merged span has the highest score of its parts and, in the returned order,
-    the place of its last part."""
+    """Merge overlapping spans of one type. A merged span has the highest score of its parts, and takes the position of
+    its last part in the returned list."""
     merged: list[tuple[int, Detected]] = []
     ordered = sorted(detected, key=lambda span: (span.start, span.end))
     by_type = sorted(enumerate(ordered), key=lambda indexed: indexed[1].entity_type)

@@ -1,4 +1,4 @@
-"""The gateway as a plain ASGI app that serves the endpoints which the modules declare.
+"""The gateway as a plain ASGI app, with the endpoints that `v1/`, `compat/`, `mcp/` and the pages declare.
 
 It runs on its own (under uvicorn or Ray Serve), or mounted in a BentoML service, where BentoML's own routes come first.
 """
@@ -82,7 +82,7 @@ class GatewayApp:
             self._table, self._access, self.admission, self._recorder, cors=bool(options.cors_origins)
         )
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
-        self.routes.router.redirect_slashes = False  # `TrailingSlash` handles them
+        self.routes.router.redirect_slashes = False  # `TrailingSlash` removes trailing slashes
         self._stack: ASGIApp = self.routes
         for middleware_class, arguments in reversed(self.middleware):
             self._stack = middleware_class(self._stack, **arguments)
@@ -159,7 +159,7 @@ class GatewayApp:
 
 
 class OwnReadiness:
-    """ASGI middleware around BentoML's app. Serves /readyz from `routes`, which list models that failed to load."""
+    """ASGI middleware around BentoML's app. Serves /readyz from `routes`, which lists models that failed to load."""
 
     def __init__(self, app: ASGIApp, routes: ASGIApp) -> None:
         self._app, self._routes = app, routes

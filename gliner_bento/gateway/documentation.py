@@ -1,6 +1,7 @@
-"""The documentation's site at `/docs`: the files that `make docs` builds, and the policy for the browser.
+"""The documentation's site at `/docs`: the files that `make docs` builds, and their Content-Security-Policy.
 
-Until then, `/docs` is a page that says how to build it. A site that is built later is served without a restart.
+If the site is not built, `/docs` is a page that says how to build it. A site that is built later is served without a
+restart.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ class Operation:
         what the endpoint does and when to call it.
     request, response: classes of the JSON bodies (for a list: a `RootModel`). more_types: further classes that need a
         schema.
-    errors: HTTP statuses; the error codes follow from `Endpoint.statuses`. examples: by class; `request` must have one.
+    errors: HTTP statuses; the error codes follow from `Endpoint.statuses`. examples: example bodies, by class; required
+        for `request`.
     extra: edits the generated operation object.
     """
 
@@ -53,7 +54,7 @@ class Operation:
 class Endpoint:
     """A route of the gateway. operation: None for an undocumented route (a page).
 
-    needs_model: whether requests run the model; read only if `is_limited`.
+    needs_model: whether requests run the model; used only if `is_limited`.
 
     uploads: the setting with the maximum size of an archive, which may be sent as the body in place of JSON; empty:
     archives are not accepted.
@@ -86,7 +87,7 @@ class Endpoint:
 
     @property
     def is_limited(self) -> bool:
-        """Whether tenants' limits apply: to extractions whose documented errors include `RateLimited`."""
+        """Whether tenants' limits apply: true for extractions whose documented errors include `RateLimited`."""
         return (
             self.method == "POST"
             and self.scope == "extract"
@@ -170,7 +171,7 @@ def success(status: int, description: str) -> Callable[[dict[str, Any]], dict[st
 
 
 MODEL = query_parameter("model", "Name of the model, as /v1/models lists it. Default: the first.")
-"""The query parameter that selects the model of a request (see `model_prefix`), for operations."""
+"""The query parameter that selects the model of a request (see `model_prefix`), for `Operation.parameters`."""
 
 ARCHIVE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-"""The content of a body that is an archive, for its operation."""
+"""The OpenAPI `content` of a request body that is an archive."""

@@ -75,7 +75,7 @@ _FRAMEWORK_ERRORS: Mapping[int, tuple[type[GLiNERBentoError], str]] = {
     503: (NotReady, "the server is not ready"),
     504: (DeadlineExceeded, DeadlineExceeded.before("the request finished").message),
 }
-"""The error and its message in place of an error response of Starlette or BentoML, by HTTP status."""
+"""By HTTP status, the error and the message that replace an error response of Starlette or BentoML."""
 
 
 class ErrorType(Protocol):
@@ -130,8 +130,9 @@ def from_framework(
     if isinstance(content, dict):
         if isinstance(content.get("error"), dict) and "code" in content["error"]:
             return None
-        if status == STATUSES["malformed_request"] and isinstance(content.get("detail"), list) and content["detail"]:
-            return error_response(from_validation(content["detail"], request), body=body)
+        invalid_fields = content.get("detail")  # in BentoML's error body, pydantic's list of errors
+        if status == STATUSES["malformed_request"] and isinstance(invalid_fields, list) and invalid_fields:
+            return error_response(from_validation(invalid_fields, request), body=body)
     error_class, message = _FRAMEWORK_ERRORS.get(status, _FRAMEWORK_ERRORS[400])
     is_known = status < STATUSES["internal"] or status in _FRAMEWORK_ERRORS
     error = error_class(message) if is_known else InternalError()

@@ -87,11 +87,9 @@ class Gateway:
         items = request.task.share([item for item in items_or_errors if isinstance(item, Item)])
         outcomes = await self._outcomes(request.task, served, items, call) if items else []
         model = await served.info()
-        warned = iter([_with_warnings(served, item, outcome) for item, outcome in zip(items, outcomes, strict=True)])
-        results = [
-            _batch_result(request, next(warned) if isinstance(item, Item) else item, index)
-            for index, item in enumerate(items_or_errors)
-        ]
+        remaining = iter([_with_warnings(served, item, outcome) for item, outcome in zip(items, outcomes, strict=True)])
+        all_outcomes: list[Outcome] = [next(remaining) if isinstance(item, Item) else item for item in items_or_errors]
+        results = [_batch_result(request, outcome, index) for index, outcome in enumerate(all_outcomes)]
         make_answer: Any = request.task.batch_answer
         return cast(BatchAnswer, make_answer(results, model.model, request_id.current()))
 
@@ -132,7 +130,7 @@ class Gateway:
         return gateway
 
     async def with_model_if_several(self, model: str | None) -> Gateway:
-        """As `with_model`, but a server with one model accepts any name: for formats whose clients always send one."""
+        """As `with_model`, but a server with one model accepts any name, for clients that always name a model."""
         return await self.with_model(model) if len(self.models) > 1 else self
 
     async def status(self, served: ServedModel) -> ServerStatus:
@@ -182,7 +180,7 @@ class Gateway:
         charged_items = sum(1 + len(text) // CHARS_PER_CHARGED_ITEM for text, _ in request.inputs)
         priority = request.priority
         if charged_items > MAX_SMALL_ITEMS and not tenant.crosses_tenants:
-            priority = max(priority, 0)  # below 0, a large request would delay all others
+            priority = max(priority, 0)  # large requests must not delay small ones
         return Call(
             request_id=own_id,
             deadline_s=time.monotonic() + timeout_s,
@@ -204,7 +202,7 @@ class Gateway:
     def _items(self, request: Request[Any, Any, Any], served: ServedModel) -> list[Item | GLiNERBentoError]:
         """For each text, an item with every option decided, or an error."""
         items: list[Item | GLiNERBentoError] = []
-        decided_options: Any = None  # those that `make_item` was made for; texts of a batch may share them
+        decided_options: Any = None  # the options of `make_item`; texts of a batch may share one object
         for text, options in request.inputs:
             try:
                 self.check_text(text, served.limits)
@@ -243,7 +241,7 @@ def _with_warnings(served: ServedModel, item: Item, outcome: Outcome) -> Outcome
 
 
 def _batch_result(request: Request[Any, Any, Any], outcome: Outcome, index: int) -> Any:
-    """The result of the item at `index`. An error about a field of the item also names the item."""
+    """The result of the item at `index`. If the outcome is an error about a field, its message also names the item."""
     if isinstance(outcome, Result):
         return request.task.batch_result(result=outcome)
     detail = _located(outcome.detail(), index, request.param)

@@ -65,16 +65,16 @@ class Handler:
         the value that it would have changed: the last argument."""
         if step not in self._functions or not arguments:
             return [last for *_, last in arguments]
-        self._hanging = {run for run in self._hanging if not run.done()}
+        self._hanging = {future for future in self._hanging if not future.done()}
         if len(self._hanging) >= _THREADS:
             raise NotReady(f"the handler hangs in all of its {_THREADS} threads")
         timeout_s = min(call.deadline_s - time.monotonic(), call.idle_timeout_s)
-        run = self._threads.submit(self._call_each, step, arguments)
+        future = self._threads.submit(self._call_each, step, arguments)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(run), timeout_s)
+            return await asyncio.wait_for(asyncio.wrap_future(future), timeout_s)
         except asyncio.TimeoutError:
-            if run.running():
-                self._hanging.add(run)
+            if future.running():
+                self._hanging.add(future)
                 logger.error("the handler's %s runs past its deadline in %d threads", step, len(self._hanging))
             raise DeadlineExceeded.before(f"the handler's {step} finished") from None
 

@@ -1,10 +1,11 @@
 """uvicorn's HTTP protocol with limits on connections: their number, the time and size of requests, the pace of bodies.
 
-ASGI begins after the headers, so no middleware can set these limits, or answer what is not HTTP. Connections over a
-Unix socket have no limits, because they come from this server's own processes. Refusals have the usual error body.
+ASGI begins after the headers, so no middleware can set these limits, or answer input that is not HTTP. Connections
+over a Unix socket have no limits, because they come from this server's own processes. Refusals have the usual error
+body.
 
-A connection handles one request at a time: further ones are parsed after the response. All of a request but its
-body has one limit, `MAX_HEADER_BYTES`: the request line, headers, trailers, and the sizes and extensions of chunks.
+A connection handles one request at a time: the next request is parsed after the response. `MAX_HEADER_BYTES` limits all
+of a request except its body: the request line, headers, trailers, and the sizes and extensions of chunks.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ _HEADER_OVERHEAD = 32
 """Bytes added to the size of each header for the memory that it takes, as in HTTP/2."""
 
 _CHUNK_OVERHEAD = 16
-"""Bytes per chunk, for its size and line ends, that do not count as headers: bodies may come in small chunks."""
+"""Bytes per chunk, for its size and line ends, that `MAX_HEADER_BYTES` does not limit: a body may have many chunks."""
 
 _PARSED_BYTES = 2**10
-"""Bytes that are parsed at a time. The next bytes are parsed after the requests that end in these are answered."""
+"""Bytes that are parsed at a time. Requests that end in these bytes are answered before the next bytes are parsed."""
 
 _OTHER_FILES = 256
 _CLOSE = (b"connection", b"close")
@@ -48,9 +49,9 @@ _NOTHING = memoryview(b"")
 
 @dataclass
 class ProtocolLimits:
-    """Limits of one server. direct: the app for requests that `early` has checked; None: uvicorn's app, which
-    gets all other requests. incomplete: connections that await a request or the rest of one; the first has been without
-    progress for longest, and is closed if there are too many connections."""
+    """Limits of one server. direct: the app for requests that `early` has checked; by default uvicorn's app, which
+    also gets all other requests. incomplete: connections that await a request or the rest of a request; the first has
+    been without progress for longest, and is closed if there are too many connections."""
 
     options: GatewayOptions
     early: EarlyRefusal | None = None
@@ -118,7 +119,7 @@ class HttpProtocol(HttpToolsProtocol):
         """A client has connected."""
         super().connection_made(transport)
         self._context = copy_context()
-        if isinstance(self.app, ProxyHeadersMiddleware):  # see `ClientAddress`
+        if isinstance(self.app, ProxyHeadersMiddleware):  # `ClientAddress` replaces this middleware
             self.app = self.app.app
         limits = self._server_limits
         if self.client is None or limits is None:
@@ -158,7 +159,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._await(RequestPart.BODY)
             super().on_headers_complete()
         elif self.parser.get_method() == b"CONNECT":
-            raise MalformedRequest("this is not a proxy")
+            raise MalformedRequest("CONNECT: this server is not a proxy")
 
     def on_chunk_header(self) -> None:
         """The size of a chunk has arrived."""
@@ -173,7 +174,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request has been received."""
-        if self._awaits is RequestPart.BODY:
+        if self._awaits is RequestPart.BODY:  # else the request has an Upgrade header, and is parsed again
             super().on_message_complete()
         self._await(RequestPart.START)
         if self._early and self._arrival:
@@ -207,7 +208,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _refuse_early(self, cycle: RequestResponseCycle, refusal: Refusal) -> None:
         """Answer a request, and drop its body. A connection that is not kept alive is closed only after the body has
-        arrived: a body on a closed connection would reset it, and the client would lose the response. A client that
+        arrived: a body that arrives on a closed connection resets it, and the client loses the response. A client that
         waits for `100 Continue` may or may not send its body, so its connection is closed."""
         cycle.response_started = cycle.disconnected = True
         if cycle.more_body and not cycle.keep_alive and not cycle.waiting_for_100_continue:
@@ -237,7 +238,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _write(
         self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
     ) -> None:
-        """Write a response. Its cycle ignores what else the app sends, and is ended by a callback."""
+        """Write a response. The cycle ignores further messages of the app; `_end_cycle`, a callback, ends it."""
         cycle.response_started = cycle.disconnected = True
         if self.transport.is_closing():
             return
@@ -303,9 +304,11 @@ class HttpProtocol(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as upgrade:  # parse the request again, without its Upgrade header
                 self._unparsed = memoryview(self._head() + bytes(data[upgrade.args[0] :]) + bytes(self._unparsed))
                 self.parser = httptools.HttpRequestParser(self)
-                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
-            except httptools.HttpParserError:
-                self._refuse(MalformedRequest("the request is not valid HTTP"))
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+            except httptools.HttpParserError as error:
+                raised = error.__context__  # by a callback
+                own = raised if isinstance(raised, MalformedRequest) else None
+                self._refuse(own or MalformedRequest("the request is not valid HTTP"))
             if self._limits:
                 self._check_size(self._limits)
         if self._unparsed:
@@ -370,7 +373,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(RequestTimeout("the request did not arrive in time"))
 
     def _make_room(self, limits: ProtocolLimits) -> None:
-        """Close the connection that is longest without progress, which is this one if all others await responses."""
+        """Close the connection that is longest without progress: the new one if all others await responses."""
         longest = next(iter(limits.incomplete))
         longest._unwatch()
         if longest._is_idle():
@@ -379,7 +382,7 @@ class HttpProtocol(HttpToolsProtocol):
             longest._refuse(NotReady("too many connections; try again later"))
 
     def _refuse(self, error: GLiNERBentoError) -> None:
-        """Answer with an error, unless a response is under way, and close the connection."""
+        """Close the connection, and answer with an error first unless a response is under way."""
         if self.transport.is_closing():
             return
         cycle: RequestResponseCycle | None = self.cycle

@@ -18,17 +18,17 @@ import msgspec
 from pydantic import WithJsonSchema
 
 _PART_BYTES = 16 * 1024
-_MAX_ELEMENTS = 256  # of a list in one part, if they are flat (see `_is_flat`)
-_FEW_ELEMENTS = 128  # of a list or dictionary in a dataclass that is encoded in one part
+_MAX_ELEMENTS = 256  # maximum number of flat elements (see `_is_flat`) of a list in one part
+_FEW_ELEMENTS = 128  # maximum length of a list or dictionary in a dataclass that is encoded in one part
 _SCALARS = {str, int, float, bool, type(None)}
 
-Made = TypeVar("Made")
+Element = TypeVar("Element")
 
 
-class LazySequence(Sequence[Made], Generic[Made]):
+class LazySequence(Sequence[Element], Generic[Element]):
     """`make(value)` for each of `values`. The results must be small, because several are encoded together."""
 
-    def __init__(self, make: Callable[[Any], Made], values: Sequence[Any]) -> None:
+    def __init__(self, make: Callable[[Any], Element], values: Sequence[Any]) -> None:
         self._make = make
         self._values = values
 
@@ -36,10 +36,10 @@ class LazySequence(Sequence[Made], Generic[Made]):
         return len(self._values)
 
     @overload
-    def __getitem__(self, index: int) -> Made: ...
+    def __getitem__(self, index: int) -> Element: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Made]: ...
-    def __getitem__(self, index: int | slice) -> Made | list[Made]:
+    def __getitem__(self, index: slice) -> list[Element]: ...
+    def __getitem__(self, index: int | slice) -> Element | list[Element]:
         if isinstance(index, slice):
             return [self._make(value) for value in self._values[index]]
         return self._make(self._values[index])
@@ -56,7 +56,7 @@ Text = Annotated[LazyText, WithJsonSchema({"type": "string"})]
 
 
 def json_parts(value: Any) -> Iterator[bytes]:
-    """The JSON of a value, in parts. Their size is bounded if the size of each list element is."""
+    """The JSON of a value, in parts. Each part has a bounded size if each list element has one."""
     if isinstance(value, LazyText):
         yield from _string(value.pieces())
     elif isinstance(value, str):
@@ -83,7 +83,7 @@ def _member(name: str, value: Any) -> Iterable[bytes]:
 
 
 def _elements(values: Sequence[Any]) -> Iterator[Iterable[bytes]]:
-    """The parts of a list's elements: flat ones are joined to parts of about `_PART_BYTES`, others are separate."""
+    """The parts of a list's elements: flat elements are joined to parts of about `_PART_BYTES`."""
     if not _has_flat_elements(values):
         yield from map(json_parts, values)
         return
@@ -91,7 +91,8 @@ def _elements(values: Sequence[Any]) -> Iterator[Iterable[bytes]]:
     while start < len(values):
         part = _encode(values[start : start + count])[1:-1]
         start += count
-        count = max(1, min(_MAX_ELEMENTS, count * _PART_BYTES // (len(part) or 1)))
+        fitting = count * _PART_BYTES // (len(part) or 1)  # if the next elements are as long as those of this part
+        count = max(1, min(_MAX_ELEMENTS, fitting))
         yield (part,)
 
 
@@ -128,7 +129,7 @@ def _is_short(value: Any) -> bool:
 
 
 def _has_flat_elements(values: Sequence[Any]) -> bool:
-    """Whether the elements are flat. The first one decides, because all elements of a list have one type."""
+    """Whether the elements are flat. The first element decides, because all elements of a list have one type."""
     return isinstance(values, LazySequence) or not values or _is_flat(values[0])
 
 

@@ -11,7 +11,7 @@ MAX_VALUES = 2**18
 
 
 class JsonValues:
-    """Counts the lists and objects of one body, and the items in each of them after the first."""
+    """Counts the values of one body: its lists and objects, and one value for each comma."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -3,7 +3,7 @@
 Two tests run on a sample of the text. One counts letters of other scripts. The other tells languages in Latin script
 apart by function words ("que", "est", "dans"); it covers the languages in `_FUNCTION_WORDS`, and needs a few sentences.
 Names, quotations, formulas and code in an English text must not cause a warning, so a test that is not certain returns
-none.
+no warning.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _PIECE_CHARS = 256
 _MIN_DISTINCT = 3
 _MIN_SHARE = 0.12
 _OWN_WEIGHT = 3
-"""A text seems to be in another language if its function words of that language are at least `_MIN_DISTINCT` different
-ones (one fewer if it has no function words of the model's languages), at least the fraction `_MIN_SHARE` of its words,
-and at least `_OWN_WEIGHT` times as many as its function words of the model's languages."""
+"""A text seems to be in another language if it has at least `_MIN_DISTINCT` different function words of that language
+(one fewer if it has no function words of the model's languages), and if all its function words of that language are at
+least the fraction `_MIN_SHARE` of its words, and `_OWN_WEIGHT` times as many as those of the model's languages."""
 
 _LANGUAGES_OF_SCRIPT = {
     "Latin": "af bs ca cs cy da de en eo es et eu fi fr ga gl hr hu id is it la lb lt lv ms mt nb nl nn no pl pt ro "
@@ -86,7 +86,7 @@ _FUNCTION_WORDS = {
     "ik hij zij wij deze dit uit wel kan tot geen tussen tegen waar tijdens sinds hun haar ze je jij "
     "onder na meer alleen dus",
 }
-"""Omitted are words that are also English ("die", "son", "come"), and parts of names ("de la", "der", "von", "di")."""
+"""The lists omit words that are also English ("die", "son"), and parts of names ("de la", "der", "von", "di")."""
 
 _NAMES = {
     "en": "English",
@@ -108,13 +108,14 @@ _LATIN = regex.compile(r"\p{Latin}+")
 _NOT_LATIN = regex.compile(r"[^\p{Latin}\p{Common}\p{Inherited}]")
 _OTHER_SCRIPTS = [script for script in _LANGUAGES_OF_SCRIPT if script != "Latin"]
 _RUNS = regex.compile("|".join(rf"(?P<{script}>(?:\p{{{script}}}\p{{Mn}}*+){{2,}})" for script in _OTHER_SCRIPTS))
-"""At least two letters of a script in a row: a single one is a symbol (α, Δ, ツ)."""
+"""At least two letters of a script in a row: a single letter is a symbol (α, Δ, ツ)."""
 
 
 class LanguageCheck:
     """The two tests, for one model.
 
-    languages: those of its card. No text gets a warning if they are none, too many, or include one of no known script.
+    languages: the languages in its card. No text gets a warning if there are none, more than `_MAX_LANGUAGES`, or one
+    whose script is unknown.
     """
 
     def __init__(self, languages: Sequence[str]) -> None:
@@ -148,7 +149,7 @@ class LanguageCheck:
         foreign = Counter({script: letters[script] for script in letters.keys() - self._scripts - {"Latin"}})
         if 2 * foreign.total() <= letters.total():
             return None
-        (script, _), *_ = foreign.most_common(1)
+        [(script, _)] = foreign.most_common(1)
         return f"most letters of the text are {'Chinese' if script == 'Han' else script}"
 
     def _foreign_language(self, sample: str) -> str | None:
@@ -156,11 +157,13 @@ class LanguageCheck:
             return None
         words = [word.lower() for word in _WORD.findall(sample) if not word.isupper()]  # not abbreviations: IL, MA
         counts = Counter(word for word in words if word in _ALL_WORDS)
-        own = _count(counts, self._own_words)
-        foreign, language = max((_count(counts, theirs), language) for language, theirs in self._foreign_words.items())
-        distinct = len(counts.keys() & self._foreign_words[language])
-        min_distinct = _MIN_DISTINCT if own else _MIN_DISTINCT - 1
-        is_certain = distinct >= min_distinct and foreign >= max(_MIN_SHARE * len(words), _OWN_WEIGHT * own)
+        own_count = _count(counts, self._own_words)
+        foreign_counts = ((_count(counts, theirs), language) for language, theirs in self._foreign_words.items())
+        foreign_count, language = max(foreign_counts)
+        distinct_count = len(counts.keys() & self._foreign_words[language])
+        min_distinct = _MIN_DISTINCT if own_count else _MIN_DISTINCT - 1
+        min_count = max(_MIN_SHARE * len(words), _OWN_WEIGHT * own_count)
+        is_certain = distinct_count >= min_distinct and foreign_count >= min_count
         return f"the text seems to be {_NAMES[language]}" if is_certain else None
 
 
@@ -169,7 +172,7 @@ def _count(counts: Counter[str], words: Set[str]) -> int:
 
 
 def _sample(text: str) -> str:
-    """The text; of a long one, evenly spaced pieces, which bound the cost of the tests."""
+    """The text or, to bound the cost of the tests, evenly spaced pieces of a long text."""
     if len(text) <= _SAMPLE_CHARS:
         return text
     pieces = _SAMPLE_CHARS // _PIECE_CHARS

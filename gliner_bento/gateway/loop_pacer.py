@@ -1,7 +1,7 @@
 """Spreads work over the iterations of the event loop, so that a long iteration does not delay all connections.
 
-A batch ends with results for dozens of requests, and as many others may then be admitted. Done in one iteration, this
-work blocked the loop, and so also refusals and probes, for up to 150 ms.
+When a batch ends, dozens of requests get results, and as many new requests may be admitted. In one iteration, this work
+blocked the loop, and with it refusals and probes, for up to 150 ms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LoopPacer:
     async def wait(self) -> None:
         """Wait for a free iteration of the event loop; at most one `wait` returns in each iteration."""
         called = asyncio.get_running_loop().create_future()
-        self.run(lambda: None if called.done() else called.set_result(None))
+        self.run(lambda: None if called.done() else called.set_result(None))  # done: the waiting task was cancelled
         await called
 
     def _next(self) -> None:

@@ -33,7 +33,7 @@ traceback."""
 
 
 class GatewayMiddleware:
-    """Applies these rules. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
+    """Applies the rules of this module. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
     access: who may call what. limits: maximum sizes of bodies in bytes, by setting. admission: refuses requests under
     load. table: all endpoints.
@@ -119,7 +119,7 @@ class _LimitedBody:
             raise UnsupportedMediaType(f"send the body without a Content-Encoding ({coding[:20]})")
 
     async def receive(self) -> Message:
-        """The next message. A body that is too large ends early; with `raises`, this raises `TooLarge`."""
+        """The next message. Beyond a limit, raises `TooLarge` if `raises`, else returns the end of the body."""
         message = await self._receive()
         if message["type"] == "http.request":
             self._check(message.get("body", b""))
@@ -143,7 +143,7 @@ class _LimitedBody:
 class _ResponseSender:
     """Sends one response: adds headers, and replaces error bodies of Starlette and BentoML by ours.
 
-    quota: makes the headers X-RateLimit-*; makes none until the tenant is known.
+    quota: returns the headers X-RateLimit-*; none until the tenant is known.
     """
 
     def __init__(self, scope: Scope, send: Send, body: _LimitedBody, endpoint: Endpoint | None) -> None:

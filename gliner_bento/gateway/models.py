@@ -26,7 +26,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
-from gliner_bento.replicas.base import ROWS_AGE_S, Archive, Call, Models, Outcome, Part, Replica
+from gliner_bento.replicas.base import ROWS_AGE_S, Archive, Call, Models, Outcome, Replica, StreamStep
 from gliner_bento.status_types import ModelCard, ModelInfo, ReplicaHealth, ReplicaList
 from gliner_bento.tasks.base import ExtractionWarning, Item, Result
 from gliner_bento.telemetry.metrics import ReplicaState
@@ -35,8 +35,8 @@ SERVING = ("ready", "evicted")
 """States of models that admit requests."""
 
 Replicas = Replica | Mapping[str | None, Replica]
-"""Replicas by model name, the default's first. A model whose name is None, as that of a single replica, is named after
-its checkpoint."""
+"""Replicas by model name, the default model's first. A model whose name is None, as that of a single replica, is
+named after its checkpoint."""
 
 
 class ServedModel:
@@ -69,14 +69,14 @@ class ServedModel:
         return self._info
 
     def update(self, row: ModelRow) -> None:
-        """Set the current row. Unless the model serves, `info` is forgotten: the next checkpoint may be another one."""
+        """Set the current row. Unless the model serves, drop `info`: the name may get another checkpoint."""
         self.row = row
         if row.state not in SERVING:
             self._info = None
 
     def check_serving(self) -> None:
         """Raise `ModelNotLoaded` for a model that no request can use."""
-        if self.row.state not in (*SERVING, "loading"):
+        if self.row.state not in (*SERVING, "loading"):  # the replica decides whether a request waits for loading
             why = f": {self.row.reason}" if self.row.reason else ""
             raise ModelNotLoaded(f"the model {self.name} is {self.row.state}{why}")
 
@@ -87,7 +87,7 @@ class ServedModel:
             item.check_supported(self._info.model, self._info.tasks)
 
     async def card(self) -> ModelCard:
-        """What is served, and with which limits."""
+        """The model, with the limits of its requests."""
         limits = self.limits
         return ModelCard(
             **asdict(await self.info()),
@@ -116,7 +116,7 @@ class ServedModel:
             return False
 
     async def state(self) -> ReplicaState:
-        """The replica's status, and its adapters if they are enabled; both are None if one cannot be read."""
+        """The replica's status, and its adapters if they are enabled; both are None if either cannot be read."""
         try:
             status = await self.replica.status()
             adapters = await self.adapters.cache_status() if self.adapters.enabled else None
@@ -125,9 +125,10 @@ class ServedModel:
         return ReplicaState(self.name or status.model.model, status, adapters, self.row.state)
 
     def warnings(self, item: Item, result: Result) -> Sequence[ExtractionWarning]:
-        """The replica's warnings, and one about the text's language, unless an adapter is used: it may be trained for
-        other languages."""
-        return (*result.warnings, *(() if item.adapter_id else self._languages.warnings(item.text)))
+        """The replica's warnings, and one about the text's language. An adapter may be trained for other languages, so
+        an item with an adapter gets no warning about the language."""
+        language_warnings = () if item.adapter_id else self._languages.warnings(item.text)
+        return (*result.warnings, *language_warnings)
 
     async def outcomes(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
@@ -142,7 +143,7 @@ class ServedModel:
                     outcome.retry_after_s = self.policy.retry_after_s(len(items))
         return outcomes
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """The replica's parts. Raises `QueueFull` if it is overloaded."""
         passes = 1 + len(item.text) // PASS_CHARS
         estimated_deadline_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
@@ -204,7 +205,7 @@ class ModelTable:
 
     @property
     def default(self) -> ServedModel:
-        """The model of a request that names none."""
+        """The model of a request that names no model."""
         return self._chosen or next(iter(self))
 
     async def with_default(self, name: str) -> ModelTable:
@@ -216,7 +217,7 @@ class ModelTable:
 
     async def find(self, name: str | None) -> ServedModel:
         """The model with this name. A model without a name is found by its hub id, or by the last part of the hub id.
-        None: the default. Raises `ModelNotFound`."""
+        None selects the default model. Raises `ModelNotFound`."""
         served = self.default if name is None else await self._named(name)
         never_refreshed = self._models is not None and self._refreshed_s < 0
         if never_refreshed or served is None or served.row.state not in SERVING:
@@ -224,7 +225,7 @@ class ModelTable:
             served = self._served.get(served.name) if served else None  # it may have been deleted or replaced
             served = served or (await self._named(name) if name else self.default)
         elif self._is_old and (not self._refreshing or self._refreshing.done()):
-            self._refreshing = asyncio.ensure_future(self.refresh())  # another gateway may unload the model
+            self._refreshing = asyncio.ensure_future(self.refresh())  # another gateway may have unloaded the model
         if served is None:
             names = [known.name or (await known.info()).model for known in self]
             raise ModelNotFound(f"model: no model {str(name)[:100]!r}; there are {', '.join(names)}", param="model")
@@ -235,7 +236,7 @@ class ModelTable:
         return self._models is not None and time.monotonic() >= self._refreshed_s + ROWS_AGE_S
 
     async def refresh(self, age_s: float = 0.0) -> None:
-        """Read the rows again if they are older than `age_s`. The old ones are kept if that fails."""
+        """Read the rows again if they are older than `age_s`. The old rows are kept if this fails."""
         if self._models and time.monotonic() >= self._refreshed_s + age_s:
             with suppress(GLiNERBentoError):
                 rows = {row.name: row for row in await self._models.rows()}
@@ -246,7 +247,7 @@ class ModelTable:
                     self._apply(row)
 
     async def ready(self) -> bool:
-        """Whether at least one model serves, all that serve admit items, and no required one has failed."""
+        """Whether at least one model serves, all serving models admit items, and no required model has failed."""
         await self.refresh(ROWS_AGE_S)
         serving = [served for served in self if served.row.state in SERVING]
         failed = any(served.row.required and served.row.state == "failed" for served in self)

@@ -92,6 +92,7 @@ class EarlyRefusal:
         length = int(content_length) if content_length.isdecimal() else None
         cost = PASS_TOKENS if length is None else min(max(SHORT_TOKENS, length / BYTES_PER_TOKEN), PASS_TOKENS)
         is_small = length is not None and length <= MAX_READ_BYTES
+        # A client that sends Expect may wait for `100 Continue`, which uvicorn sends when the app reads the body.
         reads_body = is_small and endpoint.has_deadline and "expect" not in headers
         return EarlyRequest(scope, endpoint, tenant, cost, reads_body)
 

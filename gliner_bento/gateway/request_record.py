@@ -45,7 +45,7 @@ _MAX_ID_CHARS = 128
 class RequestRecord:
     """What the handlers of a request record for its log line, metrics and span.
 
-    request_id: the one in the body, if there is one. model: the configured name of its model, if there is one.
+    request_id: the id in the body, if any. model: the configured name of its model, if the model has one.
     admitted: whether its items were sent to the replica. items: number of items with a result. tokens: of all passes,
     prompts included. error: code of its error. trace: the `traceparent` of its span, if it is traced.
     """
@@ -76,7 +76,7 @@ class Routes:
         self._patterns = {path: pattern for path, pattern in templates.items() if "{" in path}
 
     def find(self, path: str) -> tuple[str, str | None]:
-        """The template of `path`, and the percent-encoded id in it; of several ids, the request's."""
+        """The template of `path`, and the percent-encoded id in it; if there are several ids, the request's."""
         path = path.rstrip("/") or "/"
         if path in self._exact:
             return path, None
@@ -104,7 +104,7 @@ class RequestTracer(Protocol):
 
 
 class Recorder:
-    """Where requests are recorded. tracer: set when the server starts, if requests are traced."""
+    """Records requests in metrics, log, spans, `errors`. tracer: set when the server starts, if requests are traced."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self.errors = RecentErrors()

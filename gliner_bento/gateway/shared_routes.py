@@ -1,4 +1,4 @@
-"""Routes and error bodies that several other servers have in common. One response serves the clients of all.
+"""Routes and error bodies that several other servers have in common. One response serves all their clients.
 
 Each format lists the shared routes that its clients call in its `endpoints`; those of the enabled formats are served.
 """

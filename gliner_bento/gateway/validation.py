@@ -16,7 +16,7 @@ _UNKNOWN, _MISSING = "extra_forbidden", "missing"
 _MAX_NAMED = 5
 _MAX_NAME_CHARS = 100
 
-_BRANCH_TYPES = {"list_type", "dict_type"}  # of errors about branches of a union, most of which the caller did not mean
+_BRANCH_TYPES = {"list_type", "dict_type"}  # errors about branches of a union, most of which the caller did not mean
 _NO_FIELD = re.compile(r"(list|dict|constrained-str|function-[a-z]+)\[.*\]|\[key\]|constrained-str|str|bool|int|float")
 """Parts of an error's path that name no field: pydantic adds them for branches of unions and keys of dictionaries."""
 
@@ -28,7 +28,8 @@ def from_model(invalid: ValidationError, model: type[Any] | None = None) -> GLiN
 
 def from_validation(errors: Sequence[Mapping[str, Any]], model: type[Any] | None = None) -> GLiNERBentoError:
     """One error for pydantic's list. It names all unknown and missing fields, because an unknown field is often a
-    missing one misspelt. If there are none, it is the first error, but one not in `_BRANCH_TYPES` if possible.
+    missing one misspelt. If no field is unknown or missing, it is the first error that is not of `_BRANCH_TYPES`,
+    or else the first error.
 
     model: the type that was validated, whose field names are suggested for unknown fields.
     """
@@ -62,8 +63,8 @@ def _problem(error: Mapping[str, Any], model: type[Any] | None) -> str:
 
 def _path(loc: Sequence[str | int], *, keep_last: bool = False) -> str:
     """The path without the parts that pydantic adds. keep_last: keep the last part, because it names a field."""
-    kept = len(loc) - 1 if keep_last else None
-    parts = [part for index, part in enumerate(loc) if index == kept or not _NO_FIELD.fullmatch(str(part))]
+    kept_index = len(loc) - 1 if keep_last else None
+    parts = [part for index, part in enumerate(loc) if index == kept_index or not _NO_FIELD.fullmatch(str(part))]
     return ".".join(str(part)[:_MAX_NAME_CHARS] for part in parts)
 
 
@@ -94,4 +95,5 @@ def _model_in(annotation: Any) -> type[Any] | None:
     """The model in a type like `list[Model] | None`."""
     if isinstance(annotation, type) and (is_typeddict(annotation) or issubclass(annotation, BaseModel)):
         return annotation
-    return next((model for argument in get_args(annotation) if (model := _model_in(argument))), None)
+    models = (_model_in(argument) for argument in get_args(annotation))
+    return next((model for model in models if model), None)

@@ -1,5 +1,5 @@
-"""Keep-alive connections to one server, cheap per request: for calls to the runner, and for the load generator, which
-may run on the server's machine.
+"""Keep-alive connections to one server, with little CPU time per request: for calls to the runner, and for the load
+generator, which may run on the server's machine.
 
 A request takes a third of the CPU time that it takes with aiohttp's client. Supports only HTTP/1.1, without redirects,
 cookies, compression or retries.
@@ -52,8 +52,7 @@ class Connections:
         self._idle: deque[_Connection] = deque()
         self._waiting: deque[tuple[bytes, asyncio.Future[Response]]] = deque()
         self._open: set[_Connection] = set()
-        self._opening: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._opening: dict[asyncio.Task[None], asyncio.Future[Response]] = {}
         self.opened = 0
 
     def send(self, content: bytes, path: str = "") -> asyncio.Future[Response]:
@@ -61,7 +60,7 @@ class Connections:
         future = asyncio.get_running_loop().create_future()
         head = self._head_of_path.get(path) or self._new_head(path)
         request = b"%s%d\r\n\r\n%s" % (head, len(content), content)
-        if self._idle:  # the longest idle, so that none is idle for long
+        if self._idle:  # the connection that has been idle longest, so that none is for long
             self._idle.popleft().send(request, future)
         elif self._limit and len(self._open) + len(self._opening) >= self._limit:
             self._waiting.append((request, future))
@@ -77,16 +76,18 @@ class Connections:
 
     def close(self) -> None:
         """Close all connections; unanswered requests get an error as their response."""
-        self._closed = True
-        for task in self._opening:
+        while waiting := self._next_waiting():
+            _resolve(waiting[1], Response("ConnectionAbortedError"))
+        for task, future in self._opening.items():
             task.cancel()
+            _resolve(future, Response("ConnectionAbortedError"))
         for connection in list(self._open):
             connection.abort()
 
     def _start_connecting(self, request: bytes, future: asyncio.Future[Response]) -> None:
         task = asyncio.ensure_future(self._connect(request, future))
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._opening[task] = future
+        task.add_done_callback(self._opening.pop)
 
     async def _connect(self, request: bytes, future: asyncio.Future[Response]) -> None:
         loop = asyncio.get_running_loop()
@@ -100,24 +101,24 @@ class Connections:
                 )
         except OSError as error:
             _resolve(future, Response(type(error).__name__))
-            if self._waiting:
-                self._start_connecting(*self._waiting.popleft())
+            if waiting := self._next_waiting():
+                self._start_connecting(*waiting)
             return
         connection.transport = transport
         self._open.add(connection)
         connection.send(request, future)
 
     def released(self, connection: _Connection, *, kept: bool) -> None:
-        """The request of a connection has ended. kept: whether the connection may be used again."""
+        """Called when the request of a connection has ended. kept: whether the connection may be used again."""
         if not kept:
             self._replace(connection)
-        elif self._waiting:
-            connection.send(*self._waiting.popleft())
+        elif waiting := self._next_waiting():
+            connection.send(*waiting)
         else:
             self._idle.append(connection)
 
     def lost(self, connection: _Connection) -> None:
-        """A connection has been closed."""
+        """Called when a connection has been closed."""
         if connection in self._idle:
             self._idle.remove(connection)
         self._replace(connection)
@@ -126,8 +127,16 @@ class Connections:
         """Forget a connection; open another if requests wait."""
         if connection in self._open:
             self._open.remove(connection)
-            if self._waiting and not self._closed:
-                self._start_connecting(*self._waiting.popleft())
+            if waiting := self._next_waiting():
+                self._start_connecting(*waiting)
+
+    def _next_waiting(self) -> tuple[bytes, asyncio.Future[Response]] | None:
+        """The next waiting request that its caller has not cancelled."""
+        while self._waiting:
+            request, future = self._waiting.popleft()
+            if not future.done():
+                return request, future
+        return None
 
 
 class _Connection(asyncio.Protocol):

@@ -48,13 +48,13 @@ class _Exchange:
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
-        self._read = asyncio.Event()
+        self._body_read = asyncio.Event()
         self.begun = self.answered = self.left = False
 
     async def receive(self) -> Message:
         message = await self._receive()
         if not message.get("more_body", False):
-            self._read.set()
+            self._body_read.set()
         return message
 
     async def send(self, message: Message) -> None:
@@ -63,7 +63,7 @@ class _Exchange:
         await self._send(message)
 
     async def cancel_when_left(self, serving: asyncio.Future[None]) -> None:
-        await self._read.wait()
+        await self._body_read.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if not self.answered:  # after the response, background work continues

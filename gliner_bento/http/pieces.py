@@ -19,7 +19,7 @@ def next_piece(parts: Iterator[bytes]) -> bytes:
 
 
 async def coalesced(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """The parts, joined to pieces of at least `PIECE_BYTES`; the last one is shorter."""
+    """The parts, joined to pieces of at least `PIECE_BYTES`; the last piece may be shorter."""
     parts = iter(parts)
     while piece := next_piece(parts):
         yield piece

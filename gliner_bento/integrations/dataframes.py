@@ -25,7 +25,7 @@ def add_extractions(
 
     A null counts as an empty text. `error` is null, or the server's error for the text; such a row has no entities.
     labels, options: as in `Client.extract_many`. Raises TypeError if `frame` is no DataFrame, ValueError if `column` is
-    missing or not of strings, or if the frame already has an added column.
+    missing or has other values than strings, or if the frame already has an added column.
     """
     library = _library(frame)
     schemas = {name: options[name] for name in SCHEMA_COLUMNS if options.get(name)}
@@ -40,8 +40,8 @@ def add_extractions(
 
 
 def entity_table(frame: Any) -> Any:
-    """A row per entity in the column `entities`: the entity's fields, and as `row` the row of `frame` (its number; with
-    pandas, the index label)."""
+    """A row per entity in the column `entities`, with the entity's fields and `row`, the number of the row in
+    `frame` (with pandas, its index label)."""
     library = _library(frame)
     check_columns(frame.columns, ["entities"], ())
     row_ids = frame.index if library == "pandas" else range(len(frame))
@@ -78,7 +78,7 @@ def _row(outcome: BatchResult, schemas: Schemas) -> dict[str, Any]:
 def _add_to_pandas(frame: Any, columns: Columns, _: Schemas) -> Any:
     import pandas as pd  # noqa: PLC0415
 
-    return frame.assign(**{name: pd.Series(column, frame.index, dtype=object) for name, column in columns.items()})
+    return frame.assign(**{name: pd.Series(values, frame.index, dtype=object) for name, values in columns.items()})
 
 
 def _add_to_polars(frame: Any, columns: Columns, schemas: Schemas) -> Any:
@@ -102,7 +102,7 @@ def _add_to_polars(frame: Any, columns: Columns, schemas: Schemas) -> Any:
         "error": pl.String,
     }
     return frame.with_columns(
-        [pl.Series(name, column, dtype=types[name], strict=False) for name, column in columns.items()]
+        [pl.Series(name, values, dtype=types[name], strict=False) for name, values in columns.items()]
     )
 
 

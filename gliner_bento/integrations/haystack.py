@@ -29,7 +29,7 @@ class GLiNERExtractor:
 
     @component.output_types(documents=list[Document])
     def run(self, documents: list[Document]) -> dict[str, list[Document]]:
-        """Copies of the documents with the results (empty lists without content). Raises a document's error."""
+        """Copies of the documents with the results; without content, these are empty. Raises a document's error."""
         with Client(self.url) as client:
             results = list(client.extract_many((doc.content or "" for doc in documents), self.labels, **self.options))
         if error := next((result.error for result in results if result.error), None):

@@ -54,8 +54,10 @@ class GLiNERBento:
 
     @staticmethod
     def _annotated(doc: Doc, result: Extraction) -> Doc:
-        spans = [doc.char_span(one.start, one.end, one.label, alignment_mode="expand") for one in result.entities]
-        scores = [one.score for one in result.entities]
+        spans = [
+            doc.char_span(entity.start, entity.end, entity.label, alignment_mode="expand") for entity in result.entities
+        ]
+        scores = [entity.score for entity in result.entities]
         doc.spans[SPANS_KEY] = SpanGroup(doc, name=SPANS_KEY, spans=spans, attrs={"scores": scores})
         doc.ents = filter_spans([*spans, *doc.ents])
         doc._.relations = tuple(result.relations)
@@ -65,4 +67,5 @@ class GLiNERBento:
 @Language.factory("gliner_bento", default_config={"url": "http://localhost:3000", "relations": None, "options": {}})
 def make_component(nlp: Language, name: str, url: str, labels: Any, relations: Any, options: Any) -> GLiNERBento:
     """Make the component. labels, relations, options (`threshold`, `adapter_id`, ...): the fields of a request."""
-    return GLiNERBento(url, labels, {**({"relations": relations} if relations else {}), **options})
+    fields = {"relations": relations} if relations else {}
+    return GLiNERBento(url, labels, {**fields, **options})

@@ -93,7 +93,7 @@ def open_loop(
 
     A latency counts from the time at which a request was due, so a server that stalls is charged for every request
     that became due meanwhile. A request without a response `grace_s` after the last one was due counts as unanswered.
-    max_connections: maximum number of concurrent requests; others wait for a connection. 0: no limit.
+    max_connections: maximum number of concurrent requests, beyond which requests wait for a connection; 0: no limit.
     """
     return _timed(_open_loop(url, bodies, schedule(rate, seconds), grace_s, max_connections, api_key))
 
@@ -101,24 +101,26 @@ def open_loop(
 def schedule(rate: float, seconds: float, seed: int = 0) -> list[float]:
     """When requests are due, in seconds from the start, for `seconds`: a Poisson process drawn from `seed`."""
     rng = random.Random(seed)
-    due = itertools.accumulate(rng.expovariate(rate) for _ in itertools.count())
-    return list(itertools.takewhile(lambda at: at < seconds, due))
+    intervals_s = (rng.expovariate(rate) for _ in itertools.count())
+    due_s = itertools.accumulate(intervals_s)
+    return list(itertools.takewhile(lambda at_s: at_s < seconds, due_s))
 
 
 def percentile_ms(sorted_s: Sequence[float], percent: float) -> float | None:
     """The value that `percent` % of the values do not exceed (nearest rank), in ms; None if there are no values."""
     if not sorted_s:
         return None
-    rank = -(-len(sorted_s) * percent // 100)  # rounded up
-    return sorted_s[max(0, int(rank) - 1)] * 1000
+    quotient, remainder = divmod(len(sorted_s) * percent, 100)
+    rank = int(quotient) + (remainder > 0)  # rounded up
+    return sorted_s[max(0, rank - 1)] * 1000
 
 
-def _timed(loop: Coroutine[Any, Any, Run]) -> Run:
+def _timed(load: Coroutine[Any, Any, Run]) -> Run:
     start_s = time.process_time()
     gc_was_enabled = gc.isenabled()
     gc.disable()  # a collection takes longer than a request, and would delay requests that are due
     try:
-        run = asyncio.run(loop)
+        run = asyncio.run(load)
     finally:
         if gc_was_enabled:
             gc.enable()

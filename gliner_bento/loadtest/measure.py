@@ -33,7 +33,7 @@ def measure_server(
     """Measure the gliner-bento server at `url` under the workload `name`, for `seconds` at each of `concurrencies`, or
     at `rate` (requests/s) if given. Writes `server.json` into `out`; returns its path, and the measured points.
 
-    Raises ValueError for an unknown workload, and if there is no such server at `url`.
+    Raises ValueError for an unknown workload, and if there is no gliner-bento server at `url`.
     """
     if name not in workload.WORKLOADS:
         raise ValueError(f"no workload {name}; there are {', '.join(workload.WORKLOADS)}")

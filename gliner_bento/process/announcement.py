@@ -25,10 +25,10 @@ _REQUEST = '{"text": "Ada Lovelace lived in London.", "labels": ["person", "city
 
 
 def url_of(arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
-    """The URL of `bentoml serve` with these arguments of the command line and options of the service; None for a socket
-    without a known port."""
-    http = options["http"]
-    host, port = (http.get(name) if arguments.get(name) is None else arguments[name] for name in ("host", "port"))
+    """The URL of a server; None if its port is not known. arguments: of the command line of `bentoml serve`.
+    options: of the service; the arguments override them."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    host, port = (given.get(name, options["http"].get(name)) for name in ("host", "port"))
     if not port or arguments.get("fd") or arguments.get("uds"):
         return None
     if host in _EVERYWHERE:

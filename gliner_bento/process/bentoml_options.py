@@ -20,7 +20,7 @@ def bentoml_options(settings: Settings, service: str) -> dict[str, Any]:
     ours["metrics"] = {"enabled": False}  # BentoML's metrics get a series for each path that a client makes up
     if service == "GLiNERService":
         ours["http"] = {"host": _default_host(), "port": 3000}
-        ours["runner_probe"] = {"enabled": False}  # the gateway is ready if one replica is; it probes them itself
+        ours["runner_probe"] = {"enabled": False}  # the gateway probes the replicas, and needs only one of them
     given = settings.configuration().services.get(service, {})
     if "tracing" not in given and not _may_trace():
         ours["tracing"] = {"excluded_urls": _EVERY_URL}  # else BentoML makes spans that no exporter collects

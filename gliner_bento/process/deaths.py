@@ -1,5 +1,5 @@
-"""Makes `bentoml serve` restart a process as soon as it has died, and obey each signal to end. BentoML itself checks
-every 10 s, and its supervisor (circus) forgets a signal that comes while it checks or restarts."""
+"""Makes `bentoml serve` restart a process as soon as it has died, and end whenever a signal asks it to. Otherwise, its
+supervisor (circus) looks for dead processes every 10 s, and forgets a signal that arrives meanwhile or at a restart."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ def _quit(handler: Any) -> None:
 
 
 def _arbiter() -> Any:
-    """Circus's arbiter, which handles SIGTERM; None in a program that is not supervised by circus."""
+    """Circus's arbiter, from circus's handler of SIGTERM; None if circus does not run in this process."""
     handler = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     return getattr(getattr(handler, "controller", None), "arbiter", None)

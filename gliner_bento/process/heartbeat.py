@@ -53,14 +53,14 @@ class Heartbeat:
 
 
 def are_stopping(folder: Path, service: str = "") -> list[bool]:
-    """For each process that is alive, whether it has been asked to end. service: only this one; "": all services."""
+    """For each process that is alive, whether it has been asked to end. service: only its processes; "": all."""
     return [_is_stopping(path) for path in _alive(folder) if service in ("", _service(path))]
 
 
 class HeartbeatMonitor:
     """Kills processes without a heartbeat for `timeout_s`. Runs in the supervisor.
 
-    on_stopping: called once, an interval after all processes have been asked to end.
+    on_stopping: called once, at the second check in a row at which all processes have been asked to end.
 
     Time in which the supervisor itself does not run, as in a suspended container, does not count.
     """
@@ -80,7 +80,7 @@ class HeartbeatMonitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, before the folder is removed: a check would fail, with a traceback."""
+        """End the thread. Call it before the folder is removed, because a check without the folder raises an error."""
         self._stopped.set()
         self._thread.join(_INTERVAL_S)
 
@@ -101,7 +101,10 @@ class HeartbeatMonitor:
         elapsed_s = min(elapsed_s, 2 * self._interval_s)  # if more has elapsed, the supervisor did not run
         beats = {}
         for path in _alive(self._folder):
-            content = path.read_bytes()
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:  # it has ended since, and another process has deleted its file
+                continue
             last, silent_s = self._beats.get(path, (b"", 0.0))
             silent_s = silent_s + elapsed_s if content == last else 0.0
             if content and silent_s > self._timeout_s:

@@ -37,23 +37,24 @@ _ONE_CALLER: dict[str, Any] = {
 
 @asynccontextmanager
 async def in_process(settings: Settings) -> AsyncIterator[AsyncClient]:
-    """A client of the (first) model that `settings` name. Raises `StartupError`, `ModelError` included."""
+    """A client of the default model of `settings`. Raises `StartupError`, `ModelError` included."""
     async with transport(settings) as asgi, AsyncClient(URL, timeout_s=_DAY_S, transport=asgi) as client:
         yield client
 
 
 @asynccontextmanager
 async def transport(settings: Settings, compat: str = "none") -> AsyncIterator[httpx.ASGITransport]:
-    """A transport that connects any httpx client to the model, under `URL`. compat: another server's format, which is
-    served as well. Raises what `in_process` raises.
+    """A transport that connects any httpx client to the default model, under `URL`. compat: the format of another
+    server, served besides `/v1`. Raises what `in_process` raises.
 
     Leaving the context waits for running requests.
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    first = next(iter(by_model(settings).values())).model_copy(update=_ONE_CALLER | {"compat": (compat,)})
-    replica = LocalReplica.load(first)
+    default_model = next(iter(by_model(settings).values()))
+    for_one_caller = default_model.model_copy(update=_ONE_CALLER | {"compat": (compat,)})
+    replica = LocalReplica.load(for_one_caller)
     try:
-        app = GatewayApp(first.view(GatewayOptions))
+        app = GatewayApp(for_one_caller.view(GatewayOptions))
         app.bind(replica)
         yield httpx.ASGITransport(app)
         await asyncio.to_thread(replica.drain, settings.shutdown_timeout_s)

@@ -16,7 +16,7 @@ RUNNER = "GLiNERRunner"
 class Instance:
     """A process that holds the models. name: the name of its BentoML service.
 
-    cuda_device: the only device that it may use; None: all. after: the instance that must be ready before this one.
+    cuda_device: the only device that it may use; None: all devices. after: the instance that must be ready first.
     """
 
     name: str
@@ -37,8 +37,8 @@ def by_model(settings: Settings) -> dict[str | None, Settings]:
     fraction = settings.target_memory_fraction / len(settings.models)
     shared = settings.model_copy(update={"target_memory_fraction": fraction})
     named = dict(model.split("=", 1) for model in settings.models)
-    names = sorted(named, key=lambda name: not settings.model_settings.get(name, {}).get("default"))
-    return {name: shared.with_own(name, named[name], settings.model_settings.get(name, {})) for name in names}
+    default_first = sorted(named, key=lambda name: not settings.model_settings.get(name, {}).get("default"))
+    return {name: shared.with_own(name, named[name], settings.model_settings.get(name, {})) for name in default_first}
 
 
 def plan_instances(settings: Settings) -> list[Instance]:

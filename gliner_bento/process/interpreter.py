@@ -10,7 +10,7 @@ import sys
 _SWITCH_INTERVAL_S = 0.001
 
 _COLLECT_AFTER = (20_000, 20, 20)
-"""See `gc.set_threshold`; Python's are (700, 10, 10)."""
+"""See `gc.set_threshold`; Python's default is (700, 10, 10)."""
 
 
 def prefer_throughput() -> None:

@@ -46,8 +46,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def check_address_or_exit(command: str, settings: Settings, default_host: str) -> None:
-    """Check the address in the arguments of `command` (uvicorn, bentoml), if this process runs it; exit with one line
-    if it is not usable. default_host: the address without such an argument."""
+    """Check the address in the arguments of `command` (uvicorn, bentoml), if this process runs `command`; exit with
+    one line if the address is not usable. default_host: the address if the arguments have none."""
     import click  # noqa: PLC0415  # of the extra serve
 
     context = click.get_current_context(silent=True)
@@ -65,10 +65,11 @@ def check_address_or_exit(command: str, settings: Settings, default_host: str) -
         exit_with(str(error))
 
 
-def refuse_connections(port: int) -> None:
-    """Stop listening on a TCP port, in all processes that share the socket with this one. Ignores errors."""
-    for number in map(int, os.listdir("/dev/fd")):
-        with suppress(OSError), socket.socket(fileno=os.dup(number)) as candidate:
+def refuse_connections(port: int | None) -> None:
+    """Stop listening on a TCP port, in all processes that share the socket with this one. Ignores errors. None: do
+    nothing."""
+    for descriptor in map(int, os.listdir("/dev/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as candidate:
             listening = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
             inet = candidate.family in (socket.AF_INET, socket.AF_INET6)
             if listening and inet and candidate.getsockname()[1] == port:

@@ -40,11 +40,12 @@ async def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSource:
-    """A replica, or several by the names of their models, and the callbacks for the end of their process.
+    """What `connect` returns: a replica, or several by the names of their models, and callbacks for the process's end.
 
     on_signal: called in the signal handler when the process is asked to end. fail: fails the requests that still run
     when the time for them is over; called from another thread. close: called after the last request. read_metrics:
-    reads the metrics of processes on other machines, by replica. models: loads and unloads models; None: not possible.
+    returns the metrics of processes on other machines; the keys are replicas. models: loads and unloads models; None if
+    models cannot be changed.
     """
 
     replicas: Replica | Mapping[str | None, Replica]
@@ -129,7 +130,7 @@ def load_models(parts: ProcessParts, cores: int | None = None) -> ReplicaSource:
         load,
         cores=cores,
         journal=parts.process.models_journal,
-        linger_s=2 * ROWS_AGE_S,
+        linger_s=2 * ROWS_AGE_S,  # until then, every gateway has read the rows again
     )
 
     def fail() -> None:

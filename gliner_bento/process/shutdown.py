@@ -22,6 +22,7 @@ from typing import Any
 from gliner_bento.process.exits import write_line
 
 _ANSWER_S = 2.0
+_ANSWERED = 0.75  # of the last seconds; in the rest, the process ends itself
 _POLL_S = 0.1
 
 
@@ -67,7 +68,7 @@ class Shutdown:
         self._begin()
         fail_s = self._timeout_s - self._answer_s
         _call_later(fail_s, self._fail)
-        _call_later(fail_s + 0.75 * self._answer_s, self._end_with_force)
+        _call_later(fail_s + _ANSWERED * self._answer_s, self._end_with_force)
         if self._needed():
             _call_later(0.0, partial(self._wait_until_unneeded, number))
         else:

@@ -30,6 +30,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, NoReturn
+from urllib.parse import urlsplit
 
 import click
 
@@ -64,30 +65,32 @@ _MAX_DOUBLINGS = 5  # of the backoff: up to 32 s
 _EXPECTED = (StartupError, SettingsError, OSError, MemoryError)
 """Errors whose message suffices. For all others, which are bugs, the traceback is logged."""
 _OUT_OF_MEMORY = "out of memory"
-"""Part of the message of torch's errors for it; their classes cannot be imported without torch."""
+"""Part of the message of torch's out-of-memory errors, whose classes cannot be imported without torch."""
 
 Event = Literal["started", "ready", "stopped", "died"]
 
 
 def supervise(settings: Settings) -> None:
-    """Apply the rules to this process, which runs `bentoml serve` and has not started any other yet."""
+    """Apply the rules to this process, which runs `bentoml serve` and has not started any other process yet."""
     log.configure(settings)
     context = click.get_current_context(silent=True)
     if context is None:
         return  # bentoml.serve() in a user's program, which must not be ended
     check_address_or_exit("bentoml", settings, default_host(settings))
-    if url := url_of(context.params, bentoml_options(settings, "GLiNERService")):
+    url = url_of(context.params, bentoml_options(settings, "GLiNERService"))
+    if url:
         os.environ[ADDRESS] = url
     # The variable is no longer needed: it has determined the address above. With it, BentoML would restart no process,
     # and end with a traceback when one dies.
     os.environ.pop("BENTOML_CONTAINERIZED", None)
     logging.getLogger("bentoml.serve").addFilter(_reword_first_line)
-    context.with_resource(_supervisor(settings, context.params.get("port") or 0))
+    context.with_resource(_supervisor(settings, urlsplit(url).port if url else None))
 
 
 @contextmanager
-def _supervisor(settings: Settings, port: int) -> Iterator[None]:
-    """Make the folder and run the monitor until the server has ended; then exit with 1 if it has failed."""
+def _supervisor(settings: Settings, port: int | None) -> Iterator[None]:
+    """Make the folder and run the monitor until the server has ended; then exit with 1 if it has failed. port: None if
+    the server does not listen on a TCP port."""
     try:
         with TemporaryDirectory(prefix="gliner-bento-") as folder:
             os.environ[FOLDER] = folder
@@ -104,10 +107,10 @@ def _supervisor(settings: Settings, port: int) -> Iterator[None]:
                 if Path(folder, "failed").exists():
                     raise SystemExit(1)
     except Exception as error:
-        number = getattr(error, "errno", None)  # an OSError has one, and a ZMQError, which is no OSError
-        if number is None:
+        error_number = getattr(error, "errno", None)  # of an OSError, or a ZMQError, which is no OSError
+        if error_number is None:
             raise
-        if number == errno.EADDRINUSE:
+        if error_number == errno.EADDRINUSE:
             _start_again()
         exit_with(f"the server cannot start: {one_line(error)}; start it again, or choose another --port")
 
@@ -130,7 +133,7 @@ def _reword_first_line(record: logging.LogRecord) -> bool:
     if str(record.msg).startswith("Starting production") and isinstance(record.args, tuple):
         record.msg = "starting; the server will answer on %s://%s:%d (Ctrl+C ends it)"
         record.args = record.args[-3:]
-        record.name = __name__  # records of our loggers are not filtered
+        record.name = __name__  # `log.configure` drops this level of BentoML's loggers, not of ours
     return True
 
 
@@ -149,7 +152,7 @@ class ServiceProcess:
 
     @property
     def models_journal(self) -> ModelsJournal | None:
-        """Where the service's next process finds the models that this one was given."""
+        """The journal from which the service's next process learns which models to serve; None without a supervisor."""
         return ModelsJournal(self._folder, self._service) if self._folder else None
 
     @contextmanager
@@ -204,12 +207,13 @@ class ServiceProcess:
     def _needed_by(self, service: str) -> Callable[[], bool]:
         """A function that returns whether processes of `service` still finish requests. It is first called at the
         signal, which those processes may get a little later."""
-        called_s: list[float] = []
+        call_times_s: list[float] = []
 
         def needed() -> bool:
-            called_s.append(time.monotonic())
+            call_times_s.append(time.monotonic())
             stopping = are_stopping(self._folder, service) if self._folder else []
-            return any(stopping) or (bool(stopping) and called_s[-1] - called_s[0] < _SIGNAL_SPREAD_S)
+            may_lack_signal = call_times_s[-1] - call_times_s[0] < _SIGNAL_SPREAD_S
+            return any(stopping) or (bool(stopping) and may_lack_signal)
 
         return needed
 
@@ -220,17 +224,17 @@ class ServiceProcess:
         deaths = self._recent_deaths()
         if not deaths:
             return
-        # A start after a failed load is allowed: it tries the model in another process first.
+        # If the load of a model has failed, the start is allowed, because it first loads that model in another process.
         if not self._was_ready() and not (self.models_journal and self.models_journal.failures()):
             self.end_server(
                 f"{self._service} was killed while it started; the system does that when memory has run out: use a "
                 "smaller model or dtype, or a machine with more memory"
             )
-        count = f"(deaths within {self._window_s:g} s: {deaths}, max_restarts: {self._max_restarts})"
+        circumstances = f"(deaths within {self._window_s:g} s: {deaths}, max_restarts: {self._max_restarts})"
         if deaths > self._max_restarts:
-            self.end_server(f"{self._service} has died too often {count}; the log may say why")
+            self.end_server(f"{self._service} has died too often {circumstances}; the log may say why")
         backoff_s = 2.0 ** min(deaths - 1, _MAX_DOUBLINGS) if deaths > 1 else 0.0
-        logger.error("%s has died %s; restarting it in %g s", self._service, count, backoff_s)
+        logger.error("%s has died %s; restarting it in %g s", self._service, circumstances, backoff_s)
         time.sleep(backoff_s)
 
     def _fail(self, error: Exception) -> NoReturn:
@@ -253,7 +257,8 @@ class ServiceProcess:
     def _recent_deaths(self) -> int:
         """How many processes of this service have died within the window."""
         ended = {pid for event, pid, _ in self._journal() if event in ("stopped", "died")}
-        for pid in {pid for event, pid, _ in self._journal() if event == "started"} - ended:
+        started = {pid for event, pid, _ in self._journal() if event == "started"}
+        for pid in started - ended:
             if not is_alive(pid):
                 self._report("died", pid)
         since_s = time.monotonic() - self._window_s

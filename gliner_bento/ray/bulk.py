@@ -58,7 +58,7 @@ class RayBulkJob:
 
 @dataclass(frozen=True, slots=True)
 class RayBulkReport:
-    """The result of a run. skipped: blocks that an earlier run has written. errors: rows without a result, by code."""
+    """The result of a run. skipped: number of blocks of earlier runs. errors: number of failed rows by code."""
 
     blocks: int
     skipped: int
@@ -81,8 +81,8 @@ def run(
     if missing:
         if not ray.is_initialized():
             connect()
-        tasks = ray.data.from_items([asdict(block) for block in missing], override_num_blocks=len(missing))
-        written = tasks.map_batches(
+        dataset = ray.data.from_items([asdict(block) for block in missing], override_num_blocks=len(missing))
+        written = dataset.map_batches(
             Extractor,
             fn_constructor_args=[job, settings, str(output)],
             compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(job.actors, len(missing))),
@@ -108,8 +108,9 @@ def _claim(output: Path, identity: dict[str, Any]) -> None:
         if any(output.iterdir()):
             raise StartupError(f"{output}: the folder is not empty, and not that of a bulk job; choose another one")
         file.write_text(json.dumps(identity, indent=1))
-    before = json.loads(file.read_text())
-    if differing := sorted(name for name in identity if before.get(name) != json.loads(json.dumps(identity[name]))):
+    existing = json.loads(file.read_text())
+    identity = json.loads(json.dumps(identity))  # with JSON's types, as in the file
+    if differing := sorted(name for name in identity if existing.get(name) != identity[name]):
         raise StartupError(f"{output}: the folder has a job with other {', '.join(differing)}; choose another one")
     for unfinished in output.glob(".*.unfinished"):
         unfinished.unlink()
@@ -139,7 +140,7 @@ class Extractor:
         return Counter(outcome.code for outcome in outcomes if not isinstance(outcome, Extraction))
 
     def _extract(self, texts: Sequence[Any]) -> Iterator[Extraction | GLiNERBentoError]:
-        """The outcomes, in order. A null is an empty text. Raises `NotReady`; Ray then starts another actor."""
+        """The outcomes, in order. A null counts as an empty text. Raises `NotReady`; Ray then starts another actor."""
         job = self._job
         options: dict[str, Any] = {"labels": job.labels, "relations": job.relations, "adapter_id": job.adapter_id}
         options |= {"threshold": job.threshold, "relation_threshold": job.threshold}

@@ -40,9 +40,9 @@ def replica_applications(settings: Settings) -> dict[str | None, serve.Applicati
         name: serve.deployment(
             ActorReplica,
             name=_named("GLiNERReplica", name),
-            **replica_options(own, has_gpus=has_gpus, models=len(models)),
-        ).bind(own)
-        for name, own in models.items()
+            **replica_options(settings_of_model, has_gpus=has_gpus, models=len(models)),
+        ).bind(settings_of_model)
+        for name, settings_of_model in models.items()
     }
 
 

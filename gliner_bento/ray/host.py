@@ -19,7 +19,7 @@ from gliner_bento.telemetry.metrics import own_exposition
 
 
 class ReplicaHost:
-    """Answers the calls of `RayReplica`s with `server`. replica: name of the called replica, which the router uses."""
+    """Answers the calls of `RayReplica`s with `server`. replica: the called replica's name, for the router only."""
 
     def __init__(self, server: ReplicaServer) -> None:
         self._server = server

@@ -22,7 +22,7 @@ MIN_CONCURRENT_CALLS = 256
 """Ray lets at least this number of concurrent calls into a replica, so that its scheduler can form full batches."""
 
 HEAD_NODE = {"node:__internal_head__": 0.001}
-"""Gateways run on the head node, like Ray's control processes: losing another node closes no connection."""
+"""Gateways run on the head node, like Ray's control processes, so that losing another node closes no connection."""
 
 NO_ACCESS_LOG = {"enable_access_log": False}
 """The gateway has an access log of its own."""

@@ -1,7 +1,7 @@
 """`gliner-bento serve --backend ray`: the gateway in this process, and replicas on a Ray cluster. The cluster already
 exists, or is started on this machine and ends with this process.
 
-Requests do not pass Ray's proxy, which takes more CPU time than the gateway; the gateway limits connections. Ray's
+Requests do not pass Ray's proxy, which takes more CPU time than the gateway, so the gateway limits connections. Ray's
 processes must find this package, under the same path as this process or installed on their node.
 """
 

@@ -39,7 +39,7 @@ class RowBlock:
 
 def blocks_of(inputs: Sequence[str], block_rows: int, text_column: str) -> list[RowBlock]:
     """The blocks of all files, in order. Raises `StartupError`."""
-    files = [source for one in inputs for source in _sources(one)]
+    files = [source for name in inputs for source in _sources(name)]
     stems = [source.path.stem for source in files]
     if repeated := next((stem for stem in stems if stems.count(stem) > 1), None):
         raise StartupError(f"{repeated}: two input files have this name; the output files are named after them")
@@ -47,7 +47,7 @@ def blocks_of(inputs: Sequence[str], block_rows: int, text_column: str) -> list[
 
 
 def _sources(name: str) -> list[Source]:
-    usable = [one for one in sources([name]) if one.kind in ("jsonl", "parquet") and not one.gzip]
+    usable = [source for source in sources([name]) if source.kind in ("jsonl", "parquet") and not source.gzip]
     if not usable:
         raise StartupError(f"{name}: is not, and does not contain, a .jsonl or .parquet file")
     return usable
@@ -64,7 +64,7 @@ def _divided(source: Source, block_rows: int, text_column: str) -> Iterator[RowB
 
 
 def _divided_jsonl(source: Source, block_rows: int, text_column: str) -> Iterator[tuple[int, int, int]]:
-    for _, row in islice(read(source), 1):
+    for _, row in islice(read(source), 1):  # the first row, if the file is not empty
         check_columns(row, [text_column], _ADDED)
     first = rows = offset = end = 0
     with source.path.open("rb") as lines:
@@ -113,13 +113,13 @@ def write_block(block: RowBlock, rows: Any, added: Sequence[Row], unfinished: Pa
 def _table(block: RowBlock) -> pa.Table:
     """The rows of a block of a Parquet file, with their types."""
     with pq.ParquetFile(block.file) as opened:
-        sizes = [opened.metadata.row_group(number).num_rows for number in range(opened.num_row_groups)]
-    parts, begin, end = [], 0, block.first + block.rows
-    for number, size in enumerate(sizes):
-        first, last = max(begin, block.first), min(begin + size, end)
-        if first < last:
-            parts.append(_row_group(block.file, number).slice(first - begin, last - first))
-        begin += size
+        group_sizes = [opened.metadata.row_group(number).num_rows for number in range(opened.num_row_groups)]
+    parts, group_begin, block_end = [], 0, block.first + block.rows
+    for number, group_size in enumerate(group_sizes):
+        begin, end = max(group_begin, block.first), min(group_begin + group_size, block_end)
+        if begin < end:
+            parts.append(_row_group(block.file, number).slice(begin - group_begin, end - begin))
+        group_begin += group_size
     return pa.concat_tables(parts)
 
 

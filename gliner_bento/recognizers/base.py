@@ -12,9 +12,10 @@ from typing import Any
 CONTEXT_SCORE, MIN_CONTEXT_SCORE = 0.35, 0.4
 """Added to the score of a match with a word near it, and the minimum of the sum, as in Presidio."""
 
-MAX_MATCH_CHARS = 2048  # of a rule that is not `numeric`
+MAX_MATCH_CHARS = 2048
+"""Maximum length of a match of a rule that is not `numeric`."""
 PIECE_CHARS = 8192
-"""Characters that one call of `re` searches; few, because other threads cannot run meanwhile."""
+"""Characters that one call of `re` searches. They are few, because other threads cannot run meanwhile."""
 
 BEFORE, AFTER = r"(?<![^\W_])(?<!\d[.\-])", r"(?![^\W_])(?![.\-]\d)"
 """Where a number may begin and end: not within a word, nor within a longer number."""
@@ -28,8 +29,8 @@ Check = Callable[[str], bool]
 class Match:
     """`text[start:end]` is an entity of the type `entity`, by Presidio's name.
 
-    word: the word near the match; empty: there is none. base: the score without it. valid: True if a check or the form
-    alone proves the match; None: unknown.
+    word: the word near the match; empty if there is none. base: the score without the word. valid: True if a check or
+    the form alone proves the match; None if unknown.
     """
 
     start: int
@@ -50,9 +51,9 @@ class Rule:
     score: of a match without a word near it; 0: matches need a word right before them. words: separated by commas. With
     one of them near, a match that is `valid` has the score 1, any other match `CONTEXT_SCORE` more, but at
     least `MIN_CONTEXT_SCORE` and at most 1.
-    check: called with the matched text; if False, this is no match. name: of the pattern, if the entity has several
-    that a request can choose from, such as IPv4. span: returns where in the pattern's match the entity begins and ends;
-    None: no match. numeric: whether all matches begin at a start of a number (`starts_of`), and only these are tried.
+    check: returns whether the matched text is a match. name: of the pattern, if the entity has several patterns that a
+    request can choose from, such as IPv4. span: returns where in the pattern's match the entity begins and ends, or
+    None. numeric: whether all matches begin at a start of a number (`starts_of`), and only these are tried.
     title: name of a recognizer that a request brings with it.
     """
 
@@ -114,18 +115,19 @@ def starts_of(text: str) -> list[int]:
     return [found.start() for found in _START.finditer(text)]
 
 
-def library(name: str, **options: bool) -> Check:
+def stdnum_check(name: str, **options: bool) -> Check:
     """The check of a module of python-stdnum, which is imported when it is first used."""
 
     def check(text: str) -> bool:
         module: Any = import_module(f"stdnum.{name}")
-        dashed = re.sub("[ ./]", "", text)
-        return any(module.is_valid(cleaned, **options) for cleaned in (dashed, dashed.replace("-", "")))
+        with_dashes = re.sub("[ ./]", "", text)
+        without_dashes = with_dashes.replace("-", "")
+        return any(module.is_valid(cleaned, **options) for cleaned in (with_dashes, without_dashes))
 
     return check
 
 
 def number(entity: str, pattern: str, check: str | Check = "", score: float = 0.0, words: str = "") -> Rule:
     """A rule with `BEFORE` and `AFTER` around its pattern. check: a function, a module of python-stdnum, or none."""
-    checked = library(check) if isinstance(check, str) else check
+    checked = stdnum_check(check) if isinstance(check, str) else check
     return Rule(entity, f"{BEFORE}(?:{pattern}){AFTER}", score, words, checked if check else None)

@@ -27,15 +27,15 @@ _NEAR_CHARS = 60
 
 
 class ExpressionError(ValueError):
-    """An expression is invalid, or takes too long; the message says which."""
+    """An expression is invalid, takes too long or has too many matches; the message says which."""
 
 
 class Expressions:
-    """The expressions of one field. Together they may match for `TIMEOUT_S`, from the start of the first match on."""
+    """The expressions of one field. Their searches must end within `TIMEOUT_S` of the start of the first search."""
 
     def __init__(self) -> None:
         self._chars = 0
-        self._ends_s = 0.0
+        self._deadline_s = 0.0
 
     def compiled(self, expression: str, flags: int | None = None) -> Any:
         """Compile an expression; flags: `FLAGS` by default. Raises `ExpressionError`."""
@@ -51,7 +51,9 @@ class Expressions:
         """[start, end) of each match that is not empty. Raises `ExpressionError`."""
         with self._timed() as left_s:
             for number, found in enumerate(compiled.finditer(text, timeout=left_s, concurrent=True)):
-                if number > _MAX_MATCHES or time.monotonic() > self._ends_s:
+                if number > _MAX_MATCHES:
+                    raise ExpressionError(f"the pattern has more than {_MAX_MATCHES:,} matches")
+                if time.monotonic() > self._deadline_s:
                     raise TimeoutError
                 if found.end() > found.start():
                     yield found.span()
@@ -63,17 +65,17 @@ class Expressions:
 
     @contextmanager
     def _timed(self) -> Iterator[float]:
-        """Yields the seconds that are left. Turns TimeoutError into `ExpressionError`."""
-        self._ends_s = self._ends_s or time.monotonic() + TIMEOUT_S
+        """Yields the seconds until the deadline. Turns TimeoutError into `ExpressionError`."""
+        self._deadline_s = self._deadline_s or time.monotonic() + TIMEOUT_S
         try:
-            yield max(0.001, self._ends_s - time.monotonic())
+            yield max(0.001, self._deadline_s - time.monotonic())
         except TimeoutError:
             raise ExpressionError("the pattern takes too long") from None
 
 
 @dataclass(frozen=True, slots=True)
 class AdHocRecognizer:
-    """A recognizer of a request. rules: with compiled expressions. words: in lower case; raise the score if near."""
+    """A recognizer of a request. rules: each with its compiled expression. words: in lower case; see `Rule`."""
 
     rules: Sequence[tuple[Rule, Any]]
     words: Sequence[str] = ()

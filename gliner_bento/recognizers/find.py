@@ -30,7 +30,7 @@ def find(
     regions: Sequence[str] = DEFAULT_REGIONS,
     min_score: float = 0.5,
 ) -> list[Match]:
-    """Matches of at least this score in a text, in order, without overlaps. See `candidates`, `resolved`."""
+    """The matches with at least `min_score` in a text, in order, without overlaps. See `candidates`, `resolved`."""
     found = candidates(text, entities, regions=regions)
     return resolved([match for match in found if match.score >= min_score], len(text))
 

@@ -18,7 +18,7 @@ def folded(text: str) -> tuple[str, Sequence[int]]:
 
 
 def _fold(char: str) -> str:
-    """The replacement of a character: one character, or none."""
+    """The replacement of a character: one character, or the empty string."""
     kind = unicodedata.category(char)
     if kind == "Cf" or "\ufe00" <= char <= "\ufe0f":  # format characters, variation selectors
         return ""

@@ -61,8 +61,8 @@ _BY_NAME = {
     "UUID": "uuid",
 }
 
-# The ends of labels, with the names that have them: DE_PLZ has the label "German postal code". `A/B _X, C_Y` stands for
-# A_X, B_X and C_Y (`_names`).
+# Labels without the country, with the names that have them: DE_PLZ has the label "German postal code". `A/B _X, C_Y`
+# stands for A_X, B_X and C_Y (`_names`).
 _BY_COUNTRY = {
     "passport number": "US/UK/ES/IT/DE/IN/KR/PH/ZA _PASSPORT",
     "driver's license number": "US/IT/KR/ZA _DRIVER_LICENSE, UK_DRIVING_LICENCE, DE_FUEHRERSCHEIN",
@@ -112,7 +112,7 @@ DEFAULT_ENTITIES = (
 """The default entity types of a request: those of Presidio's recognizers for English, and organizations."""
 
 
-_SYNONYMS = {  # of names: labels in the form that `plain` returns
+_SYNONYMS = {  # by name, further labels that mean it, in the form that `plain` returns
     "ABA_ROUTING_NUMBER": "aba routing number,bank routing number,routing number",
     "CREDIT_CARD": "card,card number,credit card,credit debit card,debit card,debit card number,payment card,"
     "payment card number",
@@ -142,7 +142,7 @@ _ALSO_NATIONAL_IDS = ("CN_RESIDENT_ID", "MX_CURP", "NL_BSN", "UK_NINO", "US_SSN"
 
 @cache
 def _entities_by_label() -> Mapping[str, Sequence[str]]:
-    """By label, in the form that `plain` returns: the entity types that the label means."""
+    """The entity types that each label means. Labels are in the form that `plain` returns."""
     by_label: dict[str, list[str]] = {}
     for name, label in PRESIDIO_LABELS.items():
         known = {plain(name), plain(label), *_SYNONYMS.get(name, "").split(",")}
@@ -158,7 +158,7 @@ def _entities_by_label() -> Mapping[str, Sequence[str]]:
 
 
 def plain(label: str) -> str:
-    """A label in lower case, with spaces in place of all other characters than letters and digits."""
+    """A label in lower case, with spaces in place of all characters except letters and digits."""
     return re.sub(r"[\W_]+", " ", label).strip().lower()
 
 

@@ -34,7 +34,7 @@ def _ip(match: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _url(match: re.Match[str]) -> tuple[int, int]:
-    """[start, end) of a URL, without the punctuation after it and a closing bracket that it does not open."""
+    """[start, end) of a URL, without the punctuation after it, and without a closing bracket that it does not open."""
     text = match[0]
     while text and (text[-1] in ".,;:!?'\"*_" or (text[-1] == ")" and text.count(")") > text.count("("))):
         text = text[:-1]

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from gliner_bento.recognizers.base import Rule, library, number
+from gliner_bento.recognizers.base import Rule, number, stdnum_check
 
 _CARD = re.compile(
     r"4(\d{12}|\d{15}|\d{18})|(5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(0[0-59]|[689]\d)\d{11,16}|35\d{14,17}"
@@ -35,10 +35,13 @@ def _card(match: re.Match[str]) -> tuple[int, int] | None:
 
 @cache
 def _iban_chars(country: str) -> int:
-    """Length of a country's IBANs; 0: it has none."""
-    numdb: Any = import_module("stdnum.numdb")  # bban: the format after country and check digits, such as 8!n10!n
+    """Length of a country's IBANs; 0 if it has none."""
+    numdb: Any = import_module("stdnum.numdb")
     [(found, facts), *_] = numdb.get("iban").info(country)
-    return 4 + sum(map(int, re.findall(r"(\d+)!", facts["bban"]))) if found == country and facts else 0
+    if found != country or not facts:
+        return 0
+    # The format after country and check digits, such as 8!n10!n.
+    return 4 + sum(map(int, re.findall(r"(\d+)!", facts["bban"])))
 
 
 def _iban(match: re.Match[str]) -> tuple[int, int] | None:
@@ -70,7 +73,7 @@ def _is_dea(text: str) -> bool:
 
 def _is_npi(text: str) -> bool:
     """Whether the check digit is right. It is computed with the prefix 80840 (health, US)."""
-    return library("luhn")(f"80840{text}")
+    return stdnum_check("luhn")(f"80840{text}")
 
 
 def _dashed(text: str) -> str:
@@ -80,14 +83,14 @@ def _dashed(text: str) -> str:
 
 def _is_ssn(text: str) -> bool:
     """Whether the ranges of SSNs include the number, and stdnum's list of numbers from advertisements does not."""
-    return library("us.ssn")(_dashed(text))
+    return stdnum_check("us.ssn")(_dashed(text))
 
 
 def _is_itin(text: str) -> bool:
-    return library("us.itin")(_dashed(text))
+    return stdnum_check("us.itin")(_dashed(text))
 
 
-_is_hetu = library("fi.hetu", allow_temporary=True)
+_is_hetu = stdnum_check("fi.hetu", allow_temporary=True)
 
 
 _SSN = "ssn,ssns,ss#,social security,social"

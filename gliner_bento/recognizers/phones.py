@@ -11,10 +11,10 @@ from gliner_bento.recognizers.base import Match, Rule
 
 ENTITY = "PHONE_NUMBER"
 _MAX_CHECKED = 2_000
-"""How many numbers of a text phonenumbers checks at most (30 us each, per region); for the others, the form decides."""
+"""Maximum checks by phonenumbers in a text (30 us each, per region). Further numbers are judged by their form alone."""
 
 _VALID, _POSSIBLE, _WEAK = 0.75, 0.5, 0.3
-"""Scores of a valid number, of one in the form of a phone number, and of one that may as well be another number."""
+"""Scores of a valid number, of a text in the form of a phone number, and of digits that may also be something else."""
 
 _WORDS = (
     "phone,phones,phone number,telephone,tel,mobile,cell,cellphone,fax,call,calls,called,dial,ring,text,sms,whatsapp,"
@@ -45,7 +45,8 @@ _DIALED = re.compile(r"[+(]*[\d ./()\-]*(?: ?(?i:x|ext\.?|extension|#) ?\d{1,6})
 def may_be_phone(text: str) -> bool:
     """Whether a text could be a phone number of any region: 7 to 15 digits, with or without separators; no date."""
     number = text.strip(" ()")
-    digits = sum(map(str.isdigit, re.split("(?i)[xe#]", number, maxsplit=1)[0]))
+    without_extension = re.split("(?i)[xe#]", number, maxsplit=1)[0]
+    digits = sum(map(str.isdigit, without_extension))
     return 7 <= digits <= 15 and bool(_DIALED.fullmatch(number)) and not _NO_PHONE.fullmatch(number)
 
 
@@ -77,8 +78,8 @@ class Phones:
                 yield Match(start, end, ENTITY, score, _RULE, base=score, valid=True if score == _VALID else None)
 
     def _scored(self, matched: str) -> tuple[str, float] | None:
-        """The phone number in a matched text, and its score; None: there is none. If the text is two numbers with a
-        slash between them, it is the first number, unless both together are valid as one."""
+        """The phone number in a matched text, and its score; None if there is no phone number. Of two numbers with a
+        slash between them, this is the first, unless both together are one valid number."""
         first = matched.partition(" / ")[0]
         for number in dict.fromkeys((matched, first)):
             score = self._score(number)
@@ -88,7 +89,8 @@ class Phones:
 
     def _score(self, number: str) -> float:
         """The score of a number; 0 if it is no phone number."""
-        digits = re.sub(r"\D", "", re.split("(?i)[xe#]", number, maxsplit=1)[0])  # without the extension
+        without_extension = re.split("(?i)[xe#]", number, maxsplit=1)[0]
+        digits = re.sub(r"\D", "", without_extension)
         if not 7 <= len(digits) <= 15 or _NO_PHONE.fullmatch(number.strip("()")):
             return 0.0
         if number[0] == "+":
@@ -103,11 +105,11 @@ class Phones:
         return _WEAK if len(digits) >= 10 or re.fullmatch(r"\d{3}[ .\-]\d{4}", number) else 0.0
 
     def _best(self, number: str, of_regions: Sequence[str | None]) -> float:
-        """The score of a number that is valid, or possible, in one of the regions; 0 if it is neither."""
+        """The best score of a number in one of the regions; 0 if it is neither valid nor possible in any of them."""
         if self._checks_left <= 0:
             return _POSSIBLE
         self._checks_left -= 1
-        library, possible = _library(), 0.0
+        library, best = _library(), 0.0
         for region in of_regions:
             try:
                 parsed = library.parse(number, region)
@@ -116,5 +118,5 @@ class Phones:
             if library.is_valid_number(parsed):
                 return _VALID
             if library.is_possible_number(parsed):
-                possible = _POSSIBLE
-        return possible
+                best = _POSSIBLE
+        return best

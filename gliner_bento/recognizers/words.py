@@ -25,6 +25,9 @@ _GAP = (
 )
 """What may be between a word and its code."""
 _GAP_CHARS = 40
+_CODE_CHARS = 200
+"""Maximum length of a code. Longer ones are not matched, not even in part."""
+_AFTER_CHARS = 2  # that `AFTER` reads
 
 RULES = tuple(
     Rule(entity, f"(?:{pattern}){AFTER}", 0.0, words, flags=re.IGNORECASE)
@@ -105,7 +108,7 @@ class FoldedWords:
                     self._words_of_rule.setdefault(rule_id, []).append((found.end(), found.start(), found[0]))
 
     def outside(self, rule: Rule) -> str:
-        """A word of the rule that is in `context`; empty: there is none."""
+        """A word of the rule that is in `context`; empty if there is none."""
         return next((word for word, rule_ids in self._in_context.items() if id(rule) in rule_ids), "")
 
     def near(self, rule: Rule, start: int) -> str:
@@ -121,7 +124,8 @@ class FoldedWords:
         for end, _, word in self._words_of_rule.get(id(rule), ()):
             gap = _GAP_REGEX.match(text, end, end + _GAP_CHARS)
             start = gap.end() if gap else end
-            if found := rule.regex.match(text, start, start + _GAP_CHARS):
+            found = rule.regex.match(text, start, start + _CODE_CHARS + _AFTER_CHARS)
+            if found and found.end() - start <= _CODE_CHARS:
                 yield Match(start, found.end(), rule.entity, SCORE, rule, SCORE - CONTEXT_SCORE, word)
 
 

@@ -20,8 +20,8 @@ from gliner_bento.tasks.base import Item, Result
 
 Outcome = Result | GLiNERBentoError
 
-Part = Sequence[Any] | Result
-"""A step of a stream: parts of the result that became final, in order; in the last step, the `Result` with the rest."""
+StreamStep = Sequence[Any] | Result
+"""Parts of a result that have become final, in order; at the end of the stream, a `Result` with the remaining parts."""
 
 Archive = AsyncIterable[bytes]
 """A .zip or .tar.gz of an adapter or a model, as it arrives."""
@@ -35,7 +35,7 @@ class Call:
     deadline_s: on this process's `time.monotonic()`; every item ends by then.
     idle_timeout_s: a stream also ends if no pass finishes for this time.
     priority: lower is scheduled earlier, as in vLLM, among the tenant's requests.
-    tenant: whose request it is; tenants share the replica fairly. weight: the tenant's share, relative to the others'.
+    tenant: who sent the request; tenants share the replica fairly. weight: relative to the weights of other tenants.
     crosses_tenants: `priority` also orders the request among those of other tenants.
     trace: the W3C `traceparent` of the gateway's span, if the request is traced.
     """
@@ -107,7 +107,7 @@ class ReplicaAdapters(Protocol):
     ) -> tuple[AdapterInfo, bool]:
         """Install an adapter, or change whether an installed one is pinned. Returns its info, and whether it is new.
 
-        archive: an empty one counts as none. source: see `PutAdapterRequest`.
+        archive: an empty archive counts as None. source: see `PutAdapterRequest`.
         Raises `AdapterInvalid`, `Conflict`, `StorageFull`, `TooLarge` and what `archive` raises.
         """
 
@@ -138,10 +138,10 @@ class Replica(Protocol):
         Raises `NotReady` or `DeadlineExceeded` if the replica as a whole does not answer.
         """
 
-    def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+    def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """The parts of the item's result as they become final.
 
-        An empty `Part` reports progress. Raises the item's error. Closing the generator aborts the item. Processing
+        An empty sequence reports progress. Raises the item's error. Closing the generator aborts the item. Processing
         pauses while the parts are not read (backpressure).
         """
 
@@ -153,12 +153,12 @@ class Replica(Protocol):
 
 
 ROWS_AGE_S = 1.0
-"""Maximum age of a gateway's copy of the rows of `Models` while it gets requests. From the rows the gateway learns
-which models are being unloaded, and refuses requests for them."""
+"""Maximum age of the copy of `Models.rows` in a gateway that gets requests. The gateway refuses requests for models
+that its copy shows as unloading."""
 
 
 class Models(Protocol):
-    """The models that can be served, in one process or several: loads and unloads them while others serve."""
+    """The models that can be served, in one process or several. Loads and unloads models while other models serve."""
 
     async def rows(self) -> Sequence[ModelRow]:
         """All models now, the default first; raises `NotReady` if they cannot be reached."""
@@ -166,7 +166,7 @@ class Models(Protocol):
     async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
         """Add a model, and load it if `request.load`. A model that cannot be loaded is not added.
 
-        archive: its checkpoint; `request.source` is `UPLOADED` then.
+        archive: contains the checkpoint; `request.source` is then `UPLOADED`.
         Raises `Conflict` for a name that exists, `InvalidField`, `TooLarge`, `StorageFull`, `DoesNotFit`,
         `ModelFailed`, and `DeadlineExceeded` after `timeout_s`; loading then continues.
         """

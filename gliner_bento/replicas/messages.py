@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, from_detail
 from gliner_bento.model_types import AddModelRequest, ModelRow
-from gliner_bento.replicas.base import Archive, Call, Models, Outcome, Part, Replica
+from gliner_bento.replicas.base import Archive, Call, Models, Outcome, Replica, StreamStep
 from gliner_bento.tasks.base import AnyTask, Item, Result
 from gliner_bento.tasks.table import TASKS
 
@@ -56,7 +56,7 @@ class CallMessage(Struct, array_like=True):
 
 
 class ItemsMessage(Struct, Generic[T], array_like=True):
-    """Arguments of `Replica.extract`, or with one item those of `Replica.stream`. task: name of the items' task."""
+    """Arguments of `Replica.extract`, or of `Replica.stream` (one item). task: name of the items' task."""
 
     task: str
     items: list[T]
@@ -105,7 +105,7 @@ def calls_of(replica: Replica) -> dict[str, Callable[..., Awaitable[Any]]]:
 
 
 async def call_adapters(replica: Replica, method: str, **arguments: Any) -> Any:
-    """Call a method of the replica's adapters, which are looked up at each call: an unloaded model has none."""
+    """Call a method of `replica.adapters`, which is read at each call because an unloaded model has no adapters."""
     return await getattr(replica.adapters, method)(**arguments)
 
 
@@ -127,7 +127,8 @@ async def reply_to(call: Awaitable[T]) -> Reply[T]:
 
 
 class OutcomesMessage(Struct, Generic[T], array_like=True):
-    """Outcomes of `Replica.extract`. task: that of the results; empty if all are errors. tokens_run: see `Replica`."""
+    """Outcomes of `Replica.extract`. task: name of the results' task; empty if there is no result. tokens_run: see
+    `Replica`."""
 
     task: str
     replies: list[Reply[T]]
@@ -149,8 +150,8 @@ class OutcomesMessage(Struct, Generic[T], array_like=True):
 
 
 class StreamMessage(Struct, Generic[T, P], array_like=True):
-    """A step of a stream: parts that became final, or in the last step the result or error. tokens_run: see
-    `Replica`."""
+    """A `StreamStep` or an error. parts: those that have become final. last: the result or error that ends the stream.
+    tokens_run: see `Replica`."""
 
     task: str
     parts: Sequence[P] = ()
@@ -158,15 +159,15 @@ class StreamMessage(Struct, Generic[T, P], array_like=True):
     tokens_run: int = 0
 
     @classmethod
-    def of(cls, task: str, part: Part | GLiNERBentoError, tokens_run: int) -> bytes:
-        """The message, encoded. part: a result or an error ends the stream."""
-        if isinstance(part, Result | GLiNERBentoError):
-            return encode(StreamMessage(task, last=Reply.of(part), tokens_run=tokens_run))
-        return encode(StreamMessage(task, part, tokens_run=tokens_run))
+    def of(cls, task: str, step: StreamStep | GLiNERBentoError, tokens_run: int) -> bytes:
+        """The message, encoded. A result or an error ends the stream."""
+        if isinstance(step, Result | GLiNERBentoError):
+            return encode(StreamMessage(task, last=Reply.of(step), tokens_run=tokens_run))
+        return encode(StreamMessage(task, step, tokens_run=tokens_run))
 
     @staticmethod
-    def read(message: bytes) -> tuple[Part | GLiNERBentoError, int]:
-        """The part or the error in a message, and `tokens_run`."""
+    def read(message: bytes) -> tuple[StreamStep | GLiNERBentoError, int]:
+        """The step or the error in a message, and `tokens_run`."""
         decoded = _decode(StreamMessage, message)
         return decoded.last.outcome() if decoded.last else decoded.parts, decoded.tokens_run
 
@@ -175,29 +176,30 @@ async def stream_messages(replica: Replica, message: bytes) -> AsyncGenerator[by
     """Run `Replica.stream`. message: an `ItemsMessage` of one item."""
     (item,), call = ItemsMessage.read(message)
     try:
-        async with aclosing(replica.stream(item, call)) as parts:
-            async for part in parts:
-                yield StreamMessage.of(item.task, part, replica.tokens_run)
+        async with aclosing(replica.stream(item, call)) as steps:
+            async for step in steps:
+                yield StreamMessage.of(item.task, step, replica.tokens_run)
     except GLiNERBentoError as error:
         yield StreamMessage.of(item.task, error, replica.tokens_run)
 
 
 def _array_header(length: int) -> bytes:
     """The bytes that precede the elements of a msgpack array."""
-    nones = encode([None] * length)  # a byte each, after the header
+    nones = encode([None] * length)  # the header, then one byte per None
     return nones[: len(nones) - length]
 
 
 def _decode(kind: Any, message: bytes) -> Any:
     """Decode a message of this kind, whose first field is the name of the task."""
-    name_bytes = message[1] & 0x1F  # message[0] begins the array, message[1] a string: its low 5 bits are the length
+    name_bytes = message[1] & 0x1F  # message[0]: header of an array; [1]: of a string, whose length is the low 5 bits
     task = message[2 : 2 + name_bytes].decode()
     return _decoder_of(kind, TASKS.get(task)).decode(message)
 
 
 @cache
 def _decoder_of(kind: Any, task: AnyTask | None) -> msgspec.msgpack.Decoder[Any]:
-    """The decoder of a kind of message. task: None for a message without items, or with errors only."""
+    """The decoder of a kind of message, whose type arguments are attributes of the task. task: None for a message
+    without items, or with errors only."""
     attributes = {ItemsMessage: ("item",), OutcomesMessage: ("result",), StreamMessage: ("result", "part")}[kind]
     types = tuple(getattr(task, attribute, Any) for attribute in attributes)
     return decoder(kind[types])
@@ -216,7 +218,7 @@ def frame(message: bytes) -> bytes:
 class Frames:
     """Reassembles the messages of a stream of frames from its pieces.
 
-    rest: the bytes of a message that has not arrived completely.
+    rest: the bytes that arrived after the last complete message.
     """
 
     def __init__(self) -> None:

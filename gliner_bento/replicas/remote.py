@@ -19,7 +19,7 @@ import msgspec
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
 from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
-from gliner_bento.replicas.base import Archive, Call, Outcome, Part, Replica, ReplicaStatus
+from gliner_bento.replicas.base import Archive, Call, Outcome, Replica, ReplicaStatus, StreamStep
 from gliner_bento.replicas.messages import (
     Frames,
     ItemsMessage,
@@ -52,8 +52,8 @@ class Connection(ABC):
     """A connection to one `ReplicaServer`. `call`, `stream` and `install` raise the transport's own errors; closing or
     cancelling them aborts the call.
 
-    Any number of calls runs concurrently. Their number is not limited here: the scheduler admits items, and would not
-    know of a call that waits for a connection.
+    The number of concurrent calls is not limited here. The scheduler limits the items, and would not know of a call
+    that waits for a connection.
     """
 
     @abstractmethod
@@ -96,7 +96,7 @@ class Connection(ABC):
         timeout_s: float = CONTROL_TIMEOUT_S,
         late: GLiNERBentoError | None = None,
     ) -> T:
-        """Call `method` through `ReplicaServer.call`; returns its result, a `kind`. late: raised after `timeout_s`."""
+        """Call `method` of the `ReplicaServer`. Returns its result, of type `kind`; raises `late` after `timeout_s`."""
         with self.errors(late or NotReady(_UNREACHABLE)):
             answer = await asyncio.wait_for(self.call(method, encode(arguments)), timeout_s)
             reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
@@ -110,7 +110,7 @@ class Connection(ABC):
                 answer = await self.install(encode(arguments), archive and _recording(failures, archive))
                 reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
             except Exception:
-                if not failures:  # else it follows from the archive's error, which is raised below
+                if not failures:  # otherwise the archive's error, raised below, is the cause
                     raise
         if failures:
             raise failures[0]
@@ -134,18 +134,18 @@ class RemoteReplica:
             outcomes, self.tokens_run = OutcomesMessage.read(answer)
         return outcomes
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """See `Replica`. A stream that is not read to its end is aborted."""
         message, frames = ItemsMessage.of([item], call), Frames()
         with self._connection.errors(DeadlineExceeded.before(_ANSWERED)):
             async with aclosing(self._connection.stream(message)) as pieces:
                 while piece := await asyncio.wait_for(anext(pieces, b""), _timeout_s(call)):
-                    for step in frames.add(piece):
-                        part, self.tokens_run = StreamMessage.read(step)
-                        if isinstance(part, GLiNERBentoError):
-                            raise part
-                        yield part
-                        if isinstance(part, Result):
+                    for answer in frames.add(piece):
+                        step, self.tokens_run = StreamMessage.read(answer)
+                        if isinstance(step, GLiNERBentoError):
+                            raise step
+                        yield step
+                        if isinstance(step, Result):
                             return
         raise InternalError()
 
@@ -226,7 +226,7 @@ class RemoteModels:
 
 
 class ReplicaServer:
-    """Answers the messages of `RemoteReplica`s. Cancelling or closing an answer aborts its items.
+    """Answers the messages of `RemoteReplica`s. Cancelling a call, or closing its stream, aborts its items.
 
     more: methods besides those of `calls_of`, by name.
     """
@@ -245,9 +245,9 @@ class ReplicaServer:
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
         """`ItemsMessage` of one item -> frames of `StreamMessage`."""
-        async with aclosing(stream_messages(self.replica, message)) as parts:
-            async for part in parts:
-                yield frame(part)
+        async with aclosing(stream_messages(self.replica, message)) as answers:
+            async for answer in answers:
+                yield frame(answer)
 
     async def call(self, method: str, message: bytes) -> bytes:
         """`extract`: `ItemsMessage` -> `OutcomesMessage`; any other method: arguments by name -> `Reply`."""
@@ -265,8 +265,8 @@ class ReplicaServer:
 
 
 async def _recording(failures: list[Exception], archive: Archive) -> AsyncIterator[bytes]:
-    """The same archive; an error in reading it is appended to `failures`. A cancellation is not: the transport cancels
-    the upload if the replica answers before it has read the whole archive."""
+    """The same archive; an error in reading it is appended to `failures`. A cancellation is not appended, because the
+    transport cancels the upload if the replica answers before it has read the whole archive."""
     try:
         async for piece in archive:
             yield piece

@@ -144,7 +144,7 @@ def _fill_padded(items: Sequence[Candidate], limits: BatchLimits, adapters: Adap
     first = items[0]
     adapters.join(first.adapter)
     others = range(1, len(items))
-    by_difference = sorted(others, key=lambda index: abs(items[index].cost - first.cost))  # stable: equals in order
+    by_difference = sorted(others, key=lambda index: abs(items[index].cost - first.cost))  # stable
     higher = deque(index for index in by_difference if items[index].cost >= first.cost)
     lower = deque(index for index in by_difference if items[index].cost < first.cost)
     batch, highest = [0], first.cost
@@ -153,7 +153,7 @@ def _fill_padded(items: Sequence[Candidate], limits: BatchLimits, adapters: Adap
         for side in (higher, lower):
             while side and not adapters.admits(items[side[0]].adapter):
                 side.popleft()  # an adapter that is not admitted now is not admitted later
-            if side:  # its first item adds the least padding: if that does not fit, none of this side does
+            if side:  # only its first item is tried: later items add more padding
                 cost = items[side[0]].cost
                 padded = (len(batch) + 1) * max(highest, cost)
                 padding = padded - len(batch) * highest - cost

@@ -45,12 +45,12 @@ class _ChunkedItem:
 class _RequestState:
     """The chunked items of one request. Its passes are counted together, whichever item they belong to.
 
-    items: by sequence number, in the order of admission. passes, cost: number of the request's passes that wait or run,
-    and their cost in tokens. making: whether its next passes are being made in the pool.
+    items: by sequence number, in the order of admission. pass_count, cost: number of the request's passes that wait or
+    run, and their cost in tokens. making: whether its next passes are being made in the pool.
     """
 
     items: dict[int, _ChunkedItem] = field(default_factory=dict)
-    passes: int = 0
+    pass_count: int = 0
     cost: int = 0
     making: bool = False
 
@@ -97,13 +97,13 @@ class ChunkedRequests:
         if request is None:
             return
         if entry.is_pass:
-            request.passes -= 1
+            request.pass_count -= 1
             request.cost -= entry.cost
         elif request.items.pop(entry.sequence, None):
             self._drop_passes(request, entry)
         if request.items:
             self._make_more(request)
-        elif not request.passes:
+        elif not request.pass_count:
             del self._requests[entry.request_id]
 
     def add(self, entry: Entry, outcome: ResultOrError) -> None:
@@ -135,12 +135,12 @@ class ChunkedRequests:
         for entry in self._queue.of_request(parent.request_id):
             if entry.parent is parent:
                 self._queue.finish(entry)
-                request.passes -= 1
+                request.pass_count -= 1
                 request.cost -= entry.cost
 
     def _make_more(self, request: _RequestState) -> None:
         """Let the pool make the request's next passes, if too few wait or run. Called with the lock held."""
-        if request.making or (request.passes >= self._min_passes and request.cost >= self._min_cost):
+        if request.making or (request.pass_count >= self._min_passes and request.cost >= self._min_cost):
             return
         item = next((item for item in request.items.values() if item.wants_passes), None)
         if item is not None:
@@ -148,7 +148,7 @@ class ChunkedRequests:
             self._pool.submit(item.entry.share, partial(self._make, request, item))
 
     def _make(self, request: _RequestState, item: _ChunkedItem) -> None:
-        """Make the item's next few passes. If more are needed, they are new work for the pool, behind other work."""
+        """Make the item's next few passes. If more are needed, the pool makes them later, behind other work."""
         passes: Sequence[Prepared] = ()
         error: BaseException | None = None
         try:
@@ -173,7 +173,7 @@ class ChunkedRequests:
                 return
             for prepared in passes:
                 entry = self._queue.put_pass(parent, prepared)
-                request.passes += 1
+                request.pass_count += 1
                 request.cost += entry.cost
             self._dispatcher.wake()
 

@@ -149,7 +149,7 @@ class BatchDispatcher:
             self._lane_started.notify_all()
 
     def _schedule(self, number: int) -> Batch | None:
-        """The batch that a free lane runs next. Blocks until there is one; None once closed."""
+        """The batch that a free lane runs next. Blocks until there is one; returns None once closed."""
         while True:
             with self._lock:
                 if self._turns and not self._has_work():
@@ -169,12 +169,13 @@ class BatchDispatcher:
                         return self._take_batch(number)
 
     def _forward(self, batch: Batch) -> bool:
-        """Run the model, with the threads of the lane and of `shared_lanes` idle ones; False: nothing to decode."""
+        """Run the model, with the threads of the lane and of `shared_lanes` idle lanes. Returns whether there is
+        something to decode."""
         return self._stages.forward(batch, self._config.torch_threads * (1 + batch.shared_lanes))
 
     def _postprocess(self, batch: Batch, previous: Future[None] | None) -> Future[None] | None:
         """Decode `batch` and finish its items: in the decoding pool, after the lane's `previous` batch; without a pool,
-        in the lane. Returns the pool's future."""
+        in the lane. Returns the future of the pool, if any."""
         if self._decoders is None:
             self._stages.decode(batch)
             return None
@@ -241,8 +242,8 @@ class BatchDispatcher:
         return 0 if batch.full else max(0.0, left_s)
 
     def _classes_on(self, lanes: int) -> Iterator[tuple[TrafficClass, float]]:
-        """Each traffic class that occupies at least `lanes` lanes while work outside the class arrives; with each, for
-        how many seconds a reserved lane excludes the class."""
+        """Pairs: a traffic class that occupies at least `lanes` lanes while work outside the class arrives, and for how
+        many seconds a reserved lane excludes the class."""
         running = self._running.values()
         tenants = Counter(batch.tenant for batch in running if batch.tenant is not None)
         classes = [TrafficClass(tenant) for tenant, count in tenants.items() if count >= lanes]
@@ -252,8 +253,8 @@ class BatchDispatcher:
 
     def _reservation(self) -> LaneReservation | None:
         """The reservation of the last free lane: it excludes the traffic classes that all other lanes run."""
-        others = self.lanes.alive - 1
-        excluded_s = dict(self._classes_on(others)) if others > 0 else {}
+        other_lanes = self.lanes.alive - 1
+        excluded_s = dict(self._classes_on(other_lanes)) if other_lanes > 0 else {}
         return LaneReservation(list(excluded_s), duration_s=min(excluded_s.values())) if excluded_s else None
 
     def _take_batch(self, number: int) -> Batch:
@@ -293,8 +294,8 @@ class BatchDispatcher:
     def _run_collator(self) -> None:
         """While all lanes are busy, make the tensors of the next batches, at most one batch per lane.
 
-        Only of full batches, because others can still grow until a lane is free; and only of batches without passes,
-        because requests that arrive meanwhile may be served before passes.
+        Takes only full batches, because others can still grow until a lane is free. Takes no batch with passes, because
+        requests that arrive meanwhile may be served before passes.
         """
         while (batch := self._schedule_ahead()) is not None:
             try:
@@ -307,7 +308,7 @@ class BatchDispatcher:
                     self.wake()
 
     def _schedule_ahead(self) -> Batch | None:
-        """A full batch to collate. Blocks until there is one; None once closed."""
+        """A full batch to collate. Blocks until there is one; returns None once closed."""
         with self._lock:
             while not self._closed:
                 if self._may_collate_ahead():

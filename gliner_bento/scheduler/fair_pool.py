@@ -12,7 +12,7 @@ from gliner_bento.fairness.queue import FairQueue, Order, TenantShare
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
-    """Work for one thread. All work has the same cost: long work ends after a slice, and is submitted again."""
+    """Work for one thread. All work has the same cost, because long work ends after a slice and is submitted again."""
 
     share: TenantShare
     order: Order

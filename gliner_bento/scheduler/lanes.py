@@ -1,6 +1,6 @@
 """Which lanes are alive, which are idle, and which share their threads.
 
-Only counts. Not thread-safe: the dispatcher calls it with the scheduler's lock held.
+Starts no threads. Not thread-safe: the dispatcher calls it with the scheduler's lock held.
 """
 
 from __future__ import annotations

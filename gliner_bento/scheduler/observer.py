@@ -29,8 +29,8 @@ class ItemTiming:
 
 
 class Observer(Protocol):
-    """Hooks, called concurrently from the scheduler's threads. They must not block. A subclass may define some of them:
-    the others do nothing. `return` tells mypy that they are not abstract."""
+    """Hooks, called concurrently from the scheduler's threads. They must not block. A subclass may define only some
+    hooks; the others do nothing. Their `return` is for mypy, which otherwise takes them as abstract."""
 
     def on_stage(self, stage: Stage, seconds: float) -> None:
         """A stage has done its work: `prepare` on one item, the others on a batch."""

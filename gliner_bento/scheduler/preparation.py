@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Preparing:
-    """An entry that is being prepared. steps: the remaining ones; None before the first step and after the last.
-    spent_s: time spent in steps so far."""
+    """An entry that is being prepared. steps: the remaining steps; None before the first one and after the
+    last one. spent_s: time spent in steps so far."""
 
     entry: Entry
     steps: Steps[Prepared] | None = None
@@ -87,7 +87,7 @@ class Preparation:
 
     def _prepare(self, burst: deque[_Preparing]) -> None:
         """Measure entries until the slice ends, then put them into the queue together, so that one batch can take them.
-        Entries whose adapter is not in memory yet follow when it is. Submits the rest of the burst again."""
+        An entry whose adapter is not in memory yet is put later. Submits the rest of the burst again."""
         share = burst[0].entry.share
         until_cpu_s = time.thread_time() + SLICE_S
         measured = []
@@ -116,15 +116,15 @@ class Preparation:
                 if lease is None or _in_memory(lease):
                     self._put(entry, prepared)
                 else:
-                    self._queue.load_adapter(entry, prepared)
+                    self._queue.wait_for_adapter(entry, prepared)
                     loading.append((lease, partial(self._on_adapter, entry, prepared)))
             self._dispatcher.wake()
         for lease, when_loaded in loading:
             lease.ready.add_done_callback(when_loaded)
 
     def _measure(self, work: _Preparing, until_cpu_s: float) -> Prepared | None:
-        """Prepare an entry. None if it has finished (aborted, with an error, or a blank text), or if the slice has
-        ended: its `steps` are then continued later."""
+        """Prepare an entry. Returns None if it has finished (it was aborted or failed, or its text is blank), or if the
+        slice has ended; the remaining `work.steps` are run later."""
         entry = work.entry
         started_s = self._clock()
         try:

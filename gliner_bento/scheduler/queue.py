@@ -58,7 +58,7 @@ class Tally:
 
     @property
     def entries(self) -> int:
-        """Items and passes."""
+        """Number of items and passes."""
         return self.items + self.passes
 
     def add(self, entry: Entry, sign: int = 1) -> None:
@@ -115,17 +115,17 @@ class WaitingQueue:
 
     @property
     def unfinished_items(self) -> int:
-        """Items that are admitted and not finished. A chunked item counts once; its passes do not count."""
+        """Number of items that have not finished. A chunked item counts once; its passes do not count."""
         return sum(self._tallies[state].items for state in State if state is not FINISHED)
 
     @property
     def preparing_items(self) -> int:
-        """Items that are being tokenized, or wait for their adapter."""
+        """Number of items that are being tokenized, or wait for their adapter."""
         return self._tallies[PREPARING].items + self._tallies[LOADING_ADAPTER].items
 
     @property
     def waiting_entries(self) -> int:
-        """Items and passes that are in no batch yet."""
+        """Number of items and passes that are in no batch yet."""
         return self._tallies[WAITING].entries
 
     @property
@@ -139,14 +139,16 @@ class WaitingQueue:
         """Whether an entry waits that `reservation` admits."""
         small = self._tallies[WAITING].small
         for excluded in reservation.excluded:  # cheap checks first
-            others = small if excluded.tenant is None else self._waiting.others_wait(excluded.tenant)
-            if not others:
+            # Without a tenant, the class is all large requests.
+            others_wait = small > 0 if excluded.tenant is None else self._waiting.others_wait(excluded.tenant)
+            if not others_wait:
                 return False
         return any(map(reservation.admits, self._waiting))
 
     def excluded_s(self, traffic: TrafficClass) -> float:
-        """For how many seconds a reserved lane must not run `traffic`; 0: the lane may run it. A lane is reserved while
-        work outside this class arrives, unless waiting work has a higher priority than the last such arrival."""
+        """For how many seconds a reserved lane must not run `traffic`; 0: the lane may run it.
+
+        The lane is kept free for other work while other work arrives, unless more urgent work waits."""
         others = (arrival for arrival in self._senders if not traffic.includes(arrival.share.tenant, arrival.size))
         last = next(others, None)
         if last is None or self._waiting.more_urgent_waits(last.share, last.priority):
@@ -157,7 +159,7 @@ class WaitingQueue:
         """Each tenant's quota of a batch; None: no limit, because at most one tenant sends, and only large requests."""
         smallest = self._senders.smallest()
         if not self._packs:
-            smallest = max(smallest, MEDIUM)
+            smallest = max(smallest, MEDIUM)  # see `BatchQuota`
         senders: set[str] = set()
         for arrival in self._senders:
             senders.add(arrival.share.tenant)
@@ -224,8 +226,8 @@ class WaitingQueue:
 
     # States
 
-    def load_adapter(self, entry: Entry, prepared: Prepared) -> None:
-        """`entry` has been prepared and its adapter is not in memory yet. No effect on a finished entry."""
+    def wait_for_adapter(self, entry: Entry, prepared: Prepared) -> None:
+        """`entry` has been prepared, and waits until its adapter is in memory. No effect on a finished entry."""
         if not entry.finished:
             self._move(entry, LOADING_ADAPTER, prepared)
 
@@ -243,7 +245,7 @@ class WaitingQueue:
         """Add a waiting pass of `parent`, which is chunked, behind the waiting entries of its request."""
         self._sequences += 1
         tenant = parent.tenant
-        waiting = tenant.requests[parent.request_id]
+        waiting = tenant.waiting_by_request[parent.request_id]
         (virtual_finish,) = tenant.virtual_finishes([CHARGED_ITEMS_OF_PASS * (waiting + 1)], LARGE)
         order = parent.priority, virtual_finish, self._sequences
         entry = Entry(parent.item, parent.request_id, tenant, self._sequences, order, self._clock(), parent=parent)
@@ -259,7 +261,7 @@ class WaitingQueue:
         for entry in batch.entries:
             self._move(entry, RUNNING)
             entry.tenant.serve(entry)
-        for entry in batch.entries:
+        for entry in batch.entries:  # after all were served: see `TenantState.serve`
             entry.tenant.leave(entry)
         self._waiting.take(batch.entries)
         return batch.entries
@@ -307,7 +309,7 @@ class WaitingQueue:
 
     def _wait(self, entry: Entry, prepared: Prepared) -> None:
         self._move(entry, WAITING, prepared)
-        entry.tenant.requests[entry.request_id] += 1
+        entry.tenant.waiting_by_request[entry.request_id] += 1
         self._waiting.add(entry)
 
     # Order of service
@@ -320,8 +322,9 @@ class WaitingQueue:
         reservation: LaneReservation | None = None,
         quota: BatchQuota | None = None,
     ) -> NextBatch:
-        """The batch to run next. An entry that `reservation` admits must be waiting. slots, lanes: see `form_batch`.
-        quota: limits each tenant's part of the batch; None: no limit."""
+        """The batch to run next. At least one entry that `reservation` admits must be waiting.
+
+        slots, lanes: see `form_batch`. quota: limits each tenant's part of the batch; None: no limit."""
         if reservation is None:
             candidates = in_order = list(islice(self._waiting, limits.batch_lookahead))
         else:
@@ -331,8 +334,7 @@ class WaitingQueue:
         chosen = form_batch(candidates, limits, packs=self._packs, slots=slots, lanes=lanes)
         entries = [candidates[index] for index in chosen]
         full = is_full(entries, len(candidates), limits, packs=self._packs)
-        index_of_last = chosen[-1] if candidates is in_order else in_order.index(entries[-1])
-        return NextBatch(entries, in_order[:index_of_last], full)
+        return NextBatch(entries, in_order[: in_order.index(entries[-1])], full)
 
     # Look-ups
 

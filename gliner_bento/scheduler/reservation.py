@@ -39,7 +39,8 @@ class LaneReservation:
         return not any(traffic.includes(entry.tenant.name, entry.size) for traffic in self.excluded)
 
     def first_of(self, order: Iterable[Entry], count: int) -> tuple[list[Entry], list[Entry]]:
-        """Two lists: the entries of `order` up to the `count`-th that the lane may run; of these, those it may run."""
+        """Returns the entries of `order` up to the `count`-th one that the lane may run, and those of them that it may
+        run."""
         ahead, admitted = [], []
         for entry in order:
             ahead.append(entry)
@@ -52,7 +53,7 @@ class LaneReservation:
 
 @dataclass(frozen=True, slots=True)
 class LastArrival:
-    """When an item of a tenant last started to wait. There is one for each size of the tenant's requests."""
+    """When an item of this tenant, in a request of this size, last started to wait."""
 
     at_s: float
     share: TenantShare
@@ -98,10 +99,10 @@ class Senders:
 
 @dataclass(frozen=True, slots=True)
 class BatchQuota:
-    """Limits each tenant's part of a batch: one entry, and more up to a total cost of `tokens`.
+    """Limits each tenant's part of a batch to one entry, or to several with a total cost of at most `tokens`.
 
     The limit holds for a tenant while another one sends, and for requests larger than `smallest`. While small requests
-    arrive, a batch has either large requests or small ones: a short one does not wait for a pass of a large one.
+    arrive, a batch has either large or small requests, so that a short request does not wait for a pass of a large one.
 
     senders: tenants that send, at most two of them. smallest: size of the smallest requests that arrive; at least
     MEDIUM if batches are padded, because smaller padded batches cost throughput.
@@ -112,7 +113,8 @@ class BatchQuota:
     smallest: Size
 
     def admitted(self, waiting: Sequence[Entry]) -> list[Entry]:
-        """The entries within the quota of their tenant. The first entry of each tenant always is."""
+        """The entries within the quota of their tenant; a tenant's first entry always is. While small requests arrive,
+        leaves out large entries if the first of `waiting` is small, and small entries if it is large."""
         costs: Counter[str] = Counter()
         admitted = []
         for entry in waiting:

@@ -163,7 +163,7 @@ class Scheduler:
 
     @property
     def ready(self) -> bool:
-        """Admitting, with every lane and thread alive."""
+        """Whether it admits items, and every lane and thread is alive."""
         with self._lock:
             lanes = self._dispatcher.lanes
             return self._queue.admitting and not self._broken and lanes.alive == len(lanes.states)
@@ -192,7 +192,7 @@ class Scheduler:
         return self._queue.tokens_run
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Stop admitting, and wait until every future is answered; False if `timeout` seconds are not enough."""
+        """Stop admitting, and wait until every future is answered; returns False after `timeout` seconds."""
         with self._all_answered:
             self._queue.close("the server is draining")
             return self._all_answered.wait_for(lambda: not self._unanswered_futures, timeout)
@@ -207,7 +207,7 @@ class Scheduler:
             self._deadline_moved.notify_all()
         self._watchdog.stop()
         self._fail(unfinished, lambda: NotReady("the server is shutting down"))
-        self._pool.shutdown()  # after its last user: see `ChunkedRequests`
+        self._pool.shutdown()  # after all items have finished, see `ChunkedRequests`
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout)
@@ -309,7 +309,7 @@ class Scheduler:
         except GLiNERBentoError as refusal:
             return [self._refuse(refusal) for _ in items]
         for entry in entries:
-            # With the sequence, not the entry: callers may keep the future, and it must not keep the entry in memory.
+            # Callers may keep the future. Its callback gets the sequence, so that it keeps no entry in memory.
             entry.future.add_done_callback(partial(self._on_done, entry.sequence))
         return [entry.future for entry in entries]
 

@@ -95,7 +95,7 @@ class Stages:
         batch.collated = self._timed("collate", batch, lambda: self._engine.collate(batch.prepared))
 
     def forward(self, batch: Batch, threads: int) -> bool:
-        """Run the model; False: the batch failed, or has no unfinished entry.
+        """Run the model. Returns False if the batch fails, or has no unfinished entry.
 
         Entries that have finished meanwhile (aborted, expired) are left out. A batch that no longer fits, because less
         of the device's memory is free than when it was formed, is split instead.

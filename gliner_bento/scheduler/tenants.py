@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def charged_items(items: Sequence[Item]) -> list[int]:
-    """For each item, the number of items that it is charged as."""
+    """For each item, the number of items that it is charged as. One item with `is_large` makes its request large."""
     return [1 + len(item.text) // CHARS_PER_CHARGED_ITEM + (MAX_SMALL_ITEMS if item.is_large else 0) for item in items]
 
 
@@ -37,12 +37,12 @@ def size_of(charged_items: int, priority: int) -> Size:
 
 @dataclass(slots=True, eq=False)
 class TenantState:
-    """virtual_time: number of charged items that each waiting request has been served. requests: by id, the number of
-    waiting entries. unfinished: number of unfinished entries."""
+    """virtual_time: number of charged items that each waiting request has been served. waiting_by_request: number of
+    waiting entries of each request. unfinished: number of unfinished entries."""
 
     share: TenantShare
     virtual_time: float = 0.0
-    requests: Counter[str] = field(default_factory=Counter)
+    waiting_by_request: Counter[str] = field(default_factory=Counter)
     unfinished: int = 0
 
     @property
@@ -56,11 +56,12 @@ class TenantState:
         return (start + total for total in accumulate(charged))
 
     def serve(self, entry: Entry) -> None:
-        """`entry` is in a batch. Called for all entries of the batch before `leave` is called for any of them."""
-        self.virtual_time += entry.charged_items / len(self.requests)
+        """`entry` is in a batch. Called for all entries of the batch before `leave` is called for any, because `leave`
+        changes the number of waiting requests."""
+        self.virtual_time += entry.charged_items / len(self.waiting_by_request)
 
     def leave(self, entry: Entry) -> None:
         """`entry` no longer waits."""
-        self.requests[entry.request_id] -= 1
-        if not self.requests[entry.request_id]:
-            del self.requests[entry.request_id]
+        self.waiting_by_request[entry.request_id] -= 1
+        if not self.waiting_by_request[entry.request_id]:
+            del self.waiting_by_request[entry.request_id]

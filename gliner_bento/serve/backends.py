@@ -1,4 +1,4 @@
-"""The backends of a factory: a server that it starts, or the model in this process."""
+"""The backends of `GLiNERFactory`: a server that it starts, or the model in this process."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def payloads(
     multi_label: bool = False,
     adapter_id: str | None = None,
 ) -> list[dict[str, Any]]:
-    """The body of each text's request. Raises ValueError for labels per text if there are not as many as texts."""
+    """The request body of each text. Raises ValueError if `labels` has label sets per text, but not one for each."""
     texts = [text] if isinstance(text, str) else list(text)
     options = {
         "relations": relations,
@@ -53,7 +53,7 @@ def payloads(
     }
     given = {name: value for name, value in options.items() if value is not None}
     pairs = zip(texts, _labels_of(labels, len(texts)), strict=True)
-    return [{"text": one, "labels": own, **given} for one, own in pairs]
+    return [{"text": own_text, "labels": own_labels, **given} for own_text, own_labels in pairs]
 
 
 def _labels_of(labels: Labels, texts: int) -> list[LabelSet]:
@@ -69,7 +69,7 @@ R = TypeVar("R")
 
 
 def parameters_of(typed: Callable[P, Any]) -> Callable[[Callable[..., R]], Callable[P, R]]:
-    """Give a function the parameters of another one, for type checkers, editors and `help`."""
+    """Give a function the parameters of `typed`, for type checkers, editors and `help`."""
 
     def decorated(function: Callable[..., R]) -> Callable[P, R]:
         function.__signature__ = inspect.signature(typed)  # type: ignore[attr-defined]
@@ -123,7 +123,7 @@ class GLiNERClient:
         return await asyncio.to_thread(self.predict, *arguments, **named)
 
     def adapter_cache_status(self, adapter_id: str | None = None) -> Answer:
-        """Which adapters are on the device, in memory and on disk; with `adapter_id`, also where that one is."""
+        """Which adapters are on the device, in memory and on disk; with `adapter_id`, also where that adapter is."""
         query = "?" + urllib.parse.urlencode({"adapter_id": adapter_id}) if adapter_id is not None else ""
         return self._send(urllib.request.Request(f"{self.url}/adapter-cache{query}", headers=self._headers()))
 

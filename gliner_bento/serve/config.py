@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def _field(option: Option) -> Any:
-    """An option as `make_dataclass` takes a field. The field's default is that of our setting; or gliner.serve's, if
+    """The field of an option, as `make_dataclass` takes it. Its default is that of our setting; or gliner.serve's, if
     there is no setting or gliner.serve's default is None."""
     default = option.default
     if option.setting and default is not None:
@@ -23,7 +23,8 @@ def _field(option: Option) -> Any:
         return option.field, list, field(default_factory=lambda: list(default))
     if option.field == "model":
         return option.field, str
-    return option.field, Any if default is None else type(default), field(default=default)
+    kind: Any = Any if default is None else type(default)
+    return option.field, kind, field(default=default)
 
 
 _Fields: Any = make_dataclass("_Fields", map(_field, OPTIONS))
@@ -35,7 +36,7 @@ class GLiNERServeConfig(_Fields):  # type: ignore[misc]
     a field that keeps its default leaves the setting to the environment and configuration.yaml."""
 
     def __post_init__(self) -> None:
-        """As in gliner.serve, the largest batch is among those that are warmed up."""
+        """Add `max_batch_size` to the batch sizes that are warmed up, as gliner.serve does."""
         self.precompiled_batch_sizes: list[int] = sorted({*self.precompiled_batch_sizes, self.max_batch_size})
 
     def given(self) -> dict[str, Any]:

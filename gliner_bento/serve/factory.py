@@ -67,7 +67,8 @@ class Handle:
 def serve(config: GLiNERServeConfig, blocking: bool = False, *, in_process: bool = False) -> Handle:
     """Start a server on `config.http_port` of the loopback address, and return when it is ready.
 
-    blocking: return when the server has ended, by SIGINT or SIGTERM. in_process: load the model here, without HTTP.
+    blocking: return when the server has ended; SIGINT and SIGTERM end it. in_process: load the model in this process,
+    without HTTP.
     Raises `SettingsError` (a ValueError) for a wrong field, and RuntimeError if the server ends before it is ready.
     """
     handle = Handle(start(config, in_process=in_process))

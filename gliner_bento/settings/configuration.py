@@ -55,7 +55,7 @@ class Configuration:
 
 
 def read_configuration(file: Path | None, settings: Iterable[str]) -> Configuration:
-    """The content of `file`; None: of CONFIGURATION_FILE, if it exists. Raises `SettingsError`.
+    """The content of `file`, by default of CONFIGURATION_FILE if that exists. Raises `SettingsError`.
 
     settings: the names that the section `gliner` may contain.
     """
@@ -97,7 +97,7 @@ def refuse_unknown(
 ) -> None:
     """Raise `SettingsError` for the first name that is not `known`, with the closest known name.
 
-    problem: begins the message. normalize: applied to a given name before it is compared.
+    problem: the beginning of the message. normalize: applied to a given name before it is compared.
     """
     known = tuple(known)
     for name in map(str, given):
@@ -109,8 +109,8 @@ def refuse_unknown(
 def resolve_aliases(
     given: Mapping[str, Any], aliases: Mapping[str, str], spell: Callable[[str], str] = str
 ) -> dict[str, Any]:
-    """`given` by the settings' own names. Raises `SettingsError`, with names as `spell` writes them, if two names of
-    one setting have different values."""
+    """`given`, with aliases replaced by the settings' own names. Raises `SettingsError`, with names as `spell` writes
+    them, if two names of one setting have different values."""
     resolved: dict[str, Any] = {}
     given_names: dict[str, str] = {}
     for name, value in given.items():

@@ -136,7 +136,7 @@ def _count_or_unlimited(value: int) -> int:
 
 
 def _pairs(value: object) -> object:
-    """An object `{name: value}` as a list of `name=value`."""
+    """An object `{name: value}` as a list of `name=value`; any other value unchanged."""
     return tuple(f"{name}={item}" for name, item in value.items()) if isinstance(value, dict) else value
 
 

@@ -40,8 +40,8 @@ class GatewayFields(BaseSettings):
     max_labels: CountOrUnlimited = Field(
         1000,
         description="Maximum number of entity labels of a text, and of its relation labels. With classifications or "
-        "structures, their labels and fields count too: all names together may be this many. More are refused "
-        "(422); -1: no limit.",
+        "structures, the limit applies to all labels and fields together. More are refused (422); "
+        "-1: no limit.",
     )
     max_text_chars: Count = Field(
         2_000_000, description="Maximum length of a text, in characters; longer texts are refused (413)."
@@ -52,7 +52,7 @@ class GatewayFields(BaseSettings):
     max_entities: Count = Field(
         MAX_ENTITIES,
         description="Maximum number of entities in an answer; their texts may have 200 times as many characters in "
-        "all. The texts of a batch share both limits in proportion to their lengths. Beyond a limit, a request fails "
+        "total. The texts of a batch share both limits in proportion to their lengths. Beyond a limit, a request fails "
         "(422), or its answer is cut (`on_limit`).",
     )
     max_relations: Count = Field(
@@ -70,7 +70,7 @@ class GatewayFields(BaseSettings):
     presidio_labels: NamedLabels = Field(
         (),
         description="Entity types of /analyze and the labels that the model reads for them, as NAME=label; in the file "
-        "also as an object. They add to Presidio's types, or replace the labels of those (docs/migrate/presidio.md).",
+        "also as an object. They add to Presidio's types, or replace those types' labels (docs/migrate/presidio.md).",
     )
     presidio_entities: EntityTypes = Field(
         (),
@@ -142,8 +142,8 @@ class GatewayFields(BaseSettings):
     )
     enable_mcp: Mcp = Field(
         False,
-        description="Serve /mcp, the tools extract_entities, extract_relations, classify and redact for language "
-        "models (requires the extra mcp; see docs/api.md).",
+        description="Serve /mcp, the tools extract_entities, extract_relations, classify, extract_structures and "
+        "redact for language models (requires the extra mcp; see docs/api.md).",
     )
     handler: Annotated[AbsolutePath, AfterValidator(existing_file)] | None = Field(
         None,
@@ -165,7 +165,8 @@ class GatewayFields(BaseSettings):
         "that reads none of its response for as long is disconnected.",
     )
     keep_alive_timeout_s: Count = Field(
-        5, description="Time after which an idle connection is closed, in seconds; set it longer than a proxy's."
+        5,
+        description="Time after which an idle connection is closed, in seconds; set it above a proxy's idle timeout.",
     )
     tenant_header: HeaderName | None = Field(
         None,

@@ -19,10 +19,11 @@ NO_EFFECT = "no effect"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option. setting: our setting for it; None: there is none. note: what differs here.
+    """An option. setting: our setting for it, if there is one. note: what differs here.
 
-    field: name in GLiNERServeConfig. flag: if empty, it is made of `field`; if None, there is none.
-    default: of the flag. field_default: of the field, if it differs. variable: environment variable of the container.
+    field: name in GLiNERServeConfig. flag: empty if it is made from `field`; None if the option has no flag.
+    default: the flag's default. field_default: the field's default, if it differs. variable: environment variable of
+        gliner.serve's container.
     parse: converts the flag's value, for an option without a setting. check: returns why a value has no effect here;
         raises ValueError for a value that cannot be served.
     """
@@ -40,7 +41,9 @@ class Option:
     @property
     def flag_name(self) -> str | None:
         """The flag, with its dashes."""
-        return None if self.flag is None else self.flag or "--" + self.field.replace("_", "-")
+        if self.flag is None:
+            return None
+        return self.flag or "--" + self.field.replace("_", "-")
 
 
 def _gpus(value: float) -> str:
@@ -190,7 +193,7 @@ ALIASES = {
     for name in (option.field, (option.variable or "").lower().removeprefix("gliner_"))
     if option.setting and name not in ("", option.setting, "disable_compile")  # disable_compile means the opposite
 }
-"""Our setting, by each other name that gliner.serve has for it. A name is a flag, a variable and a key of the file."""
+"""Our settings, by their other names in gliner.serve. Each name is a flag, a variable and a key of the file."""
 
 BY_FIELD = {option.field: option for option in OPTIONS}
 CHECKED = [option for option in OPTIONS if option.check]

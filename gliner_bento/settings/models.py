@@ -26,7 +26,7 @@ _SHARED = frozenset(
     {"model", "models", "inference_lanes", "request_timeout_s", "hang_timeout_s", "compat_long_text"}
     | {"adapter_id_pattern", "max_adapter_bytes", "conversion_cache_dir", "disk_cache_dir"}
 )
-"""Settings that a model cannot have of its own: of the whole process, or used before the request's model is known."""
+"""Settings that a model cannot override: they are the process's, or used before the request's model is known."""
 
 
 def _decoded(value: object) -> object:
@@ -58,8 +58,8 @@ class ModelTableFields(BaseSettings):
     )
     max_loaded_models: CountOrAuto = Field(
         0,
-        description="Maximum number of models in memory. To load another, the least recently used model is evicted "
-        "that is idle, not pinned and not the default; if there is none, loading fails (507). 0: no limit.",
+        description="Maximum number of models in memory. To load another, the least recently used model that is idle, "
+        "not pinned and not the default is evicted; if there is none, loading fails (507). 0: no limit.",
     )
     model_memory_fraction: Probability = Field(
         0.8,
@@ -98,7 +98,7 @@ def _own_validators() -> dict[str, TypeAdapter[Any]]:
         if name not in _SHARED
     }
     known |= {limit.name: GatewayFields.model_fields[limit.name] for limit in fields(Limits)}
-    annotated: Any = Annotated  # `Annotated` needs metadata: `name` is for fields without any
+    annotated: Any = Annotated  # `Annotated` needs metadata; fields without any get `name`
     types = {name: annotated[tuple([field.annotation, *field.metadata, name])] for name, field in known.items()}
     return {name: TypeAdapter(kind) for name, kind in types.items()}
 

@@ -49,7 +49,7 @@ def aliased_environment() -> dict[str, Any]:
     environment = {key.upper(): value for key, value in os.environ.items() if value}
     given = {name: environment.get(env_name(name)) for name in (*ALIASES, *ALIASES.values())}
     if _compilation_is_disabled():
-        # The variable is read as an alias of `enable_compilation` that is false; another value beside it is refused.
+        # The variable counts as an alias of `enable_compilation` with the value false; a different value is refused.
         given |= {"enable_compilation": environment.get(env_name("enable_compilation")), "disable_compile": "false"}
     if not environment.get(env_name("forwarded_allow_ips")):
         given["forwarded_allow_ips"] = environment.get(FORWARDED_ALLOW_IPS)
@@ -58,7 +58,7 @@ def aliased_environment() -> dict[str, Any]:
 
 
 def _compilation_is_disabled() -> bool:
-    """Whether gliner.serve's variable disables it. Raises `SettingsError` if its value is neither true nor false."""
+    """Whether DISABLE_COMPILE is true. Raises `SettingsError` if its value is neither true nor false."""
     environment = {key.upper(): value for key, value in os.environ.items() if value}
     value = environment.get(DISABLE_COMPILE, "false").lower()
     if value not in ("true", "false"):

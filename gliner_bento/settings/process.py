@@ -26,7 +26,7 @@ class ProcessFields(BaseSettings):
     max_outstanding_tokens: Count = Field(
         65_536,
         description="Maximum cost of the requests that an instance has not answered: their estimated tokens, plus 256 "
-        "per text. An instance at this maximum gets no more requests; while all instances are at it, requests wait. "
+        "per text. An instance at this maximum gets no more requests; while all have reached it, requests wait. "
         "Only with several instances.",
     )
     max_instances: Annotated[int, Field(ge=0, le=10_000)] = Field(

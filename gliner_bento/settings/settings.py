@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-# Environment variables that begin as settings do. Kubernetes sets GLINER_SERVICE_* and GLINER_PORT_* in every pod of a
-# namespace that has a Service named gliner or gliner-bento. Clients read GLINER_CLIENT_API_KEY, and the command
-# `redact` reads GLINER_CLIENT_REDACT_KEY.
+# Environment variables with ENV_PREFIX that are not settings. Kubernetes sets GLINER_SERVICE_* and GLINER_PORT_* in
+# every pod of a namespace that has a Service named gliner or gliner-bento. Clients read GLINER_CLIENT_API_KEY, and the
+# command `redact` reads GLINER_CLIENT_REDACT_KEY.
 _NOT_SETTINGS = re.compile(
     r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?|CLIENT_(API|REDACT)_KEY)"
 )
@@ -126,8 +126,8 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
     def decided_for(self, device: str, cores: int | None = None) -> Settings:
         """The settings of one instance: automatic values (0) are replaced, cores and memory divided among instances.
 
-        device: "cpu" or "cuda:0". cores: of all instances together; None: those that this process may use. Raises
-        `SettingsError` if there are more instances than cores.
+        device: "cpu" or "cuda:0". cores: number for all instances together; default: all that this process may use.
+        Raises `SettingsError` if there are more instances than cores.
         """
         device_type = "cuda" if device.startswith("cuda") else "cpu"
         cores = cores or usable_cores()
@@ -136,13 +136,13 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
                 f"num_instances: {self.num_instances} instances need as many cores, and this process may use {cores}; "
                 "lower num_instances"
             )
-        cores = max(1, cores // self.num_instances)
-        lanes = self.inference_lanes or (1 if device_type == "cuda" else min(cores, _MAX_CPU_LANES))
+        instance_cores = max(1, cores // self.num_instances)
+        lanes = self.inference_lanes or (1 if device_type == "cuda" else min(instance_cores, _MAX_CPU_LANES))
         return self.model_copy(
             update={
                 "max_batch_tokens": self.max_batch_tokens or _AUTO_BATCH_TOKENS[device_type],
                 "inference_lanes": lanes,
-                "torch_threads": self.torch_threads or max(1, cores // lanes),
+                "torch_threads": self.torch_threads or max(1, instance_cores // lanes),
                 "target_memory_fraction": self.target_memory_fraction / self.instances_per_device,
             }
         )

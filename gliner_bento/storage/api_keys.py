@@ -1,4 +1,4 @@
-"""API keys: the format of their file, their hashes, and looking up a key. Knows neither HTTP nor routes.
+"""API keys: the format of their file, their hashes, and the lookup of a key. Knows neither HTTP nor routes.
 
 A key is 256 random bits, so one round of SHA-256 is enough to hide it. The file has only hashes:
 
@@ -58,17 +58,17 @@ def new_key() -> str:
 
 
 def hash_of(key: str) -> str:
-    """The hash of a key, as the file has it."""
+    """The hash of a key, in the form that the file has."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def is_content(source: str) -> bool:
-    """Whether `source` is the entries themselves, not the path of a file."""
+    """Whether `source` has the entries themselves, instead of the path of a file."""
     return source.lstrip().startswith(("[", "- ")) or "\n" in source
 
 
 def read_keys(source: str) -> Sequence[ApiKey]:
-    """The entries of a YAML or JSON file, or of `source` itself. Raises ValueError, which quotes no value."""
+    """The entries of a YAML or JSON file, or of `source` itself. Raises ValueError; its message has no values."""
     try:
         text = source if is_content(source) else Path(source).read_text(encoding="utf-8")
         keys = _entries.validate_python(yaml.safe_load(text))
@@ -82,7 +82,7 @@ def read_keys(source: str) -> Sequence[ApiKey]:
         raise ValueError(f"API keys: {path}: {fault['msg']}" if path else "not a list of API keys") from None
     for field in ("name", "sha256"):
         if len({getattr(key, field) for key in keys}) < len(keys):
-            raise ValueError(f"API keys: two have the same {field}")
+            raise ValueError(f"API keys: two entries have the same {field}")
     return keys
 
 

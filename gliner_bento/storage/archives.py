@@ -50,7 +50,7 @@ def files_of(archive: Path, *, max_bytes: int, max_entries: int) -> Iterator[Arc
 
     Raises `ArchiveTooLarge` beyond these limits, or if the files unpack to more than 16 MiB and more than 200 times
     the archive's own size. Raises `ArchiveError` for links, devices, paths that lead outside, a path that occurs twice,
-    and a file that is no such archive.
+    and a file in any other format.
     """
     budget = _Budget(max_bytes, archive.stat().st_size)
     seen: set[PurePosixPath] = set()
@@ -139,15 +139,15 @@ def _members(file: _Reader) -> Iterator[_Member]:
     """The entries of the archive, whose format is recognized by its first bytes, not by its name."""
     start = file.peek(512)[:512]
     if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        return _of_zip(file)
+        return _zip_members(file)
     if start.startswith(b"\x1f\x8b"):
-        return _of_tar(gzip.GzipFile(fileobj=file))
+        return _tar_members(gzip.GzipFile(fileobj=file))
     if start[257:262] == b"ustar":
-        return _of_tar(file)
+        return _tar_members(file)
     raise ArchiveError("the archive is neither zip nor tar, gzipped or not")
 
 
-def _of_zip(file: _Reader) -> Iterator[_Member]:
+def _zip_members(file: _Reader) -> Iterator[_Member]:
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             name = info.orig_filename
@@ -158,27 +158,27 @@ def _of_zip(file: _Reader) -> Iterator[_Member]:
                 raise _not_plain(name)
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ArchiveError("the archive is compressed by a method other than deflate")
-            yield _Member(name, None if name.endswith("/") else _of_zipped(archive, info))
+            yield _Member(name, None if name.endswith("/") else _zip_content(archive, info))
 
 
-def _of_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+def _zip_content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
     with archive.open(info) as file:
         while chunk := file.read(_CHUNK_BYTES):
             yield chunk
 
 
-def _of_tar(file: io.BufferedIOBase) -> Iterator[_Member]:
+def _tar_members(file: io.BufferedIOBase) -> Iterator[_Member]:
     stream = _TarStream(file)
     with tarfile.TarFile(fileobj=cast(Any, stream)) as archive:
         while (member := archive.next()) is not None:
             if not (member.isfile() or member.isdir()) or member.issparse():
                 raise _not_plain(member.name)
-            yield _Member(member.name, None if member.isdir() else _of_member(stream, member.size))
+            yield _Member(member.name, None if member.isdir() else _tar_content(stream, member.size))
     while stream.read(tarfile.BLOCKSIZE):  # to the end, where gzip has its checksum
         pass
 
 
-def _of_member(stream: _TarStream, size: int) -> Iterator[bytes]:
+def _tar_content(stream: _TarStream, size: int) -> Iterator[bytes]:
     while size > 0:
         chunk = stream.content(min(size, _CHUNK_BYTES))
         if not chunk:
@@ -200,7 +200,7 @@ def _path(name: str) -> PurePosixPath:
 
 
 def _checked(items: Iterator[_T]) -> Iterator[_T]:
-    """`items`; any error in reading them is raised as `ArchiveError`."""
+    """`items`; an error while reading them is raised as `ArchiveError`."""
     while True:
         try:
             item = next(items)

@@ -14,7 +14,7 @@ _GLINER2, _GLICLASS = "extractor", "GLiClass"
 
 
 def config_name(folder: Path) -> str | None:
-    """The file with a checkpoint's configuration: GLiNER's, or else GLiNER2's or GLiClass's; None without either.
+    """The name of a checkpoint's configuration file (GLiNER, else GLiNER2 or GLiClass); None if the folder has none.
 
     Raises OSError if the folder may not be read."""
     try:
@@ -25,7 +25,7 @@ def config_name(folder: Path) -> str | None:
 
 
 def no_checkpoint(folder: Path) -> str:
-    """Why a folder without gliner_config.json is not served; names the model that its config.json describes."""
+    """Why a folder without gliner_config.json is not served, with the `model_type` of its config.json."""
     reason = "no GLiNER checkpoint: it has no gliner_config.json"
     if (kind := _model_type(folder)) is None:
         return reason
@@ -38,7 +38,7 @@ def is_gliclass(folder: Path) -> bool:
 
 
 def _model_type(folder: Path) -> str | None:
-    """`model_type` of config.json; None without one."""
+    """`model_type` of config.json; None if there is none."""
     try:
         return str(json.loads((folder / GLINER2_CONFIG).read_text("utf-8"))["model_type"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

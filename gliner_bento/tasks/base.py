@@ -204,14 +204,14 @@ class Task(Generic[Options, Answer, BatchAnswer]):
     options: a dataclass with the options of a text, their only declaration; those without a default are required.
     requires: fields of which at least one must be set; if none is, the error names the first.
     decide: returns a function that makes an item of a text with the given options. Raises InvalidField.
-    share: divides the limits of an answer among the items of a request.
-    merger: makes the merger of an item (see `Item.has_merger`). Runs in a thread. Raises errors of the item.
+    share: returns a request's items, with the limits of an answer divided among them.
+    merger: makes the merger of an item (see `Item.has_merger`). Called in a thread. Raises errors of the item.
     text: pydantic's `Field` for the text of a request.
     parts: the field of a result whose elements, of the type `part`, a stream may send before its end. line: the type of
     a line of the stream, made from an element.
     end, answer: types of a stream's last line and of an answer, with fields of the result, and `model`, `adapter_id`
-    and `request_id`. batch_result, batch_answer: types of a batch's result for one text, and of its answer. The
-    defaults of these four are made from `result`.
+    and `request_id`. batch_result, batch_answer: types of a batch's result for one text, and of its answer. By
+    default, these four types are made from `result`.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         self.name, self.title, self.description = name, title, description
         self.options, self.item, self.result = options, item, result
         self.parts, self.part = parts, part
-        self._requires = requires
+        self._any_of = requires
         self.decide, self.share, self._merger = decide, share, merger
         self.example, self.batch_example = example, batch_example
         self.routes = routes or dict.fromkeys(("", "/stream", "/batch"), Route(title, description))
@@ -282,8 +282,8 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         for name in self._required:
             if getattr(options, name) is None:
                 raise InvalidField(f"{name}: Field required", param=name)
-        if self._requires and all(getattr(options, name) is None for name in self._requires):
-            first, *others = self._requires
+        if self._any_of and all(getattr(options, name) is None for name in self._any_of):
+            first, *others = self._any_of
             raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
 
     def merger(self, item: Item) -> ResultMerger:

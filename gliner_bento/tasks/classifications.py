@@ -24,7 +24,7 @@ _SHOWN_CHARS = 100
 
 
 def _check_depth(value: object, depth: int = 0) -> object:
-    """Raise ValueError for objects that are nested in more than `MAX_DEPTH` others."""
+    """Raise ValueError for objects that are nested in more than `MAX_DEPTH` other objects."""
     if depth > MAX_DEPTH:
         raise ValueError(f"objects are nested in more than {MAX_DEPTH} levels")
     for below in value.values() if isinstance(value, dict) else ():
@@ -173,7 +173,7 @@ class WindowScores:
 
 
 def _merged(classification: Classification, windows: Sequence[Sequence[float]]) -> ClassificationResult:
-    """windows: the scores of each window, in order, because a sum of floating-point numbers depends on the order."""
+    """The result of all windows. windows: their scores, in order, because a sum of floats depends on the order."""
     if not windows:
         return ClassificationResult()
     by_label = zip(*windows, strict=True)

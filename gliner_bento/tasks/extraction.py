@@ -56,7 +56,7 @@ MIN_SHARE = 100
 """Number of entities, and of relations, that each text of a batch may have in addition to its share of the limits."""
 
 _ABILITIES = {"labels": "entities", **{name: name for name in ("relations", "classifications", "structures")}}
-"""By field of a request: the ability that a model needs for it."""
+"""The ability that a model needs for a field of a request."""
 
 ALL_SPANS_THRESHOLD = 0.1
 """With a lower `threshold`, an item with relations is large, because most pairs of spans are scored."""
@@ -389,7 +389,7 @@ class ExtractBatchResponse:
     request_id: str
 
 
-# Options that are copied from the request to the item; the engine knows their defaults.
+# Options that are copied from the request to the item. The engine sets the defaults of those that are None.
 _UNCHANGED = (
     *("flat_ner", "multi_label", "overlap", "on_limit", "long_text", "window_words", "window_overlap_words"),
     *("relation_window", "relation_window_sentences", "relation_window_overlap_sentences"),
@@ -415,7 +415,9 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
     total = sum(sizes.values()) + len(named["labels"]) + len(named["relations"])
     if any(sizes.values()) and 0 < limits.max_labels < total:
         param = max(sizes, key=sizes.__getitem__)
-        message = f"{param}: with labels and relations more than {limits.max_labels} names (max_labels)"
+        message = (
+            f"{param}: {total} names, including labels and relations; the limit is {limits.max_labels} (max_labels)"
+        )
         raise InvalidField(message, param=param)
     return partial(
         ExtractionItem,

@@ -1,7 +1,7 @@
 """The types of fields in JSON bodies, of any task and any wire format.
 
 Long lists and objects are validated up to their first wrong element. Otherwise, pydantic would collect an error for
-each element; with hundreds of thousands in a body, the event loop would stand still for as many microseconds.
+each element; hundreds of thousands of errors would block the event loop for as many microseconds.
 """
 
 from __future__ import annotations

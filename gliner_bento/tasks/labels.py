@@ -80,7 +80,7 @@ def _described(
 
 
 def _ends(relations: Relations, end: str, labels: Sequence[str], limit: int) -> dict[str, list[int]]:
-    """By relation that limits its `end` (head, tail): indexes of the labels allowed there. Raises InvalidField."""
+    """For each relation that limits its `end` (head, tail), indexes of the allowed labels. Raises InvalidField."""
     index_of = {label: index for index, label in enumerate(labels)}
     ends: dict[str, list[int]] = {}
     for relation, options in _with_options(relations):

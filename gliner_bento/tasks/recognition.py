@@ -23,7 +23,7 @@ from gliner_bento.tasks.base import ExtractionWarning, Limits
 from gliner_bento.tasks.fields import Elements, Name
 
 ALL, NONE = ("all",), ("none",)  # values of the setting `recognizers`
-_SURE = 0.5  # where a match without a label in the answer has at least this score, there is no phone number
+_SURE = 0.5  # score from which a match without a label in the answer excludes a phone number at its position
 
 Source = Literal["model", "pattern"]
 Recognizers = Annotated[bool, Field(strict=True)] | Elements[list[Name]]
@@ -63,7 +63,7 @@ def answer_labels(
     requested: bool | Sequence[str] | None, labels: Mapping[str, str], configured: Sequence[str]
 ) -> dict[str, str]:
     """By recognizer, the label of its matches in the answer: the first of the request's labels that means its entity
-    type. If there is none, a recognizer that the request names has its name as the label."""
+    type. If there is none, the label of a recognizer that the request names is its name."""
     if not requested:
         return {}
     names = enabled(configured) if requested is True else requested
@@ -104,19 +104,23 @@ class MatchMerger:
         labeled = ((match, self.label_of(match)) for match in candidates)
         accepted = [match for match, label in labeled if label and match.score >= threshold(label)]
         self.matches = resolved(accepted, len(text))
-        # For each character, 1 if a candidate covers it: of a label (`_formed`), or one without a label (`_unlabeled`).
+        # For each character, 1 if it is in a candidate of a label (`_formed`), or in a sure candidate without a label.
         self._formed = {label: bytearray(len(text)) for label in _always_formed(labels)}
         self._unlabeled = bytearray(len(text))
         for match in candidates:
             label = self.label_of(match)
-            unlabeled = self._unlabeled if match.score >= _SURE else None
-            covered = self._formed.get(label) if label else unlabeled
+            if label:
+                covered = self._formed.get(label)
+            elif match.score >= _SURE:
+                covered = self._unlabeled
+            else:
+                covered = None
             if covered is not None:
                 covered[match.start : match.end] = b"\1" * (match.end - match.start)
         self._ends = [match.end for match in self.matches]
         self._warnings: list[ExtractionWarning] = []
         self._merged: list[Any] = []
-        self._index_of_match: list[int] = []  # in the answer
+        self._index_of_match: list[int] = []  # in the answer, of each match that was appended
         # For each of the model's entities: True and its index in the answer; or, if it is dropped, False and the index
         # in `matches` of the first match that overlaps with it (-1: there is none).
         self._kept: list[tuple[bool, int]] = []
@@ -161,7 +165,7 @@ class MatchMerger:
         return replace(result, entities=self._merged[merged_before:], relations=relations, warnings=warnings)
 
     def _kept_part(self, entity: Any, matches: Sequence[Match]) -> tuple[int, int] | None:
-        """[start, end) of the part of an entity that is kept; None: nothing. matches: all that overlap with it."""
+        """[start, end) of the part of an entity that is kept; None if nothing is. matches: all that overlap with it."""
         if not matches:
             return (entity.start, entity.end) if self._has_form(entity) else None
         has_match_label = entity.label in self._match_labels
@@ -177,7 +181,7 @@ class MatchMerger:
         return (start, end) if any(map(str.isalnum, self._text[start:end])) else None
 
     def _has_form(self, entity: Any) -> bool:
-        """Whether an entity has the form of its label; True if the label does not always have one."""
+        """Whether an entity has the form of its label; True if the label prescribes no form."""
         if entity.label == self._labels.get(phones.ENTITY):
             other_number = self._unlabeled.find(1, entity.start, entity.end) >= 0
             return not other_number and phones.may_be_phone(folded(entity.text)[0])
@@ -228,16 +232,17 @@ def _always_formed(labels: Mapping[str, str]) -> set[str]:
     }
 
 
-def with_others(names: Iterable[str]) -> set[str]:
-    """The recognizers to run for `names`: all if phone numbers are among them, because the others find numbers that
-    look like phone numbers."""
+def recognizers_to_run(names: Iterable[str]) -> set[str]:
+    """The recognizers to run for `names`: if phone numbers are among them, all recognizers, because the rest finds
+    numbers that look like phone numbers."""
     return {*names, *(find.RECOGNIZERS if phones.ENTITY in names else ())}
 
 
 def merger_of(item: Any, make: Callable[..., Any]) -> MatchMerger:
-    """Run an item's recognizers, which takes a while; returns the merger of their matches. make: see `MatchMerger`.
+    """Run an item's recognizers; returns the merger of their matches. make: see `MatchMerger`.
+
     Raises LimitExceeded."""
-    candidates = find.candidates(item.text, with_others(item.recognizers), regions=item.phone_regions)
+    candidates = find.candidates(item.text, recognizers_to_run(item.recognizers), regions=item.phone_regions)
 
     def threshold(label: str) -> float:
         return float(item.label_thresholds.get(label, item.threshold))

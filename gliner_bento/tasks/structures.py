@@ -77,7 +77,7 @@ class FieldValue:
 
 
 Instance = Mapping[str, Sequence[FieldValue]]
-"""By field, its values: choices in their order, others best first; at most one if the field's type is `string`."""
+"""The values of each field: choices in their order, words of the text best first; at most one if it is a `string`."""
 
 
 @dataclass(slots=True)

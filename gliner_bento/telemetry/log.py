@@ -31,13 +31,14 @@ _TEXT = "%(asctime)s [%(levelname)s] %(name)s %(message)s"
 def configure(settings: Settings) -> None:
     """Apply `log_format` and `log_level` to this process.
 
-    Drops the tracebacks of invalid requests, and uvicorn's access log: our own has each request. Unless the level is
-    debug, it also drops what other packages log below a warning, and Python's warnings, which are for developers.
+    Drops BentoML's records of invalid requests and uvicorn's access log, because our access log has all requests.
+    Unless the level is debug, it also drops what other packages log below a warning, and Python's warnings, which are
+    for developers.
     """
     if not logging.getLogger().handlers:  # without BentoML
         logging.basicConfig(format=_TEXT)
-    if name_of_service := getattr(sys.modules.get("bentoml._internal.log"), "_component_name", None):
-        name_of_service.cache_clear()  # cached by a record that was written before BentoML knew the name
+    if component_name := getattr(sys.modules.get("bentoml._internal.log"), "_component_name", None):
+        component_name.cache_clear()  # cached by a record that was written before BentoML knew the name
     level = logging.getLogger("bentoml").level or logging.INFO
     if settings.log_level != "auto":
         level = logging.getLevelName(settings.log_level.upper())
@@ -75,7 +76,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """The lines of another formatter, with the record's fields behind the message."""
+    """The lines of another formatter, followed by the record's fields."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()

@@ -188,7 +188,7 @@ class ModelMetrics:
         self._metrics.items.labels(self._model, outcome).inc()
 
     def on_traced(self, timing: object) -> None:
-        """Called for traced items only, so not counted."""
+        """Counts nothing, because only traced items are reported here."""
 
     def on_load(self, seconds: float, outcome: str) -> None:
         """An adapter was loaded into memory, or failed to load."""
@@ -214,7 +214,7 @@ def process_metrics() -> Metrics:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What a model's replica reports. status, adapters: None if it did not answer; adapters: also if disabled.
+    """What a model's replica reports. status, adapters: None if it did not answer. adapters: None also if disabled.
 
     model: the name that the model is served under; None: not known yet. state: the model's state, as in /v1/models.
     """

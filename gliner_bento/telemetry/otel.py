@@ -85,13 +85,14 @@ class Tracing(Observer):
         def unix_ns(monotonic_s: float) -> int:
             return int((unix_offset_s + monotonic_s) * 1e9)
 
-        (_, started_s, _), (_, _, ended_s) = timing.stages[0], timing.stages[-1]
+        _, started_s, _ = timing.stages[0]
+        _, _, ended_s = timing.stages[-1]
         request = {"gliner.request_id": timing.request_id}
         queue = self._tracer.start_span("queue", context, attributes=request, start_time=unix_ns(timing.admitted_s))
         queue.end(unix_ns(started_s))
         size = {"gliner.batch.items": timing.batch_items, "gliner.batch.tokens": timing.batch_tokens}
         batch = self._tracer.start_span("batch", context, attributes={**request, **size}, start_time=unix_ns(started_s))
-        inside = set_span_in_context(batch, context)
+        in_batch = set_span_in_context(batch, context)
         for stage, stage_started_s, stage_ended_s in timing.stages:
-            self._tracer.start_span(stage, inside, start_time=unix_ns(stage_started_s)).end(unix_ns(stage_ended_s))
+            self._tracer.start_span(stage, in_batch, start_time=unix_ns(stage_started_s)).end(unix_ns(stage_ended_s))
         batch.end(unix_ns(ended_s))

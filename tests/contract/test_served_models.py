@@ -209,7 +209,7 @@ def test_clients_and_commands_name_a_model(serve: Any, reference: Any, capsys: A
         assert spans(json.loads(capsys.readouterr().out)["entities"]) == own["related"]
         for words, message in (
             ([*arguments, "--model-name", "other"], "extract: model: no model 'other'; there are general, related"),
-            ([*arguments[:-3], "--model-name", "related"], "name it with --url"),
+            ([*arguments[:-3], "--model-name", "related"], "name the server with --url"),
         ):
             assert await asyncio.to_thread(cli.main, words) == 1
             assert message in capsys.readouterr().err

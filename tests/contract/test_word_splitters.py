@@ -171,7 +171,7 @@ def test_a_missing_package_is_named_with_its_extra(missing: str, with_splitter: 
 
 def test_an_unknown_splitter_is_refused(with_splitter: Callable[[str], Path]) -> None:
     with pytest.raises(
-        ModelError, match=r"'byte' in gliner_config\.json is no word splitter of gliner; it has whitespace, "
+        ModelError, match=r"'byte' in gliner_config\.json is no word splitter of gliner; gliner has whitespace, "
     ):
         load_engine(with_splitter("byte"))
 

@@ -24,7 +24,7 @@ from gliner_bento.errors import (
     NotReady,
     QueueFull,
 )
-from gliner_bento.replicas.base import Call, Outcome, Part, ReplicaStatus
+from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus, StreamStep
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import Item, Result, Usage
 from gliner_bento.tasks.extraction import Extraction
@@ -81,7 +81,7 @@ class MemoryReplica:
             return [QueueFull("the queue is full") for _ in items]
         return await asyncio.gather(*(self._outcome(item, call) for item in items))
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         self.calls.append(([item], call))
         streamed = 0
         async with aclosing(self._process(item, call)) as parts:
@@ -121,7 +121,7 @@ class MemoryReplica:
         assert isinstance(result, Result)
         return result
 
-    async def _process(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+    async def _process(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """The entities of each pass but the last, then the whole result. Other tasks have no parts before their end."""
         ticket = _Ticket(item, call, len(self.admitted))
         self._unfinished.append(ticket)

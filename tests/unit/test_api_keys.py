@@ -62,8 +62,8 @@ def test_a_new_key_is_long_and_never_the_same():
         (yaml.safe_dump([entry("a", "x", scopes=["all"])]), "0.scopes.0: Input should be"),
         (yaml.safe_dump([entry("a/b", "x")]), "0.name: String should match"),
         (yaml.safe_dump([entry("a", "x", extra=1)]), "0.extra: Extra inputs"),
-        (yaml.safe_dump([entry("a", "x"), entry("a", "y")]), "two have the same name"),
-        (yaml.safe_dump([entry("a", "x"), entry("b", "x")]), "two have the same sha256"),
+        (yaml.safe_dump([entry("a", "x"), entry("a", "y")]), "two entries have the same name"),
+        (yaml.safe_dump([entry("a", "x"), entry("b", "x")]), "two entries have the same sha256"),
     ],
 )
 def test_an_invalid_file_is_refused_and_its_content_not_shown(content, problem, tmp_path):

@@ -1,6 +1,6 @@
 """Unpacks a checkpoint's archive (.zip, .tar.gz) once, into a folder that processes share.
 
-    conversion_cache_dir/archives/<key of the path>-<key of size and time>    unpacked elsewhere and renamed
+    conversion_cache_dir/archives/<key of the path>-<key of size and time>    unpacked as .<name> and renamed
     conversion_cache_dir/archives/lock                                        held while an archive is unpacked
 
 Imports no torch.
@@ -26,11 +26,12 @@ def is_archive(path: Path) -> bool:
 
 def name_of(archive: Path) -> str:
     """The model's name: the name of the file without its suffix."""
-    return archive.name.removesuffix(next(suffix for suffix in SUFFIXES if archive.name.endswith(suffix)))
+    suffix = next(suffix for suffix in SUFFIXES if archive.name.endswith(suffix))
+    return archive.name.removesuffix(suffix)
 
 
 def unpacked(archive: Path, cache: Path) -> Path:
-    """Unpack a checkpoint, at the top of an archive or in its only folder; returns the folder. Raises ModelError."""
+    """Unpack an archive. Returns the checkpoint's folder, the archive's top or its only folder. Raises ModelError."""
     try:
         folder = _unpacked(archive.resolve(), cache / "archives")
         inside = list(folder.iterdir())

@@ -3,8 +3,8 @@
     conversion_cache_dir/<key>-<sha256 of this file>.safetensors    written as .converting-<key> and renamed
     conversion_cache_dir/lock                                       held while a file is written
 
-The key depends only on the content of the source files: on the checksum of each tensor in torch's zip format, or on a
-hash of a file in another format.
+The key depends only on the content of the source files: for torch's zip format, on the checksums of the tensors; for
+other formats, on a hash of each file.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _key(weights: WeightFiles) -> str:
 
 
 def _content_id(path: Path) -> str:
-    """A text that is equal for files with equal content."""
+    """A string that is equal for files with equal content."""
     try:
         with zipfile.ZipFile(path) as file:
             entries = [(entry.filename, entry.file_size, entry.CRC) for entry in file.infolist()]
@@ -127,15 +127,15 @@ def without_aliases(tensors: Tensors) -> tuple[dict[str, torch.Tensor], dict[str
     """
     unique: dict[str, torch.Tensor] = {}
     aliases: dict[str, str] = {}
-    names: dict[tuple[object, ...], str] = {}
+    name_of_view: dict[tuple[object, ...], str] = {}
     taken = set[int]()  # memory blocks of kept tensors, which were not copied
     for name, tensor in tensors.items():
         memory = tensor.untyped_storage()
         view = (memory.data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
-        if tensor.numel() and view in names:
-            aliases[name] = names[view]
+        if tensor.numel() and view in name_of_view:
+            aliases[name] = name_of_view[view]
             continue
-        names[view] = name
+        name_of_view[view] = name
         is_whole = tensor.is_contiguous() and memory.nbytes() == tensor.nbytes and memory.data_ptr() not in taken
         if is_whole:
             taken.add(memory.data_ptr())

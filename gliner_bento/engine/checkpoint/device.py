@@ -37,4 +37,5 @@ def computes_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return device.type == "cpu" and any(bool(check()) for name in names if (check := getattr(torch.cpu, name, None)))
+    checks = [getattr(torch.cpu, name, None) for name in names]  # private functions, which torch may remove
+    return device.type == "cpu" and any(bool(check()) for check in checks if check)

@@ -17,7 +17,7 @@ __all__ = ["CheckpointOptions", "ModelError", "fetch"]
 
 
 def fetch(model: str, folder: Path, options: CheckpointOptions) -> int:
-    """Write the checkpoint of a hub id or a folder to `folder`, new or empty; returns the size of its weights in bytes.
+    """Write the checkpoint of a hub id or a folder to the new or empty `folder`; returns the weights' size in bytes.
 
     The folder appears complete or not at all. Raises ModelError.
     """
@@ -37,7 +37,7 @@ def fetch(model: str, folder: Path, options: CheckpointOptions) -> int:
 
 
 def _write(checkpoint: Checkpoint, folder: Path) -> None:
-    # Imported here because torch takes seconds: a model that cannot be found is reported before that.
+    # Imported here because importing torch takes seconds, and a missing model is reported without it.
     from gliner_bento.engine.checkpoint.load import build, common_dtype, load_weights  # noqa: PLC0415
     from gliner_bento.engine.checkpoint.weights import read_weights  # noqa: PLC0415
 

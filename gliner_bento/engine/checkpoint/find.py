@@ -63,7 +63,7 @@ def is_file(path: Path) -> bool:
 
 
 def config_of(folder: Path) -> Path | None:
-    """The file of a checkpoint's configuration; None if the folder has none. Raises ModelError as `is_file`."""
+    """The file of a checkpoint's configuration; None if the folder has none. Raises ModelError if it cannot be read."""
     try:
         name = config_name(folder)
     except OSError as error:
@@ -165,14 +165,16 @@ def no_weights(model: str, files: Iterable[str]) -> ModelError:
 
 def _indexed(index: Path) -> tuple[Path, ...]:
     """The files that an index lists. Raises ModelError if one is missing, or not in the index's folder."""
-    mapped = read_json(index).get("weight_map")
-    if not isinstance(mapped, dict) or not mapped or not all(isinstance(name, str) for name in mapped.values()):
+    entries = read_json(index).get("weight_map")
+    if not isinstance(entries, dict) or not entries or not all(isinstance(name, str) for name in entries.values()):
         raise ModelError(f"{index} has no weight_map")
-    names = sorted(set(mapped.values()))
+    names = sorted(set(entries.values()))
     if not all(map(stays_inside, names)):
         raise ModelError(f"{index} names a file that is not in its folder; it is not loaded")
     if missing := [name for name in names if not is_file(index.parent / name)]:
-        raise ModelError(f"{index.parent} lacks {listed(missing)}, which {index.name} names; download it again")
+        raise ModelError(
+            f"{index.parent} lacks {listed(missing)}, which {index.name} names; download the checkpoint again"
+        )
     return tuple(index.parent / name for name in names)
 
 

@@ -29,5 +29,5 @@ def fingerprint_of(model: nn.Module) -> str:
 
 def _sampled_signs(values: torch.Tensor) -> torch.Tensor:
     """(at most SAMPLED_VALUES) booleans: True for a negative value."""
-    step = -(-values.numel() // SAMPLED_VALUES) | 1  # rounded up, and odd: an even step would visit few columns
-    return torch.signbit(values[::step])
+    step = (values.numel() + SAMPLED_VALUES - 1) // SAMPLED_VALUES
+    return torch.signbit(values[:: step | 1])  # made odd, because an even step would visit few columns of a matrix

@@ -1,7 +1,7 @@
 """Loads a GLiClass checkpoint with the package gliclass, as an object with the attributes of gliner's models.
 
-The package is imported with the first such checkpoint, because the import takes seconds. For an unknown encoder, the
-package would run a checkpoint's code (`trust_remote_code=True`), so encoders that transformers lacks are refused first.
+The package is imported when the first such checkpoint is loaded, because that takes seconds. For an unknown encoder, it
+would run a checkpoint's code (`trust_remote_code=True`), so encoders that transformers lacks are refused first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ not served: their checkpoints do not contain the labels' tokenizer, but name one
 
 
 class GLiClass:
-    """gliclass's `GLiClassModel` as `model`. max_tokens: maximum of labels and text together; 0: gliclass's default.
+    """gliclass's `GLiClassModel` as `model`. max_tokens: maximum tokens of labels and text; 0: gliclass's default.
 
     limit: `max_tokens`, or less if the encoder or the tokenizer has a lower limit. reads_labels_apart: whether labels
     and text are two sequences. is_decoder: whether the backbone is a decoder, which reads the text first.
@@ -58,10 +58,10 @@ class GLiClass:
         if slots is None:
             fixed: int | None = self.config.max_num_classes
             return fixed
-        return slots or None  # 0: a slot for each label
+        return slots or None  # 0: gliclass makes a slot for each label
 
     def label_slots(self, labels: int) -> int | None:
-        """gliclass's `max_num_classes` for a text with this number of labels."""
+        """gliclass's `max_num_classes` for a text with this number of labels; None: the value in the configuration."""
         slots: int | None = self.pipeline._resolve_max_num_classes([""] * labels, same_labels=True)
         return slots
 

@@ -1,7 +1,7 @@
 """Loads a GLiNER2 checkpoint with the package gliner2, as an object with the attributes of gliner's models.
 
-The package is imported with the first such checkpoint, because the import takes seconds. The package
-would run a checkpoint's code (`trust_remote_code=True`), so `check_config` must have refused a checkpoint with code.
+The package is imported when the first such checkpoint is loaded, because that takes seconds. It would run a
+checkpoint's code (`trust_remote_code=True`), so `check_config` must have refused a checkpoint with code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GLiNER2Span:
             words_splitter_type="gliner2",
         )
         pattern = extractor.processor.word_splitter._PATTERN
-        words = re.compile(f"(?xi:{pattern.pattern})")  # the engine reads only `.pattern`, so flags are in it
+        words = re.compile(f"(?xi:{pattern.pattern})")  # flags are inside, because the engine reads only `.pattern`
         self.data_processor = SimpleNamespace(
             transformer_tokenizer=extractor.processor.tokenizer,
             words_splitter=SimpleNamespace(splitter=SimpleNamespace(whitespace_pattern=words)),
@@ -54,7 +54,7 @@ class GLiNER2Span:
         return device
 
     def scores(self, item: Item) -> tuple[dict[tuple[CharSpan, str], float], dict[str, float]]:
-        """gliner2's own scores of a text: of each span and label; and of each relation and each classification's label.
+        """gliner2's own scores of a text: those of each span and label, then those of each relation and class.
 
         A relation has the score of its best instance. Classifications run with `multi_label`.
         """
@@ -67,20 +67,20 @@ class GLiNER2Span:
         options = {"threshold": 0.0, "include_confidence": True, "include_spans": True, "overlap_policy": "allow"}
         answer = self.model.batch_extract([item.text], schema, **options)[0]
         size = len(item.text)  # gliner2 may append a period, which is no part of the text
-        spans: dict[tuple[CharSpan, str], float] = {}
+        span_scores: dict[tuple[CharSpan, str], float] = {}
         for label, entities in answer.get("entities", {}).items():
             for span in entities:
                 if span["start"] < size:
                     key = (span["start"], min(span["end"], size)), label
-                    spans[key] = max(span["confidence"], spans.get(key, 0.0))
-        of_text = {one["label"]: one["confidence"] for name in item.classifications for one in answer[name]}
+                    span_scores[key] = max(span["confidence"], span_scores.get(key, 0.0))
+        text_scores = {label["label"]: label["confidence"] for name in item.classifications for label in answer[name]}
         for relation, instances in answer.get("relation_extraction", {}).items():
             for instance in instances:
                 head, tail = instance["head"], instance["tail"]
                 if max(head["start"], tail["start"]) < size:
                     score = instance.get("confidence", min(head["confidence"], tail["confidence"]))
-                    of_text[relation] = max(score, of_text.get(relation, 0.0))
-        return spans, of_text
+                    text_scores[relation] = max(score, text_scores.get(relation, 0.0))
+        return span_scores, text_scores
 
     def save_pretrained(self, folder: Path, **_: Any) -> None:
         """As gliner's `save_pretrained`."""
@@ -98,7 +98,7 @@ class GLiNER2Boundary(GLiNER2Span):
 def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int = 0, max_span_width: int = 0) -> Any:
     """gliner2's model of the checkpoint in a folder, with random weights, in float32 on the CPU. Raises ModelError.
 
-    Also returns `tensors`, which are those of the checkpoint, with as many rows of embeddings as the model has.
+    Also returns `tensors`, the checkpoint's, with token embeddings of as many rows as the model's.
     max_words, max_span_width: replace the checkpoint's `max_len` and `max_width` unless 0.
     """
     if find_spec("gliner2") is None:
@@ -115,7 +115,8 @@ def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int =
         if max_span_width:
             config.max_width = max_span_width
         boundary = config.architecture == "boundary"
-        extractor = (BoundaryExtractor if boundary else SpanExtractor)(
+        extractor_class = BoundaryExtractor if boundary else SpanExtractor
+        extractor = extractor_class(
             config,
             encoder_config=AutoConfig.from_pretrained(folder / _ENCODER_CONFIG),
             tokenizer=load_extractor_tokenizer(str(folder)),

@@ -21,7 +21,7 @@ from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.options import CheckpointOptions
 from gliner_bento.errors import one_line
 
-# Timeouts of one HTTP request to the hub, and of a whole question to it, including the lookup of the host name.
+# Timeouts of one HTTP request to the hub, and of a whole `_ask`, which includes the lookup of the host name.
 _REQUEST_TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 8.0
 
@@ -41,16 +41,16 @@ def cached_folders(cache_dir: Path | None, file: str) -> dict[str, Path]:
         repositories = scan_cache_dir(cache_dir).repos
     except CacheNotFound:
         return {}
-    found = {}
+    folders = {}
     for repository in sorted(repositories, key=lambda repository: repository.repo_id):
         for revision in sorted(repository.revisions, key=lambda revision: revision.last_modified):
             if any(cached.file_name == file for cached in revision.files):
-                found[repository.repo_id] = revision.snapshot_path
-    return found
+                folders[repository.repo_id] = revision.snapshot_path
+    return folders
 
 
 class Hub:
-    """The hub, with an operator's options. Asks about each repository once. A `repo_id` must satisfy `is_hub_id`."""
+    """The hub, with an operator's options. Asks the hub once per repository. A `repo_id` must satisfy `is_hub_id`."""
 
     def __init__(self, options: CheckpointOptions) -> None:
         self.cache_dir = Path(options.cache_dir or constants.HF_HUB_CACHE)
@@ -62,9 +62,9 @@ class Hub:
     def cached(self, repo_id: str, names: Sequence[str], revision: str | None = None) -> Path | None:
         """The folder of an earlier download that has one of the files `names`; None if there is none."""
         for name in names:
-            found = try_to_load_from_cache(repo_id, name, cache_dir=self.cache_dir, revision=revision)
-            if isinstance(found, str):
-                return Path(found).parent
+            cached_file = try_to_load_from_cache(repo_id, name, cache_dir=self.cache_dir, revision=revision)
+            if isinstance(cached_file, str):
+                return Path(cached_file).parent
         return None
 
     def download(
@@ -72,7 +72,7 @@ class Hub:
     ) -> Path | None:
         """Download the files of a repository that match `patterns` and not `ignored`; returns their folder.
 
-        None if nothing can be downloaded; `refusal` says why. Raises ModelError if the download breaks off.
+        Returns None if there is a `refusal`. Raises ModelError if the download breaks off.
         """
         if self.refusal(repo_id, revision):
             return None
@@ -87,7 +87,7 @@ class Hub:
                     token=self._token,
                 )
             )
-        except GatedRepoError as error:  # not refused earlier: the list of its files is public
+        except GatedRepoError as error:  # `refusal` was None, because the list of its files is public
             self._note(error, repo_id, revision)
             return None
         except Exception as error:
@@ -95,7 +95,7 @@ class Hub:
             raise ModelError(f"{repo_id!r} cannot be downloaded to {self.cache_dir}: {reason}") from error
 
     def files(self, repo_id: str, revision: str | None = None) -> list[str]:
-        """The names of a repository's files; none if it cannot be reached."""
+        """The names of a repository's files; empty if it cannot be downloaded."""
         return [] if self.refusal(repo_id, revision) else self._files[repo_id, revision]
 
     def refusal(self, repo_id: str, revision: str | None = None) -> str | None:
@@ -103,7 +103,9 @@ class Hub:
         key = repo_id, revision
         if self._unreachable is None and key not in self._files and key not in self._refusals:
             self._ask(repo_id, revision)
-        return self._refusals.get(key) or (None if key in self._files else self._unreachable)
+        if key in self._refusals:
+            return self._refusals[key]
+        return None if key in self._files else self._unreachable
 
     def _ask(self, repo_id: str, revision: str | None) -> None:
         """Ask the hub for the repository's files, for a limited time."""
@@ -132,7 +134,7 @@ class Hub:
         if isinstance(error, GatedRepoError):
             refusal = f"it is gated: accept its conditions at {endpoint}/{repo_id}, and set token or HF_TOKEN"
         elif isinstance(error, RepositoryNotFoundError):
-            refusal = f"{endpoint} has no such model, or it is private: then set token or HF_TOKEN"
+            refusal = f"{endpoint} has no such model; if it is private, set token or HF_TOKEN"
         elif isinstance(error, RevisionNotFoundError):
             refusal = f"{endpoint} has no revision {revision!r} of it"
         else:

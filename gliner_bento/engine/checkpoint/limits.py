@@ -51,7 +51,8 @@ def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
 
 def check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
     """Raises ModelError if the vocabulary is missing: transformers then makes a tokenizer of special tokens only."""
-    embeddings = max((each.num_embeddings for each in encoder.modules() if isinstance(each, nn.Embedding)), default=0)
+    tables = [module for module in encoder.modules() if isinstance(module, nn.Embedding)]
+    embeddings = max((table.num_embeddings for table in tables), default=0)
     if len(tokenizer) < embeddings // 2:
         raise ModelError(
             f"the tokenizer has {len(tokenizer)} tokens, its encoder {embeddings}: the vocabulary is missing "

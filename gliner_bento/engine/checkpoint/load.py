@@ -31,13 +31,13 @@ from gliner_bento.storage.other_models import is_gliclass
 
 logger = logging.getLogger(__name__)
 
-# Names of tensors that gliner builds and never runs: a backbone's pooler; in bi-encoders, also an LSTM.
+# Match the names of tensors that gliner builds but never uses: a backbone's pooler; in bi-encoders, also an LSTM.
 _NEVER_RUN = re.compile(r"\.pooler\.")
 _NEVER_RUN_IN_BI_ENCODERS = re.compile(rf"{_NEVER_RUN.pattern}|^rnn\.")
 
 _WEIGHT_SUFFIXES = {".safetensors", ".bin", ".onnx", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"}
 # A buffer of encoders, which only earlier versions of transformers saved.
-_NOT_SAVED_ANY_MORE = "position_ids"
+_LEGACY_BUFFER = "position_ids"
 
 
 def load(
@@ -127,8 +127,8 @@ def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any
 
 @contextmanager
 def _without_weights(checkpoint: Checkpoint) -> Iterator[Path]:
-    """A folder with the checkpoint's files, but with an empty file of weights. gliner does not read the weights itself,
-    because it would read fewer formats, and not check the tensors' names."""
+    """A folder with the checkpoint's files, but with an empty file of weights. gliner must not read weights, because it
+    reads fewer formats and does not check the tensors' names."""
     with TemporaryDirectory(prefix="gliner-bento-") as temporary:
         for path in checkpoint.folder.iterdir():
             if path.suffix not in _WEIGHT_SUFFIXES:
@@ -140,8 +140,8 @@ def _without_weights(checkpoint: Checkpoint) -> Iterator[Path]:
 def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:
     """Copy the tensors into gliner's inner model. Raises ModelError if one is missing or does not fit.
 
-    source: the name of the tensors' file. These may be missing: buffers, tensors that share memory with one that is not
-    missing, and what gliner builds and never runs (a backbone's pooler, a bi-encoder's LSTM). Tensors that the model
+    source: the name of the tensors' file. These may be missing: buffers, tensors that share memory with a tensor of the
+    file, and those of modules that gliner never runs (a backbone's pooler, a bi-encoder's LSTM). Tensors that the model
     does not have are logged.
     """
     own = model.state_dict()
@@ -150,11 +150,11 @@ def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:
         raise ModelError(f"{source} does not fit gliner_config.json: {listed(wrong)}")
     filled = {own[name].data_ptr() for name in shapes}
     optional = {name for name, _ in model.named_buffers()}
-    missing = own.keys() - tensors.keys() - optional
+    absent = own.keys() - tensors.keys() - optional
     never_run = _NEVER_RUN_IN_BI_ENCODERS if any("labels_encoder." in name for name in own) else _NEVER_RUN
-    if missing := {name for name in missing if own[name].data_ptr() not in filled and not never_run.search(name)}:
+    if missing := {name for name in absent if own[name].data_ptr() not in filled and not never_run.search(name)}:
         raise ModelError(f"{source} lacks {len(missing)} of the model's tensors: {listed(missing)}")
-    if extra := {name for name in tensors.keys() - own.keys() if not name.endswith(_NOT_SAVED_ANY_MORE)}:
+    if extra := {name for name in tensors.keys() - own.keys() if not name.endswith(_LEGACY_BUFFER)}:
         logger.warning("%s has tensors that the model does not use: %s", source, listed(extra))
     if (stored := common_dtype(tensors)) not in (None, torch.float32):
         logger.info("%s has weights in %s; the model runs in %s", source, stored, common_dtype(own))

@@ -81,10 +81,12 @@ def _add_backbones(config: Any, checkpoint: Checkpoint) -> None:
         source = getattr(config, key, None)
         if source and getattr(config, backbone.config_key, None) is None:
             try:
-                found = AutoConfig.from_pretrained(source, cache_dir=checkpoint.hub.cache_dir, local_files_only=True)
+                backbone_config = AutoConfig.from_pretrained(
+                    source, cache_dir=checkpoint.hub.cache_dir, local_files_only=True
+                )
             except Exception as error:
                 raise ModelError(f"the configuration of {source!r} cannot be loaded: {one_line(error)}") from error
-            setattr(config, backbone.config_key, found)
+            setattr(config, backbone.config_key, backbone_config)
 
 
 def inspect_onnx(path: Path) -> OnnxFacts:
@@ -109,9 +111,9 @@ def inspect_onnx(path: Path) -> OnnxFacts:
     return OnnxFacts("float16" if onnx.TensorProto.FLOAT16 in types else "float32", quantizes_batches=False)
 
 
-def _messages(message: Any) -> Iterator[Any]:
+def _messages(root: Any) -> Iterator[Any]:
     """A protobuf message and all messages in it, at any depth: attributes, functions and subgraphs hold tensors too."""
-    stack = [message]
+    stack = [root]
     while stack:
         message = stack.pop()
         yield message

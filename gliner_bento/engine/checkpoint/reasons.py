@@ -33,7 +33,7 @@ def reason(error: Exception) -> str:
 
 
 def _sentencepiece_reason(text: str) -> str:
-    """The message for a SentencePiece model. transformers tries tiktoken after it, and raises only the second error."""
+    """The message for a SentencePiece model. If transformers cannot read it, `text` is about tiktoken, tried next."""
     missing = [package for module, package in _SENTENCEPIECE_PACKAGES.items() if not _is_installed(module)]
     if missing:
         packages = " ".join(missing)

@@ -30,7 +30,7 @@ from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, is_gliclas
 
 # Files to download besides the weights: configurations, tokenizers and the card.
 _OTHER_FILES = ["*.json", "*.txt", "*.model", "README.md"]
-# For each format: the names of its weight file and of its index -> patterns of the files to download.
+# (name of a format's weight file, name of its index) -> patterns of the files to download.
 _WEIGHTS = {
     FORMATS[:2]: ["model.safetensors", "model-*.safetensors"],
     FORMATS[2:]: ["pytorch_model.bin", "pytorch_model-*.bin"],
@@ -98,7 +98,7 @@ def _instead(folder: Path) -> str:
 
 
 def _downloaded(model: str, hub: Hub, revision: str | None, onnx_file: str | None) -> Path:
-    """Download what is needed of a hub id, with safetensors if it has any; returns the folder."""
+    """Download a checkpoint from the hub, in safetensors if it has any, or find it in the cache; returns the folder."""
     formats = {(onnx_file,): [f"{onnx_file}*"]} if onnx_file else _WEIGHTS
     folder = None
     for names, patterns in formats.items():

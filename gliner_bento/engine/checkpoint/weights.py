@@ -28,7 +28,7 @@ def read_weights(weights: WeightFiles) -> Tensors:
 
 
 def read_safetensors(files: Iterable[Path]) -> dict[str, torch.Tensor]:
-    """The tensors of all files, memory-mapped. A file's metadata may have further names of its tensors."""
+    """The tensors of all files, memory-mapped. A file's metadata may give its tensors further names."""
     tensors: dict[str, torch.Tensor] = {}
     for path in files:
         refuse_pointer(path)
@@ -50,7 +50,7 @@ def read_pickled(files: Iterable[Path]) -> dict[str, torch.Tensor]:
         zipped = zipfile.is_zipfile(path)
         try:
             if zipped:
-                _check_sums(path)
+                _verify_checksums(path)
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
         except pickle.UnpicklingError as error:
             raise _refused(path, error) from error
@@ -68,7 +68,7 @@ def _tensors_of(path: Path, content: Any) -> dict[str, torch.Tensor]:
     return named
 
 
-def _check_sums(path: Path) -> None:
+def _verify_checksums(path: Path) -> None:
     """Verify the checksums of torch's zip format; torch itself does not. Raises ValueError."""
     with zipfile.ZipFile(path) as file:
         if any(entry.CRC for entry in file.infolist()) and (damaged_entry := file.testzip()):

@@ -42,7 +42,7 @@ def check_word_splitter(folder: Path) -> None:
     kind = read_json(folder / CONFIG).get("words_splitter_type", "whitespace")
     if kind not in WORD_SPLITTERS:
         known = ", ".join(WORD_SPLITTERS)
-        raise ModelError(f"words_splitter_type {kind!r} in {CONFIG} is no word splitter of gliner; it has {known}")
+        raise ModelError(f"words_splitter_type {kind!r} in {CONFIG} is no word splitter of gliner; gliner has {known}")
     missing = [_PACKAGES.get(module, module) for module in WORD_SPLITTERS[kind] if find_spec(module) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"

@@ -1,4 +1,4 @@
-"""GLiClassEngine: the engine contract over a GLiClass model."""
+"""`GLiClassEngine` implements the engine contract for GLiClass models."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, ordered
 
 
 class ClassForward:
-    """encoder: a packed encoder; None: gliclass's own. packs: no padding. name: how it computes, for `/v1/model`.
+    """A forward pass. encoder: a packed encoder; None: run gliclass's own. packs: texts are packed without padding.
+    name: how it computes, for `/v1/model`.
 
     The head is small and pools all tokens of a text. It runs text by text, so that no other text changes its result.
     """
@@ -70,7 +71,7 @@ class ClassForward:
         return [_predicted(text, logits) for text, logits in zip(texts, logits_on_host, strict=True)]
 
     def _logits(self, token_ids: torch.Tensor, hidden: torch.Tensor | None, class_input: ClassInput) -> torch.Tensor:
-        """Logits (labels,) of one text, in float32. token_ids: (1, n). hidden: (n, D); None: gliclass encodes it."""
+        """Logits (labels,) of one text, in float32. token_ids: (1, n). hidden: (n, D); None: run gliclass's encoder."""
         model, max_num_classes = self._model.model, self._model.label_slots(class_input.labels)
         if hidden is None:
             prompt, text = token_ids[:, : class_input.prompt_tokens], token_ids[:, class_input.prompt_tokens :]
@@ -99,8 +100,8 @@ def class_scores(logits: NDArray[np.float64], *, multi_label: bool) -> NDArray[n
     if multi_label:
         scores: NDArray[np.float64] = 1 / (1 + np.exp(-logits))
         return scores
-    powers: NDArray[np.float64] = np.exp(logits - logits.max())
-    return powers / float(powers.sum())
+    exponentials: NDArray[np.float64] = np.exp(logits - logits.max())
+    return exponentials / float(exponentials.sum())
 
 
 def make_class_forward(
@@ -115,6 +116,6 @@ def make_class_forward(
     if encoder is None and options.quantization == "int8":
         raise ModelError("quantization int8 needs a packed encoder; this checkpoint runs in gliclass's encoder")
     for name, child in inner.named_children():
-        if encoder is None or name != "encoder_model":
+        if encoder is None or name != "encoder_model":  # the layers of a packed encoder are adaptable already
             layers.adapt(child)
     return ClassForward(model, layers, encoder)

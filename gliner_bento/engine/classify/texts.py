@@ -31,15 +31,15 @@ from gliner_bento.tasks.classifications import Classification, WindowScores
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionItem
 
 _WORD = re.compile(r"\S+")
-# A text is taken not to fit, and is not tokenized, if it has more characters per token of the model's limit than this.
+# A text with more than this many characters per token of the limit is assumed not to fit, and is not tokenized.
 _MAX_TOKEN_CHARS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassInput:
-    """The input of a pass. token_ids: with special tokens. labels, own_words: number of labels, of the text's words.
+    """The input of a pass. token_ids: with special tokens. labels, own_words: numbers of labels and words of the text.
 
-    prompt_tokens: how many of the first tokens are a separate sequence of labels; 0: all tokens are one sequence.
+    prompt_tokens: length of a separate sequence of labels, which comes first; 0: all tokens are one sequence.
     """
 
     token_ids: TokenIds
@@ -105,7 +105,7 @@ class ClassTokenizer:
                 )
 
     def input_of(self, text: str, classification: Classification, words: int) -> ClassInput:
-        """The input of a pass, for checked labels. words: their number in the text. Raises InvalidField (`text`)."""
+        """The input of a pass, for checked labels. words: number of words of the text. Raises InvalidField."""
         sequences = self._sequences(text, classification)
         prompt_tokens = len(sequences[0]) if len(sequences) > 1 else 0
         ids = list(chain.from_iterable(sequences))
@@ -132,10 +132,11 @@ class ClassTokenizer:
                 return
             words = self.fitting(text, next_words, longest)
             start, end = words[0][0], words[-1][1]
-            if end < len(text.rstrip()):  # end with a sentence of the last quarter of these words, if one ends there
+            if end < len(text.rstrip()):  # end with the last sentence that ends in the last quarter
                 ends = sentence_ends(text, words[len(words) * 3 // 4][0], end)
-                words = [word for word in words if not ends or word[1] <= ends[-1]]
-                end = words[-1][1]
+                if ends:
+                    words = [word for word in words if word[1] <= ends[-1]]
+                    end = words[-1][1]
             yield Piece(start, end, len(words), repeated)
             if not text[end:].strip():
                 return

@@ -62,9 +62,10 @@ class PackedBert:
 
 
 def roberta_positions(token_ids: torch.Tensor, positions: torch.Tensor, padding: int) -> torch.Tensor:
-    """RoBERTa's positions: a text's tokens are counted from `padding` + 1 on; padding tokens have position `padding`.
+    """RoBERTa's positions: a text's tokens are counted from `padding` + 1 on; padding tokens, which labels may
+    contain, have position `padding`.
 
-    A label may contain the padding token. token_ids: (T,). positions: (T,), from 0 in each text. padding: a token id.
+    token_ids: (T,). positions: (T,), from 0 in each text. padding: a token id.
     """
     is_counted = token_ids != padding
     counts = is_counted.cumsum(0)  # over all texts

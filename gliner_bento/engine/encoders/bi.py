@@ -35,7 +35,7 @@ class BiEncoder(Encoder):
         labels = self._labels(inputs.label_ids, rows.labels).to(words.dtype)
         if self._fuse is not None:
             words, labels = self._fused(words, labels, rows)
-        return EncoderOutput(words, labels, words[:0], rows, inputs.thresholds)
+        return EncoderOutput(words, labels, relations=words[:0], rows=rows, thresholds=inputs.thresholds)
 
     @property
     def encoded_labels(self) -> int:

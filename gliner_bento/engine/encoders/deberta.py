@@ -101,14 +101,16 @@ class DisentangledAttention:
     def __init__(self, attention: Any, positions: torch.Tensor, layers: LayerFactory, reach: int) -> None:
         span, heads = attention.pos_ebd_size, attention.num_attention_heads
         buckets = Buckets(span, attention.position_buckets, attention.max_relative_positions)
-        key, query = ("key_proj", "query_proj") if attention.share_att_key else ("pos_key_proj", "pos_query_proj")
+        key_name, query_name = "pos_key_proj", "pos_query_proj"
+        if attention.share_att_key:
+            key_name, query_name = "key_proj", "query_proj"
         terms = attention.pos_att_type
         self._keys = self._queries = None
         if "c2p" in terms:
-            projection = WeightSlice(getattr(attention, key))
+            projection = WeightSlice(getattr(attention, key_name))
             self._keys = PositionTable(projection, positions, buckets, layers, heads=heads, reach=reach, rising=False)
         if "p2c" in terms:
-            projection = WeightSlice(getattr(attention, query), scale=1 / scale_of(attention))
+            projection = WeightSlice(getattr(attention, query_name), scale=1 / scale_of(attention))
             self._queries = PositionTable(projection, positions, buckets, layers, heads=heads, reach=reach, rising=True)
         self._disentangled_bias = layers.kernels.disentangled_bias
 
@@ -162,12 +164,12 @@ class PositionTable(AdapterSink):
             layers.sinks.append(self)
 
     def columns(self, block: Block) -> torch.Tensor:
-        """The table of a block's texts. If they are multiplied together, it has one more, unused distance at the end: a
-        GPU multiplies an even number of columns faster."""
+        """The table of a block's texts. If the texts are multiplied together, the table has one more distance at its
+        end, which is not used, because a GPU multiplies an even number of columns faster."""
         if not block.together:
             return self(block.length, block.slots)
-        empty_texts: Slots = (None,) * (block.texts - len(block.slots))
-        slots = (*block.slots, *empty_texts) if block.slots else ()
+        slots_of_empty: Slots = (None,) * (block.texts - len(block.slots))
+        slots = (*block.slots, *slots_of_empty) if block.slots else ()
         return self(block.length + 1, slots)[..., 1:, :]  # 2 * (length + 1) - 1 distances, less the first one
 
     def __call__(self, length: int, slots: Slots) -> torch.Tensor:
@@ -215,7 +217,7 @@ class PositionTable(AdapterSink):
         return table.view(len(table), self._heads, -1).transpose(0, 1)
 
     def _bucket_of_distance(self, length: int) -> torch.Tensor:
-        """Shape (2 * length - 1,), in this table's order."""
+        """The bucket of each distance, (2 * length - 1,), in this table's order."""
         reach = max(length, self._reach)  # so that `Buckets.by_distance` is cached once for all shorter texts
         rising = self._buckets.by_distance(reach, self._positions.device)[reach - length : reach + length - 1]
         return rising if self._rising else rising.flip(0)
@@ -223,7 +225,7 @@ class PositionTable(AdapterSink):
 
 @dataclass(frozen=True)
 class Buckets:
-    """Maps distances to 2 * `span` embeddings; the other names are transformers'."""
+    """Maps distances to buckets, of which there are 2 * `span`. Other fields: as in transformers' configuration."""
 
     span: int
     position_buckets: int
@@ -232,9 +234,9 @@ class Buckets:
     @lru_cache(maxsize=64)  # noqa: B019 - the same for all layers of a model, and small
     def by_distance(self, reach: int, device: torch.device) -> torch.Tensor:
         """The bucket of each distance from -(reach - 1) to reach - 1."""
-        one, all_ = torch.empty(1, 0), torch.empty(reach, 0)  # the function reads only the lengths
-        behind = build_relative_position(all_, one, self.position_buckets, self.max_relative_positions)
-        ahead = build_relative_position(one, all_, self.position_buckets, self.max_relative_positions)
+        single, full = torch.empty(1, 0), torch.empty(reach, 0)  # the function reads only the lengths
+        behind = build_relative_position(full, single, self.position_buckets, self.max_relative_positions)
+        ahead = build_relative_position(single, full, self.position_buckets, self.max_relative_positions)
         rising = torch.cat([ahead.flatten()[1:].flip(0), behind.flatten()])
         return (rising + self.span).clamp(0, 2 * self.span - 1).to(device)
 
@@ -242,7 +244,7 @@ class Buckets:
 def products(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     """Multiply `x` (B, n, H, S) by one table (H, 2n - 1, S) or one per text (B, H, 2n - 1, S): (B, H, n, 2n - 1).
 
-    Text by text: the shape of a product, and so its rounding, must not depend on the other texts.
+    Multiplies text by text, because the shape of a product, and so its rounding, must not depend on the other texts.
     """
     texts, length, heads, _ = x.shape
     tables = [table] * texts if table.dim() == 3 else table.unbind()

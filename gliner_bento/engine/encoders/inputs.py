@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain
+from itertools import chain
 from math import inf
 from typing import Any
 
@@ -30,12 +30,12 @@ class Inputs:
     """A batch of T packed tokens. A position is an index into these tokens.
 
     rows: how many tokens, words, labels and relations each text has.
-    marked: positions of the tokens that are pooled to words; None: all tokens, of which those with a word number behind
-        the last word are dropped.
-    word_numbers: for each marked token, the row of its word. word_positions: for each word, the position of its marked
-        token, or of the first one; used only if one token per word is marked.
+    marked: positions of the tokens that are pooled to words; None: all tokens are pooled. Those outside words have
+        the number of a row behind the last word, which is dropped.
+    word_numbers: for each marked token, the row of its word.
+    word_positions: for each word, the position of its marked token; used only if one token per word is marked.
     label_positions, relation_positions: for each label or relation, the position of the token that stands for it.
-    label_ids: with labels that are encoded separately: the token ids of each label, text after text.
+    label_ids: the token ids of each label that is encoded separately, text after text.
     layout, thresholds: only for padded batches. thresholds: (texts,), the lowest threshold of each text.
     """
 
@@ -74,7 +74,7 @@ class Inputs:
 class PaddedInputs:
     """`Inputs` of a bucket, in one tensor.
 
-    data: (N,), all parts, one after the other. sizes: size of each part by name; determined by the bucket.
+    data: (N,), all parts, one after the other. sizes: size of each part by name; depends only on the bucket.
     rows: the counts of each text, without padding.
     """
 
@@ -88,9 +88,10 @@ class PaddedInputs:
     def of(cls, inputs: Inputs, thresholds: Sequence[float], *, pin: bool) -> PaddedInputs:
         """The padded form of packed `inputs`, on the CPU. thresholds: the lowest of each text. pin: use pinned memory,
         so that copies to a GPU need not be awaited."""
-        tokens, words, labels, relations = (np.array(rows.counts, np.int64) for rows in inputs.rows)
-        length, *highest = (int(counts.max()) for counts in (tokens, words, labels, relations))
-        bucket = Bucket.of(len(tokens), int(tokens.sum()), length, *highest)
+        all_counts = [np.array(rows.counts, np.int64) for rows in inputs.rows]
+        token_counts, word_counts, label_counts, relation_counts = all_counts
+        highest = [int(counts.max()) for counts in all_counts]
+        bucket = Bucket.of(len(token_counts), int(token_counts.sum()), *highest)
         texts = bucket.texts
         sizes = {
             "token_ids": bucket.tokens,
@@ -107,9 +108,9 @@ class PaddedInputs:
         }
         data = torch.zeros(sum(sizes.values()), dtype=torch.int64, pin_memory=pin)
         part = {name: tensor.numpy() for name, tensor in _parts(data, sizes).items()}
-        cells = _cells(tokens, bucket.length)
-        marked = inputs.word_positions.numpy()
-        numbers = _cells(words, bucket.words)[inputs.word_numbers.numpy()]
+        cells = _cells(token_counts, bucket.length)
+        marked = inputs.word_positions.numpy()  # of packed inputs: the same as `marked`
+        numbers = _cells(word_counts, bucket.words)[inputs.word_numbers.numpy()]
         part["token_ids"][: len(cells)] = inputs.token_ids.numpy()
         part["cells"][: len(cells)] = cells
         part["index"][cells] = np.arange(len(cells))
@@ -117,13 +118,13 @@ class PaddedInputs:
         part["word_numbers"][marked] = numbers
         part["word_positions"][numbers[::-1]] = marked[::-1]  # in reverse, so that the first token of a word counts
         for name, positions, counts, height in (
-            ("label_positions", inputs.label_positions, labels, bucket.labels),
-            ("relation_positions", inputs.relation_positions, relations, bucket.relations),
+            ("label_positions", inputs.label_positions, label_counts, bucket.labels),
+            ("relation_positions", inputs.relation_positions, relation_counts, bucket.relations),
         ):
             if len(positions):  # else there are no relations, or the labels are encoded separately
                 part[name][_cells(counts, height)] = positions.numpy()
         # An empty text has one token, word and label, so that attention has a key. Its threshold excludes entities.
-        for name, counts in ("lengths", tokens), ("word_counts", words), ("label_counts", labels):
+        for name, counts in ("lengths", token_counts), ("word_counts", word_counts), ("label_counts", label_counts):
             part[name].fill(1)
             part[name][: len(counts)] = counts
         lowest = part["thresholds"].view(np.float64)
@@ -177,12 +178,12 @@ def _parts(data: torch.Tensor, sizes: Mapping[str, int]) -> dict[str, torch.Tens
 
 def _cells(counts: Integers, height: int) -> Integers:
     """For each packed row, its row if each text is padded to `height` rows. counts: packed rows of each text."""
-    before = np.array([0, *accumulate(counts[:-1].tolist())])
+    before = np.cumsum(counts) - counts
     cells: Integers = np.arange(counts.sum()) + np.repeat(np.arange(len(counts)) * height - before, counts)
     return cells
 
 
 def _joined(indexes: Sequence[Integers], counts: Sequence[int]) -> torch.Tensor:
-    """Turns indexes into the rows of a text into indexes into the rows of all texts. counts: rows of each text."""
+    """Converts row numbers within each text to row numbers within the batch. counts: rows of each text."""
     before = np.cumsum(counts) - counts
     return torch.from_numpy(np.concatenate(indexes) + before.repeat(list(map(len, indexes))))

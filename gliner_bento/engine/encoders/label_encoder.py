@@ -133,7 +133,7 @@ class LabelEncoder(AdapterSink):
     def _encode(
         self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: TextSlots | None
     ) -> torch.Tensor:
-        """Embeddings (len(labels), D): the mean over a label's tokens, as in gliner. slots: of each label's adapter."""
+        """Embeddings (len(labels), D): the mean over a label's tokens, as in gliner. slots: the slot of each label."""
         order = sorted(range(len(labels)), key=lambda n: (slots[n] is None, slots[n] or 0, len(labels[n])))
         pooled = torch.cat(
             [
@@ -163,8 +163,9 @@ class LabelEncoder(AdapterSink):
         self, labels: Sequence[LabelIds], slots: Sequence[int | None], adapters: TextSlots | None
     ) -> torch.Tensor:
         ids = self._indexes([token for label in labels for token in label])
-        adapted = adapters is not None and any(slot is not None for slot in slots)
-        label_slots = TextSlots(tuple(slots), adapters.count, adapters.device) if adapters and adapted else None
+        label_slots = None
+        if adapters is not None and any(slot is not None for slot in slots):
+            label_slots = TextSlots(tuple(slots), adapters.count, adapters.device)
         rows = TextRows(tuple(len(label) for label in labels), label_slots)
         layout = PaddedLayout.of(rows, self._device) if self._padded or self._packed is None else None
         if self._packed is not None:

@@ -25,17 +25,17 @@ TextEncoder = Callable[[torch.Tensor, TextRows, "PaddedLayout | None"], torch.Te
 PackedBackbone = Callable[[torch.Tensor, Layout], torch.Tensor]
 """(token ids (T,), layout) -> hidden states (T, D)."""
 
-# On a CPU, lengths are rounded up to multiples of this. bfloat16 attention caches a megabyte for each different length.
+# On a CPU, lengths are rounded up to multiples of this, because bfloat16 attention caches a megabyte per length.
 _LENGTH_MULTIPLE = {torch.bfloat16: 8}
 
 
 def packed_encoder(transformer: Any, projection: Any | None, layers: LayerFactory) -> TextEncoder | None:
-    """The packed form of gliner's `Transformer` with its projection; None if there is none for its backbone."""
+    """The packed form of gliner's `Transformer` with `projection`; None if the backbone has no packed form."""
     return None if transformer.config.fuse_layers else packed_model(transformer.model, layers, projection)
 
 
 def packed_model(model: Any, layers: LayerFactory, projection: Any | None = None) -> TextEncoder | None:
-    """The packed form of a transformers model, then `projection` of its hidden states; None if there is none."""
+    """The packed form of a transformers model, followed by `projection`; None if the model has no packed form."""
     encoder = packed_backbone(model, layers)
     if encoder is None:
         return None

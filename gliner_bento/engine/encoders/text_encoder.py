@@ -17,8 +17,8 @@ from gliner_bento.engine.layers.rows import TextRows
 
 logger = logging.getLogger(__name__)
 
-# Backbones of transformers whose hidden states do not depend on padding after a text. Others run text by text, because
-# some have convolutions or mix all tokens.
+# Backbones of transformers whose hidden states do not depend on padding after a text. All other backbones run text by
+# text, because some of them have convolutions or mix all tokens.
 _PADDABLE = {
     *("BertModel", "RobertaModel", "XLMRobertaModel", "CamembertModel", "ElectraModel", "DistilBertModel"),
     *("AlbertModel", "MPNetModel", "DebertaModel", "DebertaV2Model", "FlashDebertaV2Model", "ModernBertModel"),
@@ -93,12 +93,13 @@ def by_adapter(
     """Encode padded texts, one call per adapter. encode: (ids, mask) -> (texts, ...)."""
     ids, mask = layout.padded(token_ids), layout.mask.long()
     encoded, first = [], 0
-    for slot, texts in rows.by_adapter():
+    for slot, count in rows.by_adapter():
+        end = first + count
         # The last call also gets the empty texts that fill up a bucket.
-        part = slice(first, first + texts if first + texts < len(rows.counts) else None)
+        part = slice(first, end if end < len(rows.counts) else None)
         with on_slot(slot):
             encoded.append(encode(ids[part], mask[part]))
-        first += texts
+        first = end
     return encoded[0] if len(encoded) == 1 else torch.cat(encoded)
 
 

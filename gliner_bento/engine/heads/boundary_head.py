@@ -1,7 +1,7 @@
 """The head of GLiNER2's boundary models (GLiNER2.5): gliner2's own modules over the engine's encoder, text by text.
 
-gliner2 divides the distance between a relation's ends by the length of the batch's longest text, so the scores of a
-text depend on the other texts. Here each text is a batch of its own.
+gliner2 divides the distance between a relation's ends by the length of the batch's longest text, so a text's scores
+would depend on the other texts. Here each text is a batch of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gliner_bento.engine.text.schema_prompts import choice_words
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 from gliner_bento.tasks.structures import Structure
 
-_DTYPE_OF_FIELD_TYPE = {"string": "str", "list": "list"}  # in gliner2's terms
+_DTYPE_OF_FIELD_TYPE = {"string": "str", "list": "list"}  # gliner2's `dtype`
 
 
 class BoundaryHead:
@@ -69,7 +69,7 @@ class BoundaryHead:
             with on_slot(rows.words.slot(number)), self._own_shapes():
                 predictions.append(Predictions.or_error(self._predicted, text, span_tasks, words, encoded))
         classes = classes_of(encoded, texts, tasks, self._class_logits)
-        return [replace(found, classes=of_classes) for found, of_classes in zip(predictions, classes, strict=True)]
+        return [replace(of_text, classes=scores) for of_text, scores in zip(predictions, classes, strict=True)]
 
     def _class_logits(self, fields: torch.Tensor, rows: TextRows) -> torch.Tensor:
         return self._classify(fields, rows.slot_rows) / self._temperature
@@ -95,7 +95,7 @@ class BoundaryHead:
         grouped = self._candidates_above(output, item, tasks)
         label_spans = _spans(schema.label_queries, grouped, self._abstaining(output))
         resolved = resolve(replace(text, item=replace(item, overlap=schema.overlap)), label_spans, within_labels=True)
-        tables = resolved.entities, resolved.suppressed  # of the text, and of the choices before it
+        tables = resolved.entities, resolved.suppressed  # the spans of the choices before the text are dropped below
         spans, suppressed = (clipped(table.take(table.first >= own.start), own) for table in tables)
         entities = Resolved(spans, suppressed, resolved.cut)
         source = _Source.of(text)
@@ -107,7 +107,9 @@ class BoundaryHead:
         return replace(predictions, structures=_structures(item, instances, source))
 
     def _candidates_above(self, output: Any, item: Item, tasks: Sequence[SchemaTask]) -> list[Any]:
-        """Each query's candidates that reach its threshold: (score, start, end) in words. Unused for relations."""
+        """For each query, the candidates that reach its threshold, as (score, start, end) in words.
+
+        The candidates of relations' queries are not used."""
         from gliner2.models.boundary.model import _group_scored_candidates  # noqa: PLC0415  # takes seconds
 
         settings = self._model.boundary_settings
@@ -147,7 +149,8 @@ class _Source:
         starts, ends = bounds[own.start :].T.tolist()
         if own.stop == len(bounds):
             return cls(text.item.text, starts, ends, own)
-        end = starts[-1]  # the added full stop is the last word, at the end of the last word of the text
+        # The last word is the added full stop. It begins where the last word of the text ends.
+        end = starts[-1]
         before_stop = text.item.text[:end] if text.item.text[end:].strip() else text.item.text
         return cls(f"{before_stop}.", [*starts[:-1], len(before_stop)], [*ends[:-1], len(before_stop) + 1], own)
 
@@ -210,7 +213,7 @@ class _Schema:
     def related(self, core: Any, candidates: Any, source: _Source) -> Iterator[Related]:
         """The relations above their thresholds."""
         thresholds = np.broadcast_to(relation_thresholds_of(self.item), len(self.item.relations)).tolist()
-        metadata = {"relation_metadata": {str(number): {"threshold": least} for number, least in enumerate(thresholds)}}
+        metadata = {"relation_metadata": {str(number): {"threshold": value} for number, value in enumerate(thresholds)}}
         edges_of_relations = self.model._decode_relations(
             0, core, candidates, metadata, self.item.threshold, *source.decoder_arguments,
             include_confidence=True, include_spans=True,
@@ -267,11 +270,11 @@ class _Schema:
         try:
             return decoded(candidates)
         except ValueError:  # gliner2 fails if the anchor's value (see `_record`) is a choice before the text
-            inside = candidates.valid_mask.clone()  # leaves no choices to anchors
-            for record in records.values():
+            valid_mask = candidates.valid_mask.clone()
+            for record in records.values():  # exclude the candidates of anchors that begin before the text
                 anchor = record.anchor_query_id
-                inside[:, anchor] &= candidates.indices[:, anchor, :, 0] >= source.own.start
-            return decoded(replace(candidates, valid_mask=inside))
+                valid_mask[:, anchor] &= candidates.indices[:, anchor, :, 0] >= source.own.start
+            return decoded(replace(candidates, valid_mask=valid_mask))
 
     def _packed_records(self, core: Any, candidates: Any, records: Mapping[int, Any]) -> tuple[Any, Any]:
         """Run gliner2's record decoder for all structures together; returns its output and the candidates, on the CPU.
@@ -319,7 +322,7 @@ def _thresholds(item: Item, tasks: Sequence[SchemaTask]) -> NDArray[np.float32]:
 
 
 def _spans(queries: range, grouped: Sequence[Any], abstaining: Sequence[bool]) -> SpanTable:
-    """The candidates of the labels, whose `queries` are given, as spans."""
+    """The candidates of the labels, as spans. queries: the queries of the labels."""
     spans = [
         Span(start, end - 1, label, score)
         for label, query in enumerate(queries)
@@ -330,7 +333,7 @@ def _spans(queries: range, grouped: Sequence[Any], abstaining: Sequence[bool]) -
 
 
 def _structures(item: Item, instances: Mapping[str, Sequence[Any]], source: _Source) -> list[list[FieldSpans]]:
-    """The instances that have a value. Raises LimitExceeded."""
+    """For each structure, its instances with at least one value. Raises LimitExceeded."""
     structures: list[list[FieldSpans]] = []
     for number, fields in enumerate(item.structures.values()):
         converted = [
@@ -338,13 +341,14 @@ def _structures(item: Item, instances: Mapping[str, Sequence[Any]], source: _Sou
             for instance in instances.get(str(number), ())
         ]
         structures.append([values for values in converted if any(values)])
-    if sum(len(spans) for kept in structures for instance in kept for spans in instance) > item.max_entities:
+    total = sum(len(spans) for instances in structures for instance in instances for spans in instance)
+    if total > item.max_entities:
         raise too_many(item, "max_entities")
     return structures
 
 
 def _values(given: Any, choices: Sequence[str], source: _Source) -> Iterator[Span]:
-    """The values of a field in an instance, each once. given: gliner2's value, a list of values, or none."""
+    """The values of a field in an instance, each once. given: gliner2's value, a list of values, or None."""
     seen = set()
     if not isinstance(given, list):
         given = [given] if given else []

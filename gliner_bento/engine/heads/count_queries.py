@@ -1,11 +1,11 @@
 """The queries of GLiNER2's fields, one per instance of their task: gliner2's counting layers (three kinds), packed.
 
 The state of a GRU starts as a field's embedding, and step n reads the embedding of the number n: the state after step n
-is for instance n. A second part converts states to queries; the kinds differ in it: a projection, experts, or a
-transformer that attends between the fields of an instance.
+belongs to instance n. A second part converts states to queries: a projection, experts, or a transformer that attends
+between the fields of an instance, depending on the kind.
 
 Except for this attention, rows do not depend on each other. So the fields of all texts are computed together, in layers
-whose bits do not depend on the other rows.
+where a row's bits do not depend on the other rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gliner_bento.engine.layers.rows import SlotRows, TextRows
 
 
 class FieldGroup(NamedTuple):
-    """How many fields a task has, whose embeddings are consecutive rows, and how many instances."""
+    """The numbers of fields and of instances of a task. The embeddings of its fields are consecutive rows."""
 
     fields: int
     instances: int
@@ -77,7 +77,8 @@ class _Gru:
         state = start
         active = torch.arange(len(start), device=start.device)
         for step in range(len(states)):
-            if (unfinished := [row for row, count in enumerate(steps) if count > step]) != active.tolist():
+            unfinished = [row for row, count in enumerate(steps) if count > step]
+            if unfinished != active.tolist():
                 active = torch.tensor(unfinished, device=start.device)
                 state = states[step - 1, active]
             state = self._next(self._inputs[step], state)
@@ -155,11 +156,11 @@ class _PostNorm:
     """torch's `TransformerEncoderLayer` over the fields of each instance."""
 
     def __init__(self, layer: Any, layers: LayerFactory) -> None:
-        attends = layer.self_attn
+        attention = layer.self_attn
         self._own_shapes = layers.own_shapes
-        self._heads = attends.num_heads
-        self._qkv = layers.linear(_linear(attends.in_proj_weight, attends.in_proj_bias))
-        self._context = layers.linear(attends.out_proj, residual=True)
+        self._heads = attention.num_heads
+        self._qkv = layers.linear(_linear(attention.in_proj_weight, attention.in_proj_bias))
+        self._project_context = layers.linear(attention.out_proj, residual=True)
         self._expand = layers.linear(layer.linear1, activation="relu")
         self._reduce = layers.linear(layer.linear2, residual=True)
         self._norms = Norm(layer.norm1), Norm(layer.norm2)
@@ -171,7 +172,7 @@ class _PostNorm:
             q, k, v = part.view(group.instances, group.fields, *part.shape[1:]).unbind(2)
             with self._own_shapes():
                 contexts.append(softmax_attention(q, k, v, None).reshape(group.queries, -1))
-        x = self._norms[0](self._context.plus(torch.cat(contexts), x, slot_rows))
+        x = self._norms[0](self._project_context.plus(torch.cat(contexts), x, slot_rows))
         return self._norms[1](self._reduce.plus(self._expand(x, slot_rows), x, slot_rows))
 
 

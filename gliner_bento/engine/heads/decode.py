@@ -42,13 +42,13 @@ def probabilities(logits: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class PaddedSpans:
-    """The spans of a padded batch, on the device, that are above each text's lowest threshold.
+    """The spans of a padded batch that are above their text's lowest threshold. All tensors are on the device.
 
     shape: (texts, words, K, labels).
     scores, above: flat, for each span and label: the score, and whether the score is above the threshold.
-    report: flat, for one transfer to the host: the sum of all embeddings; the sum of all scores (sums are finite only
-        if all terms are); the number of spans above; the positions of the first `SPANS_PER_TEXT * texts` spans above;
-        their scores.
+    report: flat, for one transfer to the host: the sum of all embeddings; the sum of all scores (a sum is finite
+        only if all its terms are); the number of spans above the threshold; the positions of the first
+        `SPANS_PER_TEXT * texts` of them, and their scores.
     """
 
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class PaddedSpans:
 
     @classmethod
     def of(cls, logits: torch.Tensor, encoded: EncoderOutput) -> PaddedSpans:
-        """Does not wait for the device. logits: (texts, words, K, labels)."""
+        """Find the spans, without waiting for the device. logits: (texts, words, K, labels)."""
         words, labels = encoded.rows.words, encoded.rows.labels
         assert isinstance(words, PaddedRows)
         assert isinstance(labels, PaddedRows)
@@ -88,7 +88,7 @@ class PaddedSpans:
             raise ScoresNotFinite
         number = int(count[0])
         positions, scores = positions[:number].astype(np.int64), scores[:number]
-        if number > size:  # the report had no room for all
+        if number > size:  # the report does not have all of them
             at = self.above.nonzero()[:, 0]
             positions, scores = at.cpu().numpy(), self.scores[at].cpu().numpy().astype(np.float64)
         text, first, width_minus_1, label = np.unravel_index(positions, self.shape)
@@ -145,16 +145,17 @@ def decode_spans(logits: Sequence[torch.Tensor], lowest: Sequence[float]) -> lis
     positions = (scores > thresholds.repeat_interleave(sizes, output_size=len(flat))).nonzero()[:, 0]
     at, above = positions.cpu().numpy(), scores[positions].cpu().numpy()
     text_ends = np.cumsum([text.numel() for text in logits])
-    cuts = np.searchsorted(at, text_ends)
+    ends = np.searchsorted(at, text_ends)  # of each text's spans, in `at` and `above`
+    text_starts, starts = [0, *text_ends[:-1]], [0, *ends[:-1]]
     return [
         _spans(at[start:end] - text_start, above[start:end], (text.shape[0], text.shape[1], text.shape[2]))
-        for text, start, end, text_start in zip(logits, [0, *cuts[:-1]], cuts, [0, *text_ends[:-1]], strict=True)
+        for text, start, end, text_start in zip(logits, starts, ends, text_starts, strict=True)
     ]
 
 
 def _spans(at: NDArray[np.int64], scores: NDArray[np.float32], shape: tuple[int, int, int]) -> SpanTable:
     """The spans that end in the text. at: positions of spans in the text's scores, which were flattened from `shape`,
-    (words, K, labels). scores: at these positions."""
+    (words, K, labels). scores: the scores at these positions."""
     first, width_minus_1, label = np.unravel_index(at, shape)
     last = first + width_minus_1
     inside = last < shape[0]
@@ -188,11 +189,11 @@ def proposed_spans(scores: NDArray[np.float32], threshold: float) -> list[WordSp
 def _runs(start: Flags, end: Flags, inside: Flags) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
     """Yield (first word, label, possible last words) of spans whose words are all inside. Flags have shape (words,
     labels). Raises LimitExceeded."""
-    run_end = np.full(start.shape[1], -1)
     run_ends = np.empty(start.shape, dtype=np.intp)  # the last word of the run of inside words; -1: not inside
+    ends_after = np.full(start.shape[1], -1)  # `run_ends` of the next word
     for word in range(len(start) - 1, -1, -1):
-        run_end = np.where(inside[word], np.maximum(run_end, word), -1)
-        run_ends[word] = run_end
+        ends_after = np.where(inside[word], np.maximum(ends_after, word), -1)
+        run_ends[word] = ends_after
     candidates = 0
     for first, label in np.argwhere(start & inside).tolist():
         lasts = first + np.flatnonzero(end[first : run_ends[first, label] + 1, label])

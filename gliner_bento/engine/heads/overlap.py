@@ -21,7 +21,7 @@ class Resolved(NamedTuple):
 
     suppressed: the spans that overlap resolution drops, if the text is a pass of a chunked request: merging may still
         keep them.
-    cut: `max_entities` if that limit dropped spans. It does not apply to a pass of a chunked request.
+    cut: `max_entities` if that limit dropped spans. The limit does not apply to a pass of a chunked request.
     """
 
     entities: SpanTable
@@ -30,7 +30,7 @@ class Resolved(NamedTuple):
 
 
 def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) -> Resolved:
-    """The text's entities: the spans that overlap resolution keeps or, in a relation pass, the entities it is given.
+    """The text's entities: the spans that overlap resolution keeps or, in a relation pass, the given entities.
 
     within_labels: see `kept_spans`. Raises LimitExceeded."""
     item = text.item
@@ -44,7 +44,7 @@ def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) ->
         dropped = np.ones(len(spans), np.bool_)
         dropped[kept] = False
         return Resolved(entities, NO_SPANS if len(kept) == len(spans) else spans.take(dropped))
-    # No entity is longer than the text, so short texts with few entities are within the limit.
+    # No entity is longer than the text, so these are also within the limit on characters.
     if len(entities) <= item.max_entities and len(entities) * len(item.text) <= item.max_entities:
         return Resolved(entities)
     fitting = kept_of(item, "max_entities", entities.score, chars_of(text, entities))
@@ -58,16 +58,17 @@ def predictions_of(text: Prepared, spans: SpanTable) -> Predictions:
 
 def chars_of(text: Prepared, spans: SpanTable) -> NDArray[np.int64]:
     """Length of each span's text."""
-    words = text.payload.bounds
-    lengths: NDArray[np.int64] = words[spans.last, 1] - words[spans.first, 0]
+    bounds = text.payload.bounds
+    lengths: NDArray[np.int64] = bounds[spans.last, 1] - bounds[spans.first, 0]
     return lengths
 
 
 def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
     """Indices of the spans that overlap resolution with the item's options keeps, in order of position.
 
-    Of several spans of the same words, only the best by score is compared with spans of other words; the others are
-    dropped or, with `multi_label`, kept if the best is. within_labels: as in gliner2, only spans of one label conflict.
+    Of several spans of the same words, only the best by score is compared with spans of other words. The rest are
+    dropped or, with `multi_label`, kept if the best is kept. within_labels: as in gliner2, only spans of the same label
+    conflict.
     """
     if not len(spans):
         return np.empty(0, np.intp)
@@ -77,7 +78,7 @@ def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
         compared = replace(spans, first=spans.first + shift, last=spans.last + shift)
     greedy = item.overlap in (None, "nested")
     by_score = np.argsort(-compared.score, kind="stable")
-    _, best = np.unique(compared.word_spans[by_score], return_index=True)  # indexes into `by_score`, in order of words
+    _, best = np.unique(compared.word_keys[by_score], return_index=True)  # indexes into `by_score`, in order of words
     if greedy:
         best.sort()  # in order of score, the highest first
     competing = compared.take(by_score[best])
@@ -87,7 +88,7 @@ def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
         chosen = _POLICIES[str(item.overlap)](competing)
     kept = by_score[best[chosen]]
     if item.multi_label:
-        of_kept_words = np.isin(compared.word_spans, compared.word_spans[kept])
+        of_kept_words = np.isin(compared.word_keys, compared.word_keys[kept])
         kept = by_score[of_kept_words[by_score]] if greedy else np.flatnonzero(of_kept_words)
     if greedy and within_labels:
         kept = _by_first_word(kept, compared)  # so that spans with equal first words are in order of labels
@@ -120,17 +121,17 @@ def _heaviest(spans: SpanTable) -> Indices:
     scores = spans.score[by_last].tolist()
     # For each span: the number of spans that end before it begins.
     ended = np.searchsorted(spans.last[by_last], spans.first[by_last]).tolist()
-    best_sums = [0.0]  # at index n: of the first n spans
+    best_sums = [0.0]  # at index n: the highest sum of the first n spans
     for number, score in enumerate(scores):
         best_sums.append(max(best_sums[number], best_sums[ended[number]] + score))
     chosen: list[int] = []
-    number = len(scores)
-    while number:
-        if best_sums[number] > best_sums[number - 1]:
-            chosen.append(number - 1)
-            number = ended[number - 1]
+    count = len(scores)
+    while count:
+        if best_sums[count] > best_sums[count - 1]:
+            chosen.append(count - 1)
+            count = ended[count - 1]
         else:
-            number -= 1
+            count -= 1
     heaviest: Indices = by_last[chosen]
     return heaviest
 

@@ -30,7 +30,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanTable:
-    """Spans in columns: at a low threshold there are hundreds of thousands. Iterates over `Span`s."""
+    """Spans, stored as columns because a low threshold gives hundreds of thousands. Iterates over `Span`s."""
 
     first: NDArray[np.int64]
     last: NDArray[np.int64]
@@ -57,8 +57,8 @@ class SpanTable:
         return SpanTable(self.first[indices], self.last[indices], self.label[indices], self.score[indices])
 
     @property
-    def word_spans(self) -> NDArray[np.int64]:
-        """For each span, a number that identifies its words; sorts by first word, then by last word."""
+    def word_keys(self) -> NDArray[np.int64]:
+        """For each span, a number that identifies its words. The numbers sort by first word, then by last word."""
         return cast("NDArray[np.int64]", (self.first << 32) | self.last)
 
     def index_of_words(self) -> dict[WordSpan, int]:
@@ -74,7 +74,7 @@ NO_SPANS = SpanTable.of(())
 
 FieldSpans = Sequence[Sequence[Span]]
 """The values of each field of an instance. For a field with choices, `label` is the index of the choice, and the words
-mean nothing; for any other field, the value is the text of the words, and `label` means nothing."""
+are unused; for any other field, the value is the text of the words, and `label` is unused."""
 
 
 class PredictedRelation(NamedTuple):
@@ -94,8 +94,8 @@ class Predictions:
     suppressed: spans above the threshold that overlap resolution dropped, if this is a pass of a chunked request.
     classes: for each classification of the item, in order, the scores of its labels, in order: (labels,).
     structures: for each structure of the item, in order, its instances, each with the values of its fields.
-    cut: limits of the item that dropped something, `max_entities` or `max_relations`.
-    ends: heads and tails of relations that are not among the spans.
+    cut: the limits of the item (`max_entities`, `max_relations`) beyond which results were dropped.
+    ends: those heads and tails of relations that are not in `spans`.
     error: set if there are more results than a limit allows.
     """
 
@@ -110,8 +110,8 @@ class Predictions:
 
     @classmethod
     def or_error(cls, predict: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Predictions:
-        """The result of `predict`, or predictions with the LimitExceeded that it raises: the error of one text only."""
+        """The result of `predict`. If it raises LimitExceeded, predictions with the error: only this text fails."""
         try:
             return predict(*args, **kwargs)
         except LimitExceeded as error:
-            return cls(error=error.with_traceback(None))  # its frames would keep tensors alive
+            return cls(error=error.with_traceback(None))  # the traceback's frames would keep tensors alive

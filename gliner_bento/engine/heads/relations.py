@@ -42,18 +42,18 @@ SlotRowsOf = Callable[[int], "SlotRows | None"]
 ScorePairs = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """(heads, tails) of each text's pairs, (texts, P) each, as row numbers of `ends` -> logits (texts, P, R)."""
 
-# Values of `relations_layer` without an adjacency, or with one that scores each pair by its two ends alone. With other
-# values, the adjacency is joint.
+# Values of `relations_layer` for no adjacency, or for an adjacency that scores each pair by its two ends alone. With
+# any other value, the adjacency is joint.
 _PAIRWISE = {"none", "dot", "mlp", "bilinear"}
 
-# Limits for one text, of the spans between which relations are scored and of the proposed spans that a joint adjacency
-# takes: the number of pairs grows with the square of their number. With more, the text fails or, if the item's
-# `on_limit` is `truncate`, only the `MAX_RELATED_SPANS` entities with the highest scores are taken.
+# Maximum number of spans between which a text's relations are scored, and of proposed spans that a joint adjacency
+# takes: the number of pairs grows with the square of the number of spans. A text with more spans fails or, if
+# `on_limit` is `truncate`, only its `MAX_RELATED_SPANS` entities with the highest scores are taken.
 MAX_RELATED_SPANS = 512
 MAX_JOINT_PROPOSALS = 2048
 
-# Limits of the pairs that are scored in one chunk: their number, and the bytes of all temporary tensors. The limits of
-# a padded batch are `_PADDED_FACTOR` times as high.
+# Limits of one chunk of pairs: the number of pairs, and the bytes of all temporary tensors. The limits of a padded
+# batch are `_PADDED_FACTOR` times as high.
 _MAX_PAIRS = 8192
 _CHUNK_BYTES = 32 << 20
 _PADDED_FACTOR = 16
@@ -62,7 +62,9 @@ _SCORE_BYTES = 4 + 4 + 8 + 1 + 16 + 24
 
 
 class PairScorer:
-    """gliner's `pair_rep_layer`, factorised as `MarkerV0`: first layer per span, last one folded into the relations."""
+    """gliner's `pair_rep_layer`, factorised like `MarkerV0`.
+
+    The first layer is computed once per span, and the last layer is folded into the relations."""
 
     def __init__(self, scorer: Any, layers: LayerFactory) -> None:
         hidden, out = linear_layers(scorer)
@@ -91,7 +93,7 @@ class PairScorer:
         return score
 
     def pair_bytes(self, relations: torch.Tensor) -> int:
-        """Bytes of the tensors that scoring one pair takes: four hidden states."""
+        """Bytes of the temporary tensors that scoring one pair takes: four hidden states."""
         return 4 * self._hidden_size * relations.element_size()
 
 
@@ -128,7 +130,7 @@ class RelationCollector:
     """Collects the relations between the entities of a text, in gliner's order.
 
     Keeps at most `max_relations` of the item, those with the highest scores, or fails if there are more (`on_limit`).
-    least_score: relations to add must have a higher score to be kept; infinite if none can be kept any more.
+    least_score: only a relation with a higher score can still be kept; infinite if no relation can.
     """
 
     def __init__(self, text: Prepared, resolved: Resolved, *, incomplete: bool = False) -> None:
@@ -143,12 +145,14 @@ class RelationCollector:
         self._scores = np.empty(0, np.float64)
         self._added: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
         self._count = 0
-        self._failed: Predictions | None = None
+        self._failure: Predictions | None = None
         self.least_score = -inf
 
     def add(self, relation: NDArray[np.int64], ends: NDArray[np.int64], scores: NDArray[np.float32]) -> None:
-        """Add N relations; of equal ones, the first counts. relation: (N,), indexes into the item's relations. ends:
-        (2, N), heads and tails as indexes into the entities."""
+        """Add N relations. A repeated relation counts once, with its first score.
+
+        relation: (N,), indexes into the item's relations. ends: (2, N), heads and tails as indexes into the entities.
+        """
         keys = np.stack([relation, *ends], axis=-1)
         if self._allowed:
             labels = self._resolved.entities.label
@@ -158,14 +162,14 @@ class RelationCollector:
         self._count += len(keys)
         # Once relations have been dropped, each join sorts, so twice as many are collected before the next join.
         factor = 2 if self.least_score > -inf else 1
-        if self._failed is None and self._count > factor * self._text.item.max_relations:
-            self._failed = Predictions.or_error(self._join)
-            if self._failed is not None:
+        if self._failure is None and self._count > factor * self._text.item.max_relations:
+            self._failure = Predictions.or_error(self._join)
+            if self._failure is not None:
                 self.least_score = inf
 
     def predictions(self) -> Predictions:
         """The text's entities and relations, or the error."""
-        return Predictions.or_error(self._result) if self._failed is None else self._failed
+        return Predictions.or_error(self._result) if self._failure is None else self._failure
 
     def _result(self) -> Predictions:
         item, resolved = self._text.item, self._resolved
@@ -179,7 +183,7 @@ class RelationCollector:
         return Predictions(resolved.entities, resolved.suppressed, [*resolved.cut, *cut], relations)
 
     def _join(self) -> None:
-        """Join the added relations with those from before, without repetitions. Raises LimitExceeded."""
+        """Join the added relations with the earlier ones, without repetitions. Raises LimitExceeded."""
         if not self._added:
             return
         keys = np.concatenate([self._keys, *(keys for keys, _ in self._added)])
@@ -188,11 +192,13 @@ class RelationCollector:
         _, first = np.unique(np.ravel_multi_index(tuple(keys.T), self._shape), return_index=True)
         first.sort()
         self._keys, self._scores = keys[first], scores[first]
-        self._limit(np.zeros(len(first), np.int64))
+        self._limit(np.zeros(len(first), np.int64))  # `_result` applies the limit on characters
         self._count = len(self._keys)
 
     def _limit(self, chars: NDArray[np.int64]) -> None:
-        """Drop relations beyond the limit. chars: for each, the length of both ends' texts. Raises LimitExceeded."""
+        """Drop relations beyond the limit. chars: for each relation, the length of both ends' texts.
+
+        Raises LimitExceeded."""
         fitting = kept_of(self._text.item, "max_relations", self._scores, chars)
         if fitting is not None:
             self._keys, self._scores = self._keys[fitting], self._scores[fitting]
@@ -245,7 +251,8 @@ class RelationTask:
         return cls(text, proposed, entity_of_span, entities.label, collected)
 
     def pairs(self, adjacent: Flags | None) -> NDArray[np.int64]:
-        """(2, P): heads and tails of the pairs to score, as indexes into `spans`. They are different entities.
+        """(2, P): heads and tails of the pairs to score, as indexes into `spans`. A head and its tail are different
+        entities.
 
         adjacent: (spans, spans), the pairs that the model's adjacency proposes; None: all."""
         entity = self.entity_of_span
@@ -259,7 +266,7 @@ class RelationTask:
 
 
 class RelationHead:
-    """Predicts the relations of texts: one by one or, in padded batches, in groups with similar numbers of spans."""
+    """Predicts relations: text by text or, in padded batches, for groups of texts with similar numbers of spans."""
 
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         config = model.config
@@ -314,7 +321,7 @@ class RelationHead:
             task_index, pair, relation = above.cpu().numpy().T
             pair += chunk.start
             for index, (task, pairs) in enumerate(zip(tasks, pairs_of_texts, strict=True)):
-                mask = (task_index == index) & (pair < pairs.shape[1])  # the others are padding
+                mask = (task_index == index) & (pair < pairs.shape[1])  # without padding
                 task.collected.add(relation[mask], task.entity_of_span[pairs[:, pair[mask]]], values[mask])
 
     def _chunks(self, pairs: int, relations: torch.Tensor) -> Iterator[slice]:
@@ -333,13 +340,14 @@ class RelationHead:
         if self._adjacency is None:
             return [None] * len(counts)
         block = pad_sequence(list(ends.split_with_sizes(list(counts))), batch_first=True)
-        numbers, least = (copied(torch.tensor(values), ends.device) for values in (counts, thresholds))
-        mask = (torch.arange(block.shape[1], device=ends.device) < numbers[:, None]).long()
+        device_counts = copied(torch.tensor(counts), ends.device)
+        device_thresholds = copied(torch.tensor(thresholds), ends.device)
+        mask = (torch.arange(block.shape[1], device=ends.device) < device_counts[:, None]).long()
         with self._own_shapes():
             adjacency = self._adjacency(block, mask)
         if bool(adjacency.isnan().any()):
             raise ScoresNotFinite
-        adjacent = (adjacency > least[:, None, None]).cpu().numpy()
+        adjacent = (adjacency > device_thresholds[:, None, None]).cpu().numpy()
         return [flags[:count, :count] for flags, count in zip(adjacent, counts, strict=True)]
 
 

@@ -5,7 +5,7 @@
 [P] and [L] are marker tokens of the prompt (`text/schema_prompts.py`): a [P] for each task, an [L] for each class.
 
 - Entities: one instance; each label is a field, and has one query.
-- A relation: two fields, its head and its tail. Each instance is a relation between the best spans of both.
+- A relation: two fields, its head and its tail. Each instance is a relation between the best spans of both fields.
 - A structure: each instance has the values of all fields.
 - A classification: no instances; a class is scored from the embedding of its [L].
 """
@@ -67,8 +67,8 @@ class TextTask(NamedTuple):
 
 
 class SchemaScores(NamedTuple):
-    """spans: embeddings of the batch's spans; None: not computed yet. instances: for each marker except those of
-    labels, a logit for each number of instances, from 0: (markers, numbers); only the logits of [P] are used."""
+    """spans: embeddings of the batch's spans; None: not computed yet. instances: (markers, n), for each marker except
+    those of labels the logits of 0, 1, ... n - 1 instances. Only the rows of [P] are used."""
 
     spans: Any
     instances: torch.Tensor
@@ -92,7 +92,7 @@ class SchemaModules(Protocol):
         """Logits, (classes, 1). rows: the classes of each text."""
 
     def logits(self, spans: Any, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
-        """For each text, (words, widths, queries): a span is its first word and its width. rows: the queries of each
+        """For each text, (words, K, queries), with spans as in `decode`. rows, words: the queries and the words of each
         text."""
 
 
@@ -162,7 +162,8 @@ class Gliner2Modules:
     def queries(self, fields: torch.Tensor, groups: Sequence[FieldGroup], rows: TextRows) -> torch.Tensor:
         """See `SchemaModules`."""
         group_ends = np.cumsum([group.queries for group in groups])
-        text_of_group = np.searchsorted(np.cumsum(rows.counts), group_ends).tolist()
+        text_ends = np.cumsum(rows.counts)
+        text_of_group = np.searchsorted(text_ends, group_ends).tolist()
         fields_of_group = fields.split_with_sizes([group.fields for group in groups])
         queries = []
         for text, group, group_fields in zip(text_of_group, groups, fields_of_group, strict=True):
@@ -270,7 +271,7 @@ def _instances(logits: torch.Tensor, encoded: EncoderOutput) -> list[int]:
 
 
 def _with_instances(tasks: Iterable[SchemaTask], instances: Sequence[int]) -> Iterator[TextTask]:
-    """The tasks that have instances. Entities have at most one."""
+    """The tasks that have instances. The task of the labels has at most one."""
     first = 0
     for task in tasks:
         if task.param != "classifications" and (count := instances[task.marker]):
@@ -294,8 +295,8 @@ def _thresholds(item: Item, tasks: Sequence[TextTask]) -> NDArray[np.float32]:
             of_fields = [field.threshold for field in structures[task.number].values()]
             parts.append(np.tile(of_fields, group.instances))
     thresholds = np.concatenate(parts).astype(np.float32)
-    least: NDArray[np.float32] = np.nextafter(thresholds, np.float32(-1))
-    return least
+    largest_below: NDArray[np.float32] = np.nextafter(thresholds, np.float32(-1))
+    return largest_below
 
 
 def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> Predictions:
@@ -308,14 +309,18 @@ def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> P
             of_labels = inside.take((inside.label >= first) & (inside.label < first + group.queries))
             entities = resolve(text, replace(of_labels, label=of_labels.label - first), within_labels=True)
     entities = Resolved(clipped(entities.entities, own), clipped(entities.suppressed, own), entities.cut)
-    others = [text_task for text_task in tasks if text_task.task.param != "labels"]
-    values = _values(item, inside, own) if others else {}
-    predictions = with_relations(text, entities, list(_related(others, values)))
-    return replace(predictions, structures=_structures(text, others, values, above)) if item.structures else predictions
+    other_tasks = [text_task for text_task in tasks if text_task.task.param != "labels"]
+    values = _values(item, inside, own) if other_tasks else {}
+    predictions = with_relations(text, entities, list(_related(other_tasks, values)))
+    if not item.structures:
+        return predictions
+    return replace(predictions, structures=_structures(text, other_tasks, values, above))
 
 
 def _values(item: Item, inside: SpanTable, own: slice) -> dict[int, list[Span]]:
-    """The spans of each query, best first, cut to the text. A span after the text becomes invalid (last < first)."""
+    """The spans of each query, best first, cut to the text.
+
+    A span of the added full stop alone becomes invalid (last < first): it may be the best, but is never returned."""
     kept = inside.take(kept_spans(inside, item, within_labels=True))
     values: dict[int, dict[WordSpan, Span]] = {}
     for span in kept.take(np.lexsort((kept.last, kept.first, -kept.score))):
@@ -327,10 +332,10 @@ def _values(item: Item, inside: SpanTable, own: slice) -> dict[int, list[Span]]:
 def _structures(
     text: Prepared, tasks: Sequence[TextTask], values: Mapping[int, Sequence[Span]], above: SpanTable
 ) -> list[list[FieldSpans]]:
-    """The instances of each structure that have a value. Raises LimitExceeded."""
+    """For each structure, its instances with at least one value. Raises LimitExceeded."""
     structures: list[list[FieldSpans]] = [[] for _ in text.item.structures]
     structure_fields = list(text.item.structures.values())
-    words = choice_words(text.item.structures)  # before the text
+    words = choice_words(text.item.structures)  # which the model reads before the text
     choice_spans = above.take((above.first == above.last) & (above.first < len(words)))
     choice_scores = {(span.label, span.first): span.score for span in choice_spans}
     for task, group, first in tasks:
@@ -353,13 +358,14 @@ def _structures(
                 instance.append([span for span in spans if span.first <= span.last])
             if any(instance):
                 structures[task.number].append(instance)
-    if sum(len(spans) for kept in structures for instance in kept for spans in instance) > text.item.max_entities:
+    total = sum(len(spans) for instances in structures for instance in instances for spans in instance)
+    if total > text.item.max_entities:
         raise too_many(text.item, "max_entities")
     return structures
 
 
 def _related(tasks: Sequence[TextTask], values: Mapping[int, Sequence[Span]]) -> Iterator[Related]:
-    """The relations of all instances; the score is the lower of both ends' scores."""
+    """The relations of all instances. A relation's score is the lower of the scores of its head and tail."""
     for task, group, first in tasks:
         if task.param != "relations":
             continue

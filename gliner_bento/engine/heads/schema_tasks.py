@@ -39,7 +39,7 @@ def tasks_of(item: Item, first_label: int, first_marker: int) -> Iterator[Schema
         *(("structures", number, len(structure)) for number, structure in enumerate(item.structures.values())),
         *([("labels", 0, 0)] if item.labels else ()),
         *(("relations", number, 2) for number in range(len(item.relations))),
-        *(("classifications", number, len(one.labels)) for number, one in enumerate(item.classifications.values())),
+        *(("classifications", number, len(each.labels)) for number, each in enumerate(item.classifications.values())),
     ]
     for param, number, size in tasks:  # size: the task's rows after its [P] in `EncoderOutput.relations`
         if param == "labels":
@@ -69,20 +69,26 @@ def classes_of(
     rows = TextRows(tuple(sum(task.fields for task in of_text) for of_text in class_tasks), encoded.rows.words.slots)
     logits = classify(fields, rows)[:, 0].float().cpu().numpy().astype(np.float64)
     sizes = [task.fields for of_text in class_tasks for task in of_text]
-    parts = iter(np.split(logits, np.cumsum(sizes)[:-1]))
-    return [
-        [_class_scores(next(parts), one.multi_label) for one in text.item.classifications.values()] for text in texts
-    ]
+    logits_of_tasks = iter(np.split(logits, np.cumsum(sizes)[:-1]))
+    scores = []
+    for text in texts:
+        classifications = text.item.classifications.values()
+        scores.append([_class_scores(next(logits_of_tasks), each.multi_label) for each in classifications])
+    return scores
 
 
 def _class_scores(logits: NDArray[np.float64], multi_label: bool) -> NDArray[np.float64]:
     """The softmax of the logits or, with `multi_label`, their sigmoids."""
-    scores: NDArray[np.float64] = 1 / (1 + np.exp(-logits)) if multi_label else np.exp(logits - logits.max())
-    return scores if multi_label else scores / scores.sum()
+    if multi_label:
+        sigmoids: NDArray[np.float64] = 1 / (1 + np.exp(-logits))
+        return sigmoids
+    exponentials = np.exp(logits - logits.max())
+    softmax: NDArray[np.float64] = exponentials / exponentials.sum()
+    return softmax
 
 
 def clipped(spans: SpanTable, own: slice) -> SpanTable:
-    """The spans, cut to `own`, the words of the text. Of spans that become equal, the best by score counts."""
+    """The spans, cut to `own`, the words of the text. Of spans that become equal, the best by score is kept."""
     last = np.minimum(spans.last, own.stop - 1)
     if (last == spans.last).all():
         return spans
@@ -108,14 +114,17 @@ def with_relations(text: Prepared, entities: Resolved, related: Sequence[Related
     index_of = table.index_of_words()
     best: dict[tuple[int, WordSpan, WordSpan], float] = {}
     allowed = AllowedEnds.of(text.item)
-    for found in related:
-        if allowed is None or _is_allowed(found, allowed, index_of, table):
-            key = found.relation, found.head, found.tail
-            best[key] = max(found.score, best.get(key, 0.0))
-    no_entities = {span: None for _, *pair in best for span in pair if span not in index_of}
-    ends = SpanTable.of([Span(*span, 0, 0.0) for span in no_entities])
-    index_of |= {span: len(table) + number for number, span in enumerate(no_entities)}
-    relations = [PredictedRelation(key[0], index_of[key[1]], index_of[key[2]], score) for key, score in best.items()]
+    for predicted in related:
+        if allowed is None or _is_allowed(predicted, allowed, index_of, table):
+            key = predicted.relation, predicted.head, predicted.tail
+            best[key] = max(predicted.score, best.get(key, 0.0))
+    not_entities = {span: None for _, head, tail in best for span in (head, tail) if span not in index_of}
+    ends = SpanTable.of([Span(*span, 0, 0.0) for span in not_entities])
+    index_of |= {span: len(table) + number for number, span in enumerate(not_entities)}
+    relations = [
+        PredictedRelation(relation, index_of[head], index_of[tail], score)
+        for (relation, head, tail), score in best.items()
+    ]
     cut = list(entities.cut)
     if relations and not text.is_pass:
         chars = np.concatenate([chars_of(text, table), chars_of(text, ends)])

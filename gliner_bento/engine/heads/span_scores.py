@@ -26,7 +26,8 @@ from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.projection import Projection, linear_layers
 from gliner_bento.engine.layers.rows import PaddedRows, TextRows, copied
 
-# Maximum elements of the spans' hidden layer per chunk. packed: fit a core's cache. padded: a small part of GPU memory.
+# Maximum elements of the spans' hidden layer in one chunk. A packed chunk fits a core's cache, and a padded one takes a
+# small part of GPU memory.
 _MAX_ELEMENTS = {"packed": 1 << 20, "padded": 1 << 28}
 
 # Span modes of gliner in which a text's representations depend on its padding.
@@ -47,11 +48,13 @@ class SpanScorer(Protocol):
         Logits of spans beyond a text's last word, and of padding, are undefined. spans: the encoded spans."""
 
     def represent(self, spans: Any, texts: Sequence[int], selected: Sequence[Sequence[WordSpan]]) -> torch.Tensor:
-        """Representations (N, D) of the selected spans. texts: with the same adapter; only one if not padded."""
+        """Representations (N, D) of the spans `selected` of each of `texts`.
+
+        texts: indexes of texts with the same adapter; a single text if the batch is not padded."""
 
 
 class WordEnds(NamedTuple):
-    """The spans of a batch: the contributions of each word as first, and as last word of a span, (W, H) each."""
+    """All spans of a batch, encoded as what each word contributes as first and as last word of a span, (W, H) each."""
 
     first: torch.Tensor
     last: torch.Tensor
@@ -93,7 +96,9 @@ def rows_of_spans(
 
 
 def multiplied(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`x @ weight.T + bias` by text: (texts, ..., C). x: (texts, ..., D). weight: (texts, C, D). bias: (texts, C)."""
+    """`x @ weight.T + bias` of each text, (texts, ..., C).
+
+    x: (texts, ..., D). weight: (texts, C, D). bias: (texts, C)."""
     if len(x) == 1:
         return F.linear(x[0], weight[0], None if bias is None else bias[0])[None]
     rows, weight = x.flatten(1, -2), weight.transpose(1, 2)
@@ -181,10 +186,13 @@ class Marker(SpanScorer):
 
     def scores(self, spans: WordEnds, labels: torch.Tensor, label_rows: TextRows) -> list[torch.Tensor]:
         slot_rows = label_rows.slot_rows
-        folded = self._fold_start(labels, slot_rows), self._fold_end(labels, slot_rows)
+        first_weights, last_weights = self._fold_start(labels, slot_rows), self._fold_end(labels, slot_rows)
         blocks = zip(
-            *(spans.word_rows.blocks(ends) for ends in (spans.first, spans.last)),
-            *(label_rows.blocks(weights) for weights in (*folded, self._out_bias(labels, slot_rows)[:, 0])),
+            spans.word_rows.blocks(spans.first),
+            spans.word_rows.blocks(spans.last),
+            label_rows.blocks(first_weights),
+            label_rows.blocks(last_weights),
+            label_rows.blocks(self._out_bias(labels, slot_rows)[:, 0]),
             strict=True,
         )
         scores = []
@@ -201,9 +209,9 @@ class Marker(SpanScorer):
 
 
 class GlinerSpans(SpanScorer):
-    """Any span layer of gliner: every span of a text is represented.
+    """A span layer of gliner that is not factorised: it computes the representation of every span.
 
-    together: padding does not change a text's result, so a padded block takes one call per adapter, not per text."""
+    together: compute a padded block in one call per adapter, not per text, because padding does not change results."""
 
     def __init__(self, layer: nn.Module, max_width: int, mode: str, layers: LayerFactory, *, together: bool) -> None:
         self._own_shapes = layers.own_shapes

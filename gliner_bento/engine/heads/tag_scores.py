@@ -1,8 +1,8 @@
 """Scores of start, end and inside for every word and label, with the first layer factorised.
 
 gliner's `Scorer` projects each word to [t1; t2] and each label to [l1; l2], and feeds `[t1; l1; t2 * l2]` of every pair
-to an MLP. Here the part of its first layer that t1 adds is computed once per word, and that of l1 once per label; only
-the part of the product is computed for every pair.
+to an MLP. Its first layer adds a term for each of the three. Here the term of t1 is computed once per word, and that of
+l1 once per label; only the term of the product t2 * l2 is computed for every pair.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TagScorer:
         label_factor: torch.Tensor,
         slot_rows_of: Callable[[int], SlotRows | None],
     ) -> torch.Tensor:
-        """Logits of a block, (texts, words, labels, 3), computed in chunks of words. of_word, of_label: parts of the
+        """Logits of a block, (texts, words, labels, 3), computed in chunks of words. of_word, of_label: terms of the
         first layer. word_factor, label_factor: t2 and l2. slot_rows_of: see `TextRows.block_slot_rows`."""
         chunks = []
         texts, labels = label_factor.shape[:2]

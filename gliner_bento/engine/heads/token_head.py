@@ -50,11 +50,11 @@ class TokenHead:
         self._tag = TagScorer(model.scorer, layers)
         self._relate = relations
         self.name = self._tag.name
-        self._represent_spans = getattr(model, "span_rep_layer", None)
-        if self._represent_spans is not None:
-            layers.adapt(self._represent_spans)
+        self._span_layer = getattr(model, "span_rep_layer", None)
+        if self._span_layer is not None:
+            layers.adapt(self._span_layer)
         self._own_shapes = layers.own_shapes
-        self._scores_spans = relations is None and self._represent_spans is not None
+        self._scores_spans = relations is None and self._span_layer is not None
 
     def scores(self, encoded: EncoderOutput) -> TagLogits:
         """See `Head`."""
@@ -75,8 +75,10 @@ class TokenHead:
             valid = {number: spans for number, spans in enumerate(proposed) if isinstance(spans, list)}
             scored = self._scored(valid, encoded, texts)
             return [
-                spans if isinstance(spans, Predictions) else Predictions.or_error(predictions_of, text, scored[number])
-                for number, (text, spans) in enumerate(zip(texts, proposed, strict=True))
+                outcome
+                if isinstance(outcome, Predictions)
+                else Predictions.or_error(predictions_of, text, scored[number])
+                for number, (text, outcome) in enumerate(zip(texts, proposed, strict=True))
             ]
         outcomes = [Predictions.or_error(self._outcome, *of_text) for of_text in zip(texts, tags, strict=True)]
         return predict_relations(outcomes, self._relate, partial(self._represent, encoded), encoded)
@@ -114,14 +116,14 @@ class TokenHead:
         self, encoded: EncoderOutput, texts: Sequence[int], spans: Sequence[Sequence[WordSpan]]
     ) -> torch.Tensor:
         """See `Represent`."""
-        assert self._represent_spans is not None
+        assert self._span_layer is not None
         words = encoded.rows.words.split(encoded.words)
         word_block = pad_sequence([words[text] for text in texts], batch_first=True)
         span_block = pad_sequence([torch.tensor(of_text) for of_text in spans], batch_first=True)
         counts = torch.tensor([len(of_text) for of_text in spans])
         is_span = torch.arange(span_block.shape[1]) < counts[:, None]
         with self._own_shapes():
-            represented: torch.Tensor = self._represent_spans(word_block, copied(span_block, word_block.device))
+            represented: torch.Tensor = self._span_layer(word_block, copied(span_block, word_block.device))
         if len(texts) == 1:
             return represented[0]
         return represented.flatten(0, 1)[copied(is_span.flatten().nonzero()[:, 0], word_block.device)]

@@ -35,10 +35,11 @@ class Bucket(NamedTuple):
         """The bucket that holds these numbers. length, words, labels, relations: the highest of all texts."""
         texts = bucketed(texts, 1, _TEXT_SIZES)
         length = bucketed(length, _LEAST_TOKENS, _TOKEN_SIZES)
-        packed_step = -(-texts * length // _PACKED_SHARES)
+        packed_step = (texts * length + _PACKED_SHARES - 1) // _PACKED_SHARES
+        packed_tokens = (tokens + packed_step - 1) // packed_step * packed_step
         return cls(
             texts,
-            -(-tokens // packed_step) * packed_step,
+            packed_tokens,
             length,
             bucketed(words, _LEAST_WORDS, _WORD_SIZES),
             bucketed(labels, _LEAST_LABELS, _WORD_SIZES),
@@ -48,5 +49,7 @@ class Bucket(NamedTuple):
 
 def bucketed(size: int, least: int, sizes: int) -> int:
     """`size` rounded up to its bucket, a multiple of `least`. sizes: number of buckets between two powers of two."""
-    step = max(least, (1 << size.bit_length()) // (2 * sizes))
-    return max(1, -(-size // step)) * step
+    next_power_of_two = 1 << size.bit_length()
+    step = max(least, next_power_of_two // (2 * sizes))
+    steps = (size + step - 1) // step
+    return max(1, steps) * step

@@ -111,11 +111,11 @@ class LinearSink(AdapterSink):
         a = torch.cat([update.a for _, update in changed], dim=1)
         b = a.new_zeros(a.shape[1], self._outputs)
         bias = a.new_zeros(self._outputs) if any(update.bias is not None for _, update in changed) else None
-        first = 0
+        row = 0
         for placed, update in changed:
             outputs = slice(placed.first, placed.first + placed.size)
-            b[first : first + len(update.b), outputs] = update.b
-            first += len(update.b)
+            b[row : row + len(update.b), outputs] = update.b
+            row += len(update.b)
             if bias is not None and update.bias is not None:
                 bias[outputs] = update.bias
         return LoraUpdate(a.to(self._dtype), b.to(self._dtype), None if bias is None else bias.to(self._dtype))
@@ -224,7 +224,7 @@ class LayerFactory:
         if not isinstance(module, nn.Linear):
             return f"not a linear layer: {type(module).__name__}"
         if name not in self._adaptable:
-            return "a layer that inference does not use, or not as a linear layer"
+            return "a layer that inference does not use, or does not use as a linear layer"
         return module.in_features, module.out_features
 
     def _record(self, slices: Sequence[WeightSlice], weight: torch.Tensor) -> SlotUpdates:

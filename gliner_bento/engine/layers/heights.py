@@ -52,7 +52,7 @@ def equal_heights(
 
     def common_bits(height: int, count: int) -> bytes:
         """The bits of the rows with `count` threads; empty if they differ between positions or between products."""
-        repeated = rows.repeat(-(-height // len(rows)), *[1] * (rows.dim() - 1))[:height]
+        repeated = rows[torch.arange(height) % len(rows)]
         with torch_threads(count):
             distinct = {_bits(product(repeated), len(rows), compared) for product in products}
         return distinct.pop() if len(distinct) == 1 else b""

@@ -23,7 +23,8 @@ Activation = Literal["none", "relu", "gelu"]
 
 # The number of rows that oneDNN optimizes the weight layout for. No other layout was faster from 64 to 1,024 rows.
 _ROWS_HINT = 512
-# Rows of one product. Few, because oneDNN generates code and caches memory for each. More than 512 rows are no faster.
+# Numbers of rows that a product may have. There are few, because oneDNN generates code and caches memory for each.
+# Products of more than 512 rows are no faster.
 _HEIGHTS = (16, 32, 48, *range(64, 513, 64))
 # Twice the number of elements in the widest vectors that torch computes with, because its loops take two at a time.
 _VECTOR = 64
@@ -39,7 +40,8 @@ class Linear:
         affect each other's rounding.
     residual: `plus` will be called, not the layer itself.
     padded: one operation computes all rows, as on a GPU.
-    batch_invariant: whether rows are as `threads` requires: the self-check found allowed heights, or int8 is used.
+    batch_invariant: whether `threads` is given and satisfied. It is satisfied if the self-check found allowed heights,
+        or if int8 is used.
     """
 
     def __init__(
@@ -202,5 +204,6 @@ class Int8:
 
 def quantized_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows (N, D) as int8, and their scales (N, 1)."""
-    scale = x.abs().amax(1, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny * _INT8_MAX) / _INT8_MAX
+    largest = x.abs().amax(1, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny * _INT8_MAX)  # no scale of 0
+    scale = largest / _INT8_MAX
     return (x / scale).round_().to(torch.int8), scale

@@ -89,15 +89,17 @@ class SlotUpdates:
                 self._stacks = replace(stacks, used=stacks.used - {slot})
             return
         if self._padded and not self._grouped and not bool(update.b.isfinite().all()):
-            # `_add_masked` would make other slots' rows NaN: 0 x infinity. A NaN bias affects only this slot's rows.
+            # `_add_masked` would make other slots' rows NaN (0 x infinity). A NaN bias affects only this slot's rows.
             nan = update.b.new_full((self._outputs,), torch.nan)
             update = LoraUpdate(update.a, torch.zeros_like(update.b), nan)
         stacks = self._grown(update)
         # The slot is marked as used before it is written: if writing fails, the next call clears what was written.
         self._stacks = replace(stacks, used=stacks.used | {slot})
         rank = update.a.shape[1]
-        stacks.a[slot, : self._inputs, :rank], stacks.a[slot, :, rank:] = update.a, 0
-        stacks.b[slot, :rank, : self._outputs], stacks.b[slot, rank:] = update.b, 0
+        stacks.a[slot, : self._inputs, :rank] = update.a
+        stacks.a[slot, :, rank:] = 0
+        stacks.b[slot, :rank, : self._outputs] = update.b
+        stacks.b[slot, rank:] = 0
         if stacks.bias is not None:
             stacks.bias[slot] = 0 if update.bias is None else update.bias
 
@@ -106,7 +108,7 @@ class SlotUpdates:
         return not slot_rows.slots.isdisjoint(self._stacks.used)
 
     def parts(self, slot_rows: SlotRows, rows: int) -> Iterator[tuple[slice, SlotRows | None]]:
-        """Parts of a matrix with `rows` rows: with updates (slice, rows of each slot), or without (slice, None).
+        """Parts of a matrix with `rows` rows: (slice, rows of each slot) if they have updates, (slice, None) if not.
 
         If padded, only the base model's rows are without updates; slots without an update add zeros."""
         if self._padded:
@@ -116,7 +118,7 @@ class SlotUpdates:
             return
         used = self._stacks.used
         end = 0
-        for has_update, consecutive in groupby(range(len(slot_rows.counts)), key=used.__contains__):
+        for has_update, consecutive in groupby(range(len(slot_rows.counts)), key=lambda slot: slot in used):
             slots = frozenset(consecutive)
             part = slot_rows.only(slots)
             first, end = end, end + part.total
@@ -142,8 +144,8 @@ class SlotUpdates:
 
     def _add_masked(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
         """Two products of every row with every slot's update; results for slots other than the row's are set to 0."""
-        others = slot_rows.slot_of_row != torch.arange(len(stacks.a), device=x.device)[:, None]
-        inner = (x @ stacks.a[:, : self._inputs]).masked_fill_(others[..., None], 0)
+        is_other_slot = slot_rows.slot_of_row != torch.arange(len(stacks.a), device=x.device)[:, None]
+        inner = (x @ stacks.a[:, : self._inputs]).masked_fill_(is_other_slot[..., None], 0)
         y += (inner.transpose(0, 1).flatten(1) @ stacks.b.flatten(0, 1))[:, : self._outputs]
 
     def _add_grouped(self, y: torch.Tensor, x: torch.Tensor, slot_rows: SlotRows, stacks: _Stacks) -> None:
@@ -184,14 +186,15 @@ class SlotUpdates:
         needs_bias = update.bias is not None and stacks.bias is None
         if rank <= old_rank and not needs_bias:
             return stacks
-        a = F.pad(stacks.a, (0, max(0, rank - old_rank)))
-        b = F.pad(stacks.b, (0, 0, 0, max(0, rank - old_rank)))
+        added_rank = max(0, rank - old_rank)
+        a = F.pad(stacks.a, (0, added_rank))
+        b = F.pad(stacks.b, (0, 0, 0, added_rank))
         bias = stacks.a.new_zeros(len(stacks.a), self._outputs) if needs_bias else stacks.bias
         return _Stacks(a, b, bias, stacks.used)
 
 
 def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
 
 
 class _ThreadSlot(threading.local):
@@ -204,7 +207,8 @@ _current = _ThreadSlot()
 @contextmanager
 def on_slot(slot: int | None) -> Iterator[None]:
     """`AdaptedLinear` layers compute with the adapter in `slot` while the context lasts, in the calling thread."""
-    before, _current.slot = _current.slot, slot
+    before = _current.slot
+    _current.slot = slot
     try:
         yield
     finally:

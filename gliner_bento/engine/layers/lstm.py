@@ -29,7 +29,7 @@ _TEXT_BUCKETS = {torch.bfloat16: (4, 8, 16, 32), torch.float32: (1, 2, 4, 8, 16,
 _MAX_LENGTH_RATIO = {torch.bfloat16: inf, torch.float32: 2.0}
 
 # Padded batches have additional inputs, which are 1 for padding and 0 for words. The first one closes the input gate,
-# because its weight is `_CLOSED`. The others have weight 0: products are faster if sizes are multiples of 8.
+# because its weight is `_CLOSED`. The other seven have weight 0, and keep sizes multiples of 8, which is faster.
 _GATE_INPUTS = 8
 _CLOSED = -1e4
 
@@ -38,7 +38,7 @@ def _padded_layer(lstm: nn.LSTM, layer: int) -> nn.LSTM:
     """One layer of `lstm`, for texts that are padded at their end, (texts, words, D + `_GATE_INPUTS`).
 
     The backward direction begins with the padding, which closes the input gate. So the state stays zero until the
-    first word.
+    text's last word, which this direction reads first.
     """
     weight: torch.Tensor = getattr(lstm, f"weight_ih_l{layer}")
     inputs = weight.shape[1]
@@ -132,12 +132,13 @@ class Lstm:
         states = []
         for group in self._groups(texts):
             forward = self._direction("", group)
-            backward = self._direction("_reverse", [text.flip(0) for text in group])
-            states.append(torch.cat([torch.cat(forward), torch.cat([text.flip(0) for text in backward])], -1))
+            reversed_backward = self._direction("_reverse", [text.flip(0) for text in group])
+            backward = [text_states.flip(0) for text_states in reversed_backward]
+            states.append(torch.cat([torch.cat(forward), torch.cat(backward)], -1))
         return torch.cat(states)
 
     def _groups(self, texts: Sequence[torch.Tensor]) -> Iterator[Sequence[torch.Tensor]]:
-        """Consecutive texts that are padded to one length; of similar lengths if padding is expensive."""
+        """Groups of consecutive texts to pad to one length. Where padding is expensive, their lengths are similar."""
         group: list[torch.Tensor] = []
         for text in texts:
             lengths = [max(_STEP_BUCKET, len(member)) for member in (*group, text)]
@@ -151,19 +152,20 @@ class Lstm:
         """The states of each text, in one direction. direction: the suffix of torch's parameters."""
         padded = pad_sequence(list(texts))
         counts = self._text_counts.cover(len(texts))
-        steps = -(-len(padded) // _STEP_BUCKET) * _STEP_BUCKET
-        padded = F.pad(padded, (0, 0, 0, sum(counts) - len(texts), 0, steps - len(padded)))
+        steps = (len(padded) + _STEP_BUCKET - 1) // _STEP_BUCKET * _STEP_BUCKET
+        missing_texts, missing_steps = sum(counts) - len(texts), steps - len(padded)
+        padded = F.pad(padded, (0, 0, 0, missing_texts, 0, missing_steps))
         calls = [self._call(direction, part) for part in padded.split_with_sizes(counts, 1)]
         states = calls[0] if len(calls) == 1 else torch.cat(calls, dim=1)
-        return [states[: len(text), number] for number, text in enumerate(texts)]
+        return [states[: len(text), index] for index, text in enumerate(texts)]
 
     def _call(self, direction: str, padded: torch.Tensor) -> torch.Tensor:
         """One call of oneDNN: (steps, texts, D) -> (steps, texts, D)."""
         weights = [getattr(self._lstm, f"{name}_l0{direction}") for name in _PARAMETERS]
         size = self._lstm.hidden_size
-        start = padded.new_zeros(1, padded.shape[1], size)
+        zeros = padded.new_zeros(1, padded.shape[1], size)  # the initial states
         cell = {"mode": _LSTM_MODE, "hidden_size": size, "num_layers": 1, "has_biases": True, "batch_sizes": []}
         flags = {"reverse": False, "bidirectional": False, "batch_first": False, "train": False}
         call = torch.ops.aten.mkldnn_rnn_layer
-        states: torch.Tensor = call(padded.contiguous(), *weights, start, start, **cell, **flags)[0]
+        states: torch.Tensor = call(padded.contiguous(), *weights, zeros, zeros, **cell, **flags)[0]
         return states

@@ -17,5 +17,5 @@ class Norm:
         self._bias = None if module.bias is None else module.bias.detach()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Over the last axis."""
+        """Normalize over the last axis."""
         return F.layer_norm(x, self._shape, self._weight, self._bias, self._eps)

@@ -10,7 +10,7 @@ one block that is padded and masked.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Protocol
 
 import torch
@@ -99,19 +99,21 @@ class BlockLayout:
 
         oneDNN generates code and caches memory for every shape, so the number of shapes is kept small.
         """
-        lengths = [-(-length // length_multiple) * length_multiple for length in rows.counts]
+        lengths = [(count + length_multiple - 1) // length_multiple * length_multiple for count in rows.counts]
         size = bucket_size(sum(lengths))
         is_token = torch.zeros(size, dtype=torch.bool)
-        for length, start in zip(rows.counts, [0, *accumulate(lengths)], strict=False):
-            is_token[start : start + length] = True
-        blocks, start, text = [], 0, 0
+        start = 0
+        for count, length in zip(rows.counts, lengths, strict=True):
+            is_token[start : start + count] = True
+            start += length
+        blocks, start, first_text = [], 0, 0
         for length, equal in groupby(lengths):
             texts = len(list(equal))
-            slots = rows.slots.slot_of_text[text : text + texts] if rows.slots else ()
+            slots = rows.slots.slot_of_text[first_text : first_text + texts] if rows.slots else ()
             mask = is_token[start : start + texts * length].view(texts, length)
             # A mask may change rounding, so whether there is one must not depend on the other texts' padding.
             blocks.append(Block.masked(mask, slots) if length_multiple > 1 else Block(texts, length, slots))
-            start, text = start + texts * length, text + texts
+            start, first_text = start + texts * length, first_text + texts
         slot_rows = rows.slots.slot_rows(lengths) if rows.slots else None
         return cls(tuple(lengths), tuple(blocks), size, is_token, slot_rows)
 
@@ -193,4 +195,5 @@ class PaddedLayout:
 def bucket_size(tokens: int) -> int:
     """`tokens` rounded up to a multiple of 16 if they are at most 64, else of 64; never 0."""
     step = 16 if tokens <= 64 else 64
-    return max(1, -(-tokens // step)) * step
+    steps = (tokens + step - 1) // step
+    return max(1, steps) * step

@@ -123,7 +123,7 @@ class TextRows:
         return [0, *accumulate(self.counts[:-1])]
 
     def with_padding(self, values: Sequence[int]) -> Sequence[int]:
-        """A value for each row. values: for each row that is not padding; padding gets 0."""
+        """A value for each row; padding gets 0. values: those of the rows that are not padding."""
         return values
 
     def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor, torch.Tensor]]:
@@ -195,10 +195,13 @@ class PaddedRows(TextRows):
 
     def by_slot(self, x: torch.Tensor) -> Sequence[tuple[int | None, torch.Tensor, torch.Tensor]]:
         """See `TextRows`. Empty texts are in the block of the last text."""
-        slots, sizes = map(list, zip(*self.by_adapter(), strict=True))
+        consecutive = self.by_adapter()
+        slots = [slot for slot, _ in consecutive]
+        sizes = [texts for _, texts in consecutive]
         sizes[-1] += self.texts - len(self.counts)
-        parts = (whole.split_with_sizes(sizes) for whole in (self.blocks(x)[0], self.mask))
-        return list(zip(slots, *parts, strict=True))
+        (block,) = self.blocks(x)
+        blocks, masks = block.split_with_sizes(sizes), self.mask.split_with_sizes(sizes)
+        return list(zip(slots, blocks, masks, strict=True))
 
     def groups(self, sizes: Mapping[int, int]) -> Sequence[Sequence[int]]:
         """See `TextRows`. A group has texts of one adapter whose sizes differ by a factor of less than two."""

@@ -41,9 +41,9 @@ from gliner_bento.tasks.extraction import Entity, Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 from gliner_bento.tasks.structures import WindowInstances
 
-# Passes that one call of `next_passes` makes: with many labels and relations a window has thousands.
+# Maximum number of passes that one call of `next_passes` makes: with many labels and relations a window has thousands.
 _PASSES_PER_CALL = 8
-# Characters of a long word that one step tokenizes.
+# About how many characters of a long word one step tokenizes.
 _STEP_CHARS = 10_000
 
 _Part = tuple[Words, Names, EntityTable | None]
@@ -90,7 +90,7 @@ class PassQueue(ABC):
 
     @abstractmethod
     def _begin(self, window: Any) -> Iterator[Prepared]:
-        """A window's first passes, made by `_passes`."""
+        """A window's first passes, as `_passes` yields them."""
 
     def _passes(self, window: Any, passes: Iterable[Prepared]) -> Iterator[Prepared]:
         """Yield these passes of a window, and note each as open."""
@@ -99,7 +99,7 @@ class PassQueue(ABC):
             yield prepared
 
     def next_passes(self) -> Sequence[Prepared]:
-        """See `ChunkedRequest`. All passes of a call belong to one window: the first one in `_to_make`."""
+        """See `ChunkedRequest`. All passes of one call belong to the same window."""
         with self._lock:
             if not self._to_make and self._new_windows:
                 windows = next(self._new_windows, None)
@@ -158,26 +158,28 @@ class WindowedRequest(PassQueue):
     def add(self, prepared: Prepared, result: PassResult) -> Sequence[Entity]:
         """See `ChunkedRequest`. The time is proportional to the window, not to the text."""
         with self._lock:
-            window: _OpenWindow = self._open.pop(id(prepared))
+            opened: _OpenWindow = self._open.pop(id(prepared))
             self._tokens += result.tokens
-            self._classes.add(window.window.number, result.classes)
-            self._instances.add(window.window.number, result.structures)
+            self._classes.add(opened.window.number, result.classes)
+            self._instances.add(opened.window.number, result.structures)
             self._ended_passes += 1
-            window.add(self._item, result)
-            if result.cut and window.relations is not None:
+            opened.add(self._item, result)
+            if result.cut and opened.relations is not None:
                 self._merger.cut.add("max_relations")
-            if window.missing:
+            if opened.missing:
                 return ()
-            if window.relations is None:
-                window.relations = {}
-                if parts := self._parts(window):
-                    window.missing = len(parts) * len(self._groups.relations)
+            if opened.relations is None:
+                opened.relations = {}
+                parts = self._parts(opened)
+                if parts:
+                    opened.missing = len(parts) * len(self._groups.relations)
                     inputs = product(parts, self._groups.relations)
-                    self._to_make.appendleft(self._passes(window, starmap(self._relation_pass, inputs)))
+                    self._to_make.appendleft(self._passes(opened, starmap(self._relation_pass, inputs)))
                     return ()
-                for entity_pass in window.entity_passes if parts is None else ():
-                    self._add_relations_of(entity_pass, window.relations)
-            return self._merger.add(window.window, window.entity_passes, window.relations)
+                if parts is None:
+                    for entity_pass in opened.entity_passes:
+                        self._add_relations_of(entity_pass, opened.relations)
+            return self._merger.add(opened.window, opened.entity_passes, opened.relations)
 
     def result(self) -> Extraction:
         entities = list(self._merger.entities)
@@ -221,14 +223,14 @@ class WindowedRequest(PassQueue):
             self._merger.cut.add("max_relations")
         add_relations(relations, result)
 
-    def _parts(self, window: _OpenWindow) -> list[_Part] | None:
+    def _parts(self, opened: _OpenWindow) -> list[_Part] | None:
         """The parts of a window that have relation passes; None if its entity passes predict the relations."""
         if not self._groups.relations:
             return None
-        names, words = tuple(self._item.labels), window.window.words
+        names, words = tuple(self._item.labels), opened.window.words
         if self._tokenizer.prompts.schema:  # relations need no entities
             return [(words, (), None)]
-        entities = EntityTable.joined(self._item.text, names, (done.entities for done in window.entity_passes))
+        entities = EntityTable.joined(self._item.text, names, (done.entities for done in opened.entity_passes))
         entities = entities.take(np.lexsort((entities.end, entities.start)))
         ranges = [(0, len(words))]
         if self._relation_windows:
@@ -261,7 +263,7 @@ class WindowedRequest(PassQueue):
         return label_sets
 
     def _relation_pass(self, part: _Part, relations: Names) -> Prepared:
-        """A relation pass over a part. If the part has entities: between those with a label in the prompt."""
+        """A relation pass over a part: between its entities that have a label in the prompt, or any spans (GLiNER2)."""
         words, labels, entities = part
         item = part_of(self._item, labels, relations, rest=False)
         if entities is None:
@@ -272,7 +274,7 @@ class WindowedRequest(PassQueue):
         return self._pass(item, words, SpanTable(first, last, label, entities.score).take(label >= 0))
 
     def _pass(self, item: Item, words: Words, entities: SpanTable | None = None) -> Prepared:
-        """A pass. entities: given to a relation pass; None: the pass predicts them."""
+        """A pass over `words`. entities: see `Tokenized`."""
         tokenized = self._tokenizer.tokenized(item.text, words, self._tokenizer.prompts.prompt(item))
         return one_pass(item, replace(tokenized, entities=entities), self._lease, is_pass=True)
 

@@ -32,7 +32,7 @@ SlotOf = Callable[[Prepared], "int | None"]
 def ordered(
     items: Sequence[Prepared], slot_of: SlotOf | None = None, slots: int = 0, device: torch.device = CPU
 ) -> CollatedBatch:
-    """Texts in order of length: attention runs on blocks of texts of equal length. `inputs`: their `TextSlots` or None.
+    """Order texts by length, because attention runs on blocks of texts of equal length. `inputs`: `TextSlots` or None.
 
     slot_of: returns the slot of a text's adapter (None: base model). slots: the number of slots on `device`. With
     `slot_of`, texts are ordered by slot first, those of the base model last.
@@ -41,7 +41,8 @@ def ordered(
     text_slots = None
     if slot_of is not None:
         slot = {id(text): slot_of(text) for text in texts}
-        texts.sort(key=lambda text: slots if (number := slot[id(text)]) is None else number)
+        rank = {text_id: slots if number is None else number for text_id, number in slot.items()}
+        texts.sort(key=lambda text: rank[id(text)])
         text_slots = TextSlots(tuple(slot[id(text)] for text in texts), slots, device)
     return CollatedBatch(tuple(items), tuple(texts), text_slots)
 

@@ -10,7 +10,7 @@ from math import ceil
 def grouped(tokens: Mapping[str, int], *, max_labels: int, max_tokens: int) -> list[tuple[str, ...]]:
     """Names in few groups of at most `max_labels` names and `max_tokens` tokens, nearly equal in tokens.
 
-    tokens: how many each name has, at most `max_tokens`. The result does not depend on the order of the names.
+    tokens: the number of tokens of each name, at most `max_tokens`. The order of the names does not matter.
     """
     longest_first = sorted(tokens, key=lambda name: (-tokens[name], name))
     over_half = sum(2 * of_name > max_tokens for of_name in tokens.values())  # no two of these share a group
@@ -23,12 +23,12 @@ def grouped(tokens: Mapping[str, int], *, max_labels: int, max_tokens: int) -> l
 
 
 def _distributed(longest_first: list[str], tokens: Mapping[str, int], count: int, max_labels: int) -> list[list[str]]:
-    """`count` groups: each name goes to the group with the fewest tokens that is not full."""
+    """`count` groups. Each name goes to the group with the fewest tokens among those that are not full."""
     groups: list[list[str]] = [[] for _ in range(count)]
-    by_tokens = [(0, number) for number in range(count)]
+    not_full = [(0, number) for number in range(count)]  # a heap of (tokens, index) of groups
     for name in longest_first:
-        group_tokens, number = heapq.heappop(by_tokens)
+        group_tokens, number = heapq.heappop(not_full)
         groups[number].append(name)
         if len(groups[number]) < max_labels:
-            heapq.heappush(by_tokens, (group_tokens + tokens[name], number))
+            heapq.heappush(not_full, (group_tokens + tokens[name], number))
     return groups

@@ -44,8 +44,8 @@ class Merger:
     - An entity at the edge of a window may be a piece of a longer one: it counts only if no other window has more
       context for it.
     - Overlap resolution (greedy, as in gliner) runs over the whole text.
-    - A relation counts if both of its entities do. If several windows predict it, it counts once, with the score of the
-      window where both have the most context.
+    - A relation counts if both of its entities count. If several windows predict it, it counts once, with the score of
+      the window where both have the most context.
     - Of more entities or relations than the item's limits, those with the highest scores count.
     """
 
@@ -114,7 +114,7 @@ class Merger:
         if fitting is not None:
             kept = [kept[index] for index in fitting.tolist()]
             self.cut.add("max_relations")
-        ends = sorted({end for _, *spans, _ in kept for end in spans} - index_of.keys())
+        ends = sorted({end for _, head, tail, _ in kept for end in (head, tail)} - index_of.keys())
         index_of |= {end: len(self.entities) + number for number, end in enumerate(ends)}
         relations = [PairRelation(name, score, index_of[head], index_of[tail]) for name, head, tail, score in kept]
         relations.sort(key=lambda relation: (relation.head, relation.tail))
@@ -136,7 +136,7 @@ class Merger:
         ]
 
     def _collect(self, window: Window, tables: Sequence[EntityTable], relations: Mapping[RelationKey, float]) -> None:
-        """Add the next window to the candidates and relations: of equal ones, the one with the most context counts."""
+        """Add the next window's entities and relations. Of equal ones, the one with the most context is kept."""
         self._windows.append(window)
         added = self._joined(tables)
         entities = self._joined([self._candidates.entities, added])
@@ -155,11 +155,14 @@ class Merger:
                 self._relations[key] = relation_context, score
 
     def _finalize(self, frontier: float) -> EntityTable:
-        """Resolve the candidates that no entity of later windows, from character `frontier` on, equals or overlaps."""
+        """Resolve the candidates that no entity of a later window can equal or overlap.
+
+        frontier: the character at which the next window begins."""
         entities = self._candidates.entities
         final = _first_open(entities, frontier)
         done, self._candidates = self._candidates.take(slice(final)), self._candidates.take(slice(final, None))
-        whole = done.context > 0  # else at the edge of a window: may be a piece of a longer entity
+        whole = done.context > 0
+        # At a window's edge, an entity may be a piece of a longer one. It counts only if no window has context for it.
         whole[~whole] = ~self._have_context(done.entities.take(~whole))
         open_start = min(entities.start[final : final + 1].tolist(), default=inf)
         self._windows = [window for window in self._windows if window.end > min(frontier, open_start)]
@@ -189,7 +192,7 @@ class Merger:
         return entities.take(fitting)
 
     def _bound_relations(self) -> None:
-        """Drop the relations whose ends can no longer be entities. If too many are left, keep the best by score."""
+        """Drop relations whose ends can no longer become entities. If too many are left, keep the best by score."""
         final = {span for table in self._final for span in _char_spans(table)}
         open_start = min(self._candidates.entities.start[:1].tolist(), default=inf)
         self._relations = {
@@ -219,7 +222,7 @@ def _contexts(window: Window, entities: EntityTable) -> NDArray[np.float64]:
 
 def _first_open(entities: EntityTable, frontier: float) -> int:
     """The largest n such that the first n entities, in order of position, end at or before `frontier` and overlap none
-    of the others."""
+    of the entities after them."""
     beyond = np.flatnonzero(entities.end > frontier)
     if not len(beyond):
         return len(entities)

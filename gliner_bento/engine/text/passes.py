@@ -34,7 +34,8 @@ _DEFAULT_OVERLAP_DIVISOR = 4
 
 @dataclass(frozen=True, slots=True)
 class PassLimits:
-    """Limits of one pass. words: most words of a text. max_labels: most labels, and most relations; None: no limit.
+    """Limits of one pass. words: maximum number of words. max_labels: maximum number of labels, and of relations; None:
+    no limit.
 
     window_words, window_overlap_words, relation_windows: defaults for requests.
     """
@@ -52,10 +53,10 @@ class Groups:
 
     labels: the labels of each entity pass.
     relations: the relations of each relation pass; empty if the entity passes score the relations.
-    prompted: relations in the prompt of the entity passes; they count in windows without relation passes.
+    prompted: relations in the prompt of the entity passes; these scores are used in windows without relation passes.
     tokens: the number of tokens of each label.
     half_labels, half_tokens: if one relation pass cannot take all labels, each pass takes two sets of them (see
-        `chunked`): how many labels, and how many tokens of labels, one set may have.
+        `chunked`). These are the maximum numbers of labels, and of their tokens, in one set.
     room: tokens that every pass leaves for its window.
     """
 
@@ -126,7 +127,7 @@ class PassPlanner:
         half_tokens = max([share // 2, *tokens.values()])
         longest = max(labels, key=lambda group: sum(tokens[name] for name in group))
         room = self._room(item, longest)
-        # The labels of a relation pass, two halves, may have more tokens than those of the longest entity pass.
+        # The labels of a relation pass, two sets, may have more tokens than those of the longest entity pass.
         excess = max(0, 2 * half_tokens - sum(tokens[name] for name in longest))
         for group in relations:
             room = min(room, self._room(item, longest, group) - excess)
@@ -136,18 +137,18 @@ class PassPlanner:
             raise InvalidField(f"{param}: {' and '.join(item.abilities)} leave no tokens for the text", param=param)
         return Groups(labels, relations, (), tokens, half_labels, half_tokens, room)
 
-    def _tokens(self, names: Mapping[str, str], param: str, share: int) -> Steps[dict[str, int]]:
-        """The number of tokens of each name. Raises InvalidField (`param`) for a name with more than `share`."""
+    def _tokens(self, names: Mapping[str, str], param: str, limit: int) -> Steps[dict[str, int]]:
+        """The number of tokens of each name, at most `limit`. Raises InvalidField (`param`)."""
         tokens: dict[str, int] = {}
         for name, description in names.items():
             tokens[name] = count = self._tokenizer.prompts.tokens_of(name, description, param)
-            if count > share:
+            if count > limit:
                 raise InvalidField(
                     f"{param}: {shortened(name)} has {count} tokens; the limit in a request of several passes is "
-                    f"{share} (the model's maximum length is {self._tokenizer.limits.tokens} tokens)",
+                    f"{limit} (the model's maximum length is {self._tokenizer.limits.tokens} tokens)",
                     param=param,
                 )
-            if not len(tokens) % _NAMES_PER_STEP:
+            if len(tokens) % _NAMES_PER_STEP == 0:
                 yield
         return tokens
 
@@ -159,18 +160,20 @@ class PassPlanner:
 
 
 def windows_of(item: Item, words: int, overlap_words: int, limit: int, unit: str) -> tuple[int, int]:
-    """Words of a window, and of an overlap. words, overlap_words: defaults. limit: the model's maximum, in `unit`.
+    """Numbers of words of a window and of an overlap.
+
+    words, overlap_words: defaults. limit: the model's maximum, in `unit`.
 
     Raises InvalidField (`window_words`, `window_overlap_words`)."""
     window, overlap = item.window_words or words, item.window_overlap_words
     if window > limit:
-        text = f"window_words: {window}; the model's maximum length is {limit} {unit}"
-        raise InvalidField(text, param="window_words")
+        message = f"window_words: {window}; the model's maximum length is {limit} {unit}"
+        raise InvalidField(message, param="window_words")
     if overlap is None:
         return window, min(overlap_words, window // _DEFAULT_OVERLAP_DIVISOR)
     if overlap >= window:
-        text = f"window_overlap_words: {overlap} must be less than window_words, {window}"
-        raise InvalidField(text, param="window_overlap_words")
+        message = f"window_overlap_words: {overlap} must be less than window_words, {window}"
+        raise InvalidField(message, param="window_overlap_words")
     return window, overlap
 
 

@@ -75,11 +75,13 @@ class ItemPreparer:
         return Prepared(item, tokens=0, words=0, chunked=request, adapter=lease)
 
     def _truncated_at(self, item: ExtractionItem, words: Words, *, is_cut: bool) -> int | None:
-        """The character at which a text is cut; None if it is not. Raises TooLarge if it has to be rejected."""
-        if is_cut and item.long_text == "reject":
+        """The character at which a text is cut; None if it is not cut. Raises TooLarge if it is to be rejected."""
+        if not is_cut:
+            return None
+        if item.long_text == "reject":
             limits = self._tokenizer.limits
             raise TooLarge(
                 f"text: the model's maximum length is {limits.words} words, and {limits.tokens} tokens with the labels",
                 param="text",
             )
-        return (words.end if words else 0) if is_cut else None
+        return words.end if words else 0

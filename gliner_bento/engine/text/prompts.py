@@ -50,8 +50,9 @@ class Prompts(ABC):
 
     inline: labels are in one sequence with the text, and share the maximum length with it.
     framed: sequences begin and end with special tokens.
-    schema: as in GLiNER2, the model reads names and descriptions, not only descriptions; a span may have several
-        labels, and relations may be between spans that are no entities.
+    schema: as in GLiNER2, the model reads the name and the description of a label (others read the description, which
+        is the name by default). A span may have several labels, and a relation may be between spans that are no
+        entities.
     """
 
     inline = True
@@ -111,9 +112,9 @@ class InlineLabels(Prompts):
 
     def _build(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
         tokens = 0
-        for param, names in (("labels", labels), ("relations", relations)):
-            for name in names:
-                tokens += 1 + len(self._ids(name, param))
+        for param, descriptions in (("labels", labels), ("relations", relations)):
+            for description in descriptions:
+                tokens += 1 + len(self._ids(description, param))
                 if tokens > self._max_tokens:
                     raise PromptTooLong  # an exception, so that the cache does not keep it
         options = {"relations": [list(relations)]} if self._relations else {}
@@ -130,9 +131,9 @@ class InlineLabels(Prompts):
             relation_positions = np.flatnonzero(ids == config.rel_token_index) + int(not config.embed_rel_token)
         return Prompt(ids, (), room, label_positions, relation_positions)
 
-    def _ids(self, name: str, param: str) -> tuple[int, ...]:
-        ids = self._subwords.ids([name])
-        self._subwords.check_name(ids, name, param)
+    def _ids(self, description: str, param: str) -> tuple[int, ...]:
+        ids = self._subwords.ids([description])
+        self._subwords.check_name(ids, description, param)
         return ids
 
 
@@ -154,7 +155,7 @@ class SeparateLabels(Prompts):
         return Prompt(token_array(), tuple(map(self._cached, labels)), self._subwords.room(()))
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
-        """See `Prompts`: a separate label takes none."""
+        """0: a separate label takes no tokens of the prompt. See `Prompts`."""
         check_unicode((description,), param)
         self._cached(description)
         return 0

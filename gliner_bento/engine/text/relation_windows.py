@@ -29,26 +29,27 @@ WordRange = tuple[int, int]
 # The limit of a window's parts: _MAX_PARTS, or one for every _WORDS_PER_PART words, whichever is higher. Above it,
 # consecutive parts are joined.
 _MAX_PARTS, _WORDS_PER_PART = 64, 4
-# A window with more characters is not divided. Only very long words, or much white space, make one that long.
+# A window with more characters is not divided. Only very long words, or much white space, make a window that long.
 _SEARCHED_CHARS = 100_000
-# Lines may be wrapped text only if the longest of them has at least so many characters.
+# Lines may be wrapped text only if the longest line has at least this many characters.
 _WRAPPED_CHARS = 50
 
-_SPACES = str.maketrans(dict.fromkeys("\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))  # what `splitlines` splits at
+# Replaces the characters at which `splitlines` splits with spaces.
+_TO_SPACES = str.maketrans(dict.fromkeys("\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))
 
 # The full stop of these abbreviations ends no sentence here, as in Unicode's CLDR; `sentence_ends` knows none of them.
 _ABBREVIATION = regex.compile(
     r"(?<![\p{L}\p{N}])(?i:mrs?|ms|dr|prof|st|gen|col|lt|capt|sgt|sen|rep|gov|rev|hon|no|nr|fig|vs|approx)\.\s*+\Z"
 )
 _ABBREVIATION_CHARS = 20
-_ITEM = regex.compile(r"\s*+(?:[-*+\u2022\u2023\u2013]|\p{N}{1,3}[.)])\s")  # of a list: its bullet or number
+_ITEM = regex.compile(r"\s*+(?:[-*+\u2022\u2023\u2013]|\p{N}{1,3}[.)])\s")  # the bullet or number of a list's item
 
 _SENTENCE, _LINE, _BLOCK = 1, 2, 4  # flags of what ends at a boundary
 
 
 @dataclass(frozen=True, slots=True)
 class RelationWindows:
-    """How to divide a window: in parts of `sentences` sentences, of which consecutive parts share `overlap` (fewer)."""
+    """How to divide a window: into parts of `sentences` sentences; consecutive parts share `overlap` (fewer)."""
 
     sentences: int
     overlap: int
@@ -57,7 +58,7 @@ class RelationWindows:
     def chosen(
         cls, window: str | None, sentences: int | None, overlap: int | None, default: RelationWindows | None
     ) -> RelationWindows | None:
-        """The relation windows that a request's or a server's options set; None: relations are scored in whole windows.
+        """The relation windows that a request's or a server's options set; None if relations are scored in whole ones.
 
         window: the option `relation_window`; None: "sentences" if one of the two numbers is given, else `default`.
         Raises InvalidField (`relation_window_sentences`, `relation_window_overlap_sentences`).
@@ -81,19 +82,20 @@ class RelationWindows:
         return cls(sentences, overlap)
 
     def may_divide(self, text: str, words: Words) -> bool:
-        """Whether the window may have several parts. False: it is one part, whatever its entities are."""
+        """Whether the window may have several parts. If not, it is one part, whatever its entities are."""
         _, flags = _boundaries(text, words)
         return len(flags) >= self.sentences or bool((flags > _SENTENCE).any())
 
     def parts(self, text: str, words: Words, spans: Indices) -> list[WordRange]:
         """The parts with two entities or more. spans: (2, E), starts and ends of entities, in characters of the text.
 
-        No sentence ends inside an entity ("Mr. Smith"). A part with one entity begins a sentence earlier.
+        No sentence ends inside an entity ("Mr. Smith"). A part with only one entity also takes the sentence before it.
         """
         spans = np.unique(spans, axis=1)
         boundary_words, flags = _boundaries(text, words)
         boundary_chars = words.bounds[boundary_words, 0]
-        outside = ~((spans[0] < boundary_chars[:, None]) & (boundary_chars[:, None] < spans[1])).any(axis=1)
+        in_entity = ((spans[0] < boundary_chars[:, None]) & (boundary_chars[:, None] < spans[1])).any(axis=1)
+        outside = ~in_entity
         flags = _keep_rows(flags[outside], boundary_chars[outside].searchsorted(spans[0], "right"))
         sentence_words = [0, *boundary_words[outside][flags > 0].tolist(), len(words)]  # where each sentence begins
         first_words = words.bounds[:, 0].searchsorted(spans[0], "right") - 1  # of each entity
@@ -111,18 +113,19 @@ class RelationWindows:
                     parts.pop()  # the new part contains it
                 parts.append((begin, end))
         max_parts = max(_MAX_PARTS, len(words) // _WORDS_PER_PART)
-        joined = max(1, ceil(len(parts) / max_parts))  # how many parts are joined to one
-        return [(parts[at][0], parts[at : at + joined][-1][1]) for at in range(0, len(parts), joined)]
+        parts_per_group = max(1, ceil(len(parts) / max_parts))
+        groups = [parts[at : at + parts_per_group] for at in range(0, len(parts), parts_per_group)]
+        return [(group[0][0], group[-1][1]) for group in groups]
 
     def _ranges(self, flags: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """For each part, numbers of sentences: the first of the block, the first of the part, and the end of the part.
+        """For each part, indexes of sentences: the first of the block, the first of the part, and the end of the part.
 
         flags: of what ends with each sentence.
         """
         block = 0
         for stop, flag in enumerate(flags, 1):
             if flag != _SENTENCE:
-                # A part that begins in a block's last `overlap` sentences is left out: the part before contains it.
+                # A part that begins in a block's last `overlap` sentences is left out: the previous part contains it.
                 for start in range(block, max(block + 1, stop - self.overlap), self.sentences - self.overlap):
                     yield block, start, min(start + self.sentences, stop)
                 block = stop
@@ -136,22 +139,22 @@ def _boundaries(text: str, words: Words) -> tuple[Indices, Indices]:
     start, end = words.start, words.end
     if end - start > _SEARCHED_CHARS:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    flat = text[start:end].translate(_SPACES)
+    flat = text[start:end].translate(_TO_SPACES)
     ends = [*_line_ends(text[start:end])]
     for at in sentence_ends(flat, 0, len(flat)):
         if not _ABBREVIATION.search(flat, max(0, at - _ABBREVIATION_CHARS), at):
             ends.append((at, _SENTENCE))
     flags = np.zeros(len(words) + 1, np.int64)
-    at, flag = np.array(ends, np.int64).reshape(-1, 2).T
-    np.bitwise_or.at(flags, words.bounds[:, 0].searchsorted(start + at), flag)
+    end_chars, end_flags = np.array(ends, np.int64).reshape(-1, 2).T
+    np.bitwise_or.at(flags, words.bounds[:, 0].searchsorted(start + end_chars), end_flags)
     flags[[0, -1]] = 0
     boundaries = flags.nonzero()[0]
     return boundaries, flags[boundaries]
 
 
 def _line_ends(text: str) -> Iterator[tuple[int, int]]:
-    """Where lines and blocks end: the character at which the next one begins, and the flag. Leaves out lines that only
-    end because the next word did not fit (wrapped text)."""
+    """For each end of a line or block, the character at which the next one begins, and the flag. Leaves out lines that
+    only end because the next word did not fit (wrapped text)."""
     at = 0
     for is_blank, group in groupby(text.splitlines(keepends=True), key=str.isspace):
         lines = list(group)
@@ -162,7 +165,8 @@ def _line_ends(text: str) -> Iterator[tuple[int, int]]:
             for line, following in pairwise(lines):
                 line_start += len(line)
                 needed = len(line.rstrip()) + 1 + len(following.split(maxsplit=1)[0])
-                if needed <= longest or longest < _WRAPPED_CHARS:
+                is_wrapped = needed > longest >= _WRAPPED_CHARS
+                if not is_wrapped:
                     are_rows = any(_marks(line)) and _marks(line) == _marks(following)
                     yield line_start, _BLOCK if are_rows else _LINE
         at += sum(map(len, lines))

@@ -40,7 +40,7 @@ class PromptTask(NamedTuple):
 
     @property
     def elements(self) -> list[str]:
-        """The parts of the prompt that are tokenized separately. Marker n is number 4 + 2 n, its field 5 + 2 n."""
+        """The parts that are tokenized separately. Parts 4 + 2 n and 5 + 2 n are the marker and the name of field n."""
         return ["(", "[P]", self.title, "(", *(part for name in self.fields for part in (self.marker, name)), ")", ")"]
 
 
@@ -83,7 +83,7 @@ class SchemaPrompts(Prompts):
         return 1 + len(ids) + len(self._subwords.ids([task.title]))
 
     def after(self, text: str, words: Words) -> Words:
-        """A full stop if the words do not end in one of `_STOPS`, or if the rest of the text is white space."""
+        """A full stop if the words do not end in one of `_STOPS` or (as in gliner2) only white space follows them."""
         end = words.end if _NOT_SPACE.search(text, words.end) else len(text)
         if text.endswith(_STOPS, 0, end):
             return NO_WORDS
@@ -160,7 +160,7 @@ def choice_index(words: Sequence[str], choice: str) -> int:
 
 
 def _task(param: str, name: str, description: str, marker: str, fields: Mapping[str, str], *choices: str) -> PromptTask:
-    """fields: the description of each field, by default its name. choices: only checked."""
+    """fields: the description of each field, by default its name. choices: only checked for markers."""
     texts = (name, description, *fields, *fields.values(), *choices)
     check_unicode(texts, param)
     for text in texts:

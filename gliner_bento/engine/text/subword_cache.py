@@ -32,8 +32,8 @@ _ODD_SENTENCES = (
 class CachedSubwords:
     """The sub-words of words, with a bounded cache. Safe to call from several threads; cached words take no lock.
 
-    Words enter the newer of two generations. When that is full, it becomes the older one, and the words that were only
-    in the older one are dropped.
+    A word that is used enters the newer of two generations. When the newer one is full, it replaces the older one, and
+    words that were only in the older one are dropped.
     """
 
     def __init__(self, encode: Callable[[Sequence[str]], list[bytes]], max_words: int = MAX_CACHED_WORDS) -> None:
@@ -55,7 +55,7 @@ class CachedSubwords:
             return self._with_missing(words)
 
     def _with_missing(self, words: Sequence[str]) -> list[bytes]:
-        newer, older = self._newer, self._older  # other threads may replace them, but remove nothing from them
+        newer, older = self._newer, self._older  # other threads may replace these dicts, but remove no words from them
         missing = [word for word in dict.fromkeys(words) if word not in newer]
         unknown = [word for word in missing if word not in older]
         encoded = dict(zip(unknown, self._encode(unknown), strict=True)) if unknown else {}

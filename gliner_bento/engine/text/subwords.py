@@ -71,7 +71,7 @@ class Subwords:
 
     def check_marker(self, marker: str, key: str, index: int) -> None:
         """Raises ModelError unless the tokenizer encodes the marker of labels or relations as the token `index`, which
-        gliner_config.json has under `key`. A negative index is not checked: only the ONNX file has the right one."""
+        gliner_config.json has under `key`. A negative `index` is not checked: only the ONNX file has the right one."""
         ids = self.ids([marker])
         if index >= 0 and ids != (index,):
             raise ModelError(
@@ -84,7 +84,7 @@ class Subwords:
         marker inside, which the model would read as two names."""
         if not ids or self.markers.intersection(ids):
             raise InvalidField(
-                f"{param}: {shortened(name)} is no name that the model can encode: no tokens, or a reserved marker",
+                f"{param}: the model cannot encode {shortened(name)}: it has no tokens, or a reserved marker",
                 param=param,
             )
 
@@ -114,7 +114,7 @@ def unpadded(tokenizer: Any) -> Tokenizer:
 
 
 def shortened(name: str) -> str:
-    """A name as an error message shows it."""
+    """A name in the form that error messages show."""
     return repr(name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}…")
 
 

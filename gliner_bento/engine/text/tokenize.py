@@ -27,9 +27,9 @@ _CHUNK_WORDS = 256
 _CHUNK_CHARS = 4096
 
 MAX_WORD_CHARS = 4096
-"""A longer word is processed in pieces: tokenizing it could take seconds, and hold up all other threads."""
+"""A longer word is tokenized in pieces: a single call could take seconds, and block all other threads."""
 OVERLONG = 1 << 40
-"""Stands for the number of tokens of such a word; more than any limit."""
+"""The token count that `chunks` returns for a word longer than `MAX_WORD_CHARS`. Exceeds every limit."""
 
 _GRAPHEME = regex.compile(r"\X")
 
@@ -42,7 +42,7 @@ class Tokenized:
     per word. word_numbers: for each of these tokens, the index of its word. bounds: (W, 2), [start, end) of each word
     in characters of the text. labels: the token ids of each separate label (see `prompts`). label_positions,
     relation_positions: positions of the tokens whose embeddings stand for inline labels and relations.
-    own: the slice of words that belong to the text; the model may read others before and after them.
+    own: the slice of words that belong to the text; the model may read more words before and after these.
     entities: given entities, between which relations are scored; None: the pass predicts the entities.
     """
 
@@ -92,9 +92,10 @@ class ItemTokenizer:
         self._splitter = WordSplitter(processor.words_splitter, config.words_splitter_type)
 
     def read(self, text: str, room: int, max_words: int) -> Steps[tuple[Words, bool]]:
-        """The first words that fit `max_words` and `room` tokens; whether more follow. Raises InvalidField (`text`).
+        """The first words that fit `max_words` and `room` tokens, and whether more follow.
 
-        Ends before the first word that does not fit, even if that word is a whole sentence without spaces.
+        Ends before the first word that does not fit, even if that word is a whole sentence without spaces. Raises
+        InvalidField (`text`).
         """
         parts: list[Words] = []
         words_left = _READ_FACTOR * (max_words + 1)
@@ -121,7 +122,7 @@ class ItemTokenizer:
         return (words for _, words in self._chunks(text))
 
     def _chunks(self, text: str) -> Iterator[tuple[int, Words]]:
-        """For each chunk, the number of the splitter's words, and the words of `chunks`."""
+        """For each chunk, the number of words that the splitter returned, and the words as `chunks` yields them."""
         check_unicode((text,), "text")
         for words, bounds in self._splitter.chunks(text, _CHUNK_WORDS):
             for start, end in _parts(words):
@@ -147,21 +148,22 @@ class ItemTokenizer:
         own = slice(len(prompt.words), len(prompt.words) + len(words))
         if (after := self.prompts.after(text, words)) or prompt.words:
             words = Words.joined([prompt.words, words, after])
-        before = len(prefix) + len(prompt.token_ids)
+        words_start = len(prefix) + len(prompt.token_ids)  # position of the words' first token
         numbers = np.arange(len(words))
         if self._pooling == "first":
-            positions = words.counts.cumsum() - words.counts + before
+            positions = words.counts.cumsum() - words.counts + words_start
         elif self._pooling == "last":
-            positions = words.counts.cumsum() - 1 + before
+            positions = words.counts.cumsum() - 1 + words_start
         else:
-            positions, numbers = np.arange(before, before + len(words.token_ids)), numbers.repeat(words.counts)
+            positions = np.arange(words_start, words_start + len(words.token_ids))
+            numbers = numbers.repeat(words.counts)
         token_ids = np.concatenate((prefix, prompt.token_ids, words.token_ids, suffix))
         labels, relations = (len(prefix) + at for at in (prompt.label_positions, prompt.relation_positions))
         return Tokenized(token_ids, positions, numbers, words.bounds, prompt.labels, labels, relations, own)
 
 
 def _parts(words: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """[start, end) of parts of at most `_CHUNK_CHARS` characters, and of longer words, each of which is a part."""
+    """[start, end) of parts of at most `_CHUNK_CHARS` characters. A longer word is a part of its own."""
     if sum(map(len, words)) <= _CHUNK_CHARS:
         yield 0, len(words)
         return
@@ -175,7 +177,7 @@ def _parts(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _runs(text: str, start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
-    """`[start, end)` in runs of at most `size` characters; only longer graphemes are cut."""
+    """Divide `text[start:end]` into runs of at most `size` characters; cuts a grapheme only if it is longer."""
     at = start
     for grapheme in _GRAPHEME.finditer(text, start, end):
         if grapheme.end() - at > size and grapheme.start() > at:

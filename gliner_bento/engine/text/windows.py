@@ -17,7 +17,7 @@ from math import inf
 from gliner_bento.engine.text.sentences import sentence_ends
 from gliner_bento.engine.text.words import NO_WORDS, Words
 
-# Maximum characters in which the end of a sentence is searched: white space between words may be of any length.
+# The end of a sentence is searched in at most this many characters: white space between words may be of any length.
 _SEARCHED_CHARS = 100_000
 
 CharSpan = tuple[int, int]
@@ -49,7 +49,7 @@ class Window:
 
 
 class Cutter:
-    """Cuts one text whose words come in chunks; holds at most one window of them."""
+    """Cuts one text whose words come in chunks. Between calls, it holds the words of at most one window."""
 
     def __init__(self, text: str, *, max_words: int, max_tokens: int, overlap_words: int) -> None:
         """max_words, max_tokens: of a window. overlap_words: maximum that two windows share; less than `max_words`."""
@@ -73,7 +73,7 @@ class Cutter:
             yield Window(self._windows, self._words, self._repeated)
 
     def _cut(self, fit: int) -> Window:
-        """A window of the first `fit` words, up to the end of a sentence; the other words begin the next window."""
+        """Cut off a window of at most `fit` words. Keeps the words of the overlap, and those after the window."""
         end = self._sentence_start(fit - fit // 4, fit, last=True) or fit
         overlap = min(self._overlap_words, end // 2)
         start = end - overlap
@@ -90,17 +90,19 @@ class Cutter:
         return window
 
     def _sentence_start(self, low: int, high: int, *, last: bool) -> int | None:
-        """The last or first word from `low` to `high` that begins a sentence; never the first word of the window."""
+        """The last or first word from `low` to `high` that begins a sentence, other than the window's first word."""
         low = max(1, low)
         starts = self._words.bounds[low - 1 : high + 1, 0]
         if low > high or starts[-1] - starts[0] > _SEARCHED_CHARS:
             return None
         ends = sentence_ends(self._text, int(starts[0]), int(starts[-1]))
-        return low + int(starts[1:-1].searchsorted(ends[-1 if last else 0])) if ends else None
+        if not ends:
+            return None
+        return low + int(starts[1:-1].searchsorted(ends[-1 if last else 0]))
 
 
 def context(window: Window, start: int, end: int) -> float:
-    """Characters of context of `[start, end)` in `window`; below 0: the window does not hold all of it."""
+    """Characters of context of `[start, end)` in `window`; below 0 if the window does not hold all of it."""
     left = start - window.start
     right = window.end - end
     if left < 0 or right < 0:

@@ -54,7 +54,8 @@ class WordSplitter:
         # The group makes `split` return the words, too, not only the text between them.
         self._plain = re.compile(f"({splitter.splitter.whitespace_pattern.pattern})") if plain else None
         self._lowers = kind == GLINER2
-        # gliner2's words may have any characters, and the time of its pattern grows with the square of a run of dots.
+        # A word of gliner2 may have any characters, so `plain_pieces` could split it. Its pattern takes quadratic time
+        # for a run of dots; pieces are short.
         self._pieces = pieces if kind == GLINER2 else plain_pieces
         self._spacy = _spacy_of(splitter, kind)
         self._stanza = getattr(splitter, "splitter", None) if kind == "stanza" else None
@@ -67,8 +68,8 @@ class WordSplitter:
         for start, end in pieces(text):
             piece = text[start:end]
             if not piece.isspace():
-                for word, first, last in with_positions(piece, self._words(piece)):
-                    yield word, start + first, start + last
+                for word, word_start, word_end in with_positions(piece, self._words(piece)):
+                    yield word, start + word_start, start + word_end
 
     def chunks(self, text: str, words: int) -> Iterator[WordColumns]:
         """The words of a text, in order and split on demand, at most `words` at a time."""
@@ -87,7 +88,7 @@ class WordSplitter:
                 rest = parts.pop()
                 ends = np.fromiter(accumulate(map(len, parts)), np.int64, len(parts)) + start
                 chunk = list(map(str.lower, parts[1::2])) if self._lowers else parts[1::2]
-                yield chunk, ends.reshape(-1, 2)  # a word starts at the end of the space before it
+                yield chunk, ends.reshape(-1, 2)  # ends of a space and of the word after it: the word's start and end
                 start = int(ends[-1])
 
     def _words(self, piece: str) -> list[Any]:
@@ -179,5 +180,5 @@ def _left_out(text: str, start: int, end: int, without_position: list[str]) -> I
         words = [(word, *runs[0]) for word in without_position]
     else:
         words = list(_WHITESPACE_SPLITTER(gap))
-    for word, first, last in words:
-        yield word, start + first, start + last
+    for word, word_start, word_end in words:
+        yield word, start + word_start, start + word_end

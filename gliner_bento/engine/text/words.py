@@ -18,7 +18,7 @@ def token_array(ids: Sequence[int] = ()) -> TokenIds:
 
 
 def no_positions() -> NDArray[np.int64]:
-    """No positions."""
+    """An empty array of positions."""
     return np.empty(0, np.int64)
 
 
@@ -59,12 +59,12 @@ class Words:
 
     def __getitem__(self, which: slice) -> Words:
         start, stop, _ = which.indices(len(self))
-        first = int(self.counts[:start].sum())
-        last = first + int(self.counts[start:stop].sum())
-        return Words(self.token_ids[first:last], self.counts[start:stop], self.bounds[start:stop])
+        first_token = int(self.counts[:start].sum())
+        end_token = first_token + int(self.counts[start:stop].sum())
+        return Words(self.token_ids[first_token:end_token], self.counts[start:stop], self.bounds[start:stop])
 
     def fitting(self, max_words: int, max_tokens: int) -> int:
-        """The number of first words within both limits."""
+        """How many words, from the first one on, are within both limits."""
         if len(self) <= max_words and self.counts.sum() <= max_tokens:
             return len(self)
         return min(max_words, int(self.counts.cumsum().searchsorted(max_tokens, "right")))

@@ -19,9 +19,9 @@ class SavedProgress:
     identity: what the output depends on, see `Job.identity`.
     records: number of records in all inputs. skipped: files that cannot be read, with the reason.
     schema: the Arrow schema of Parquet output, serialized, in hexadecimal; None for other formats.
-    file, number: index of the file of the next record, and of the record in it.
-    done, failed: number of records before it, and of those among them that failed.
-    output, errors: where the writers continue, see `JsonLines.position`.
+    file, number: index of the next record's file, and of that record in the file.
+    done: number of records before the next one. failed: how many of them failed.
+    output, errors: where the writers continue, see `ChunkWriter.position`.
     complete: whether all records are done.
     """
 
@@ -55,7 +55,8 @@ def load(path: Path, identity: dict[str, Any]) -> SavedProgress | None:
         return None
     except (ValueError, TypeError):
         raise StartupError(f"{path}: not a checkpoint of this version; start with --overwrite") from None
-    given = json.loads(json.dumps(identity))
-    if differing := sorted(name for name in given if given[name] != checkpoint.identity.get(name)):
+    given = json.loads(json.dumps(identity))  # as the file has it: lists for tuples, strings as keys
+    names = given.keys() | checkpoint.identity.keys()
+    if differing := sorted(name for name in names if given.get(name) != checkpoint.identity.get(name)):
         raise StartupError(f"{path}: belongs to a job with other {', '.join(differing)}; start with --overwrite")
     return checkpoint

@@ -23,7 +23,7 @@ from gliner_bento.files.records.columns import SCHEMA_COLUMNS, Row, pyarrow, res
 from gliner_bento.files.records.readers import ReadOptions, location_of, read
 from gliner_bento.files.records.scan import column_check, scan
 from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_overwriting, sources, text_column
-from gliner_bento.files.records.writers import FORMATS, Csv, JsonLines, Parquet
+from gliner_bento.files.records.writers import FORMATS, ChunkWriter, Csv, JsonLines, Parquet
 from gliner_bento.status_types import ModelCard
 from gliner_bento.storage.files import file_lock
 from gliner_bento.tasks.extraction import BatchResult, ExtractItem
@@ -40,7 +40,7 @@ class Job:
     """A job. inputs: files and folders. output: a path with a suffix of `FORMATS`.
 
     labels: for records without labels of their own. options: the other fields of each request.
-    text_column, labels_column, adapter_column: names of columns. encoding: of text without a byte order mark.
+    text_column, labels_column, adapter_column: names of columns. encoding: encoding of text without a byte order mark.
     skip_invalid: leave out an invalid line of JSONL or CSV, instead of its whole file.
     """
 
@@ -62,8 +62,8 @@ class Job:
             raise StartupError(f"{self.output.parent}: no such folder")
         if not self.labels and not self.labels_column and not self.schema_columns:
             raise StartupError("--labels or --labels-column is required, or --classify, or --structures")
-        for name in ("relations", *self.schema_columns) if self.is_csv else ():
-            if self.options.get(name):
+        for name in ("relations", *self.schema_columns):
+            if self.is_csv and self.options.get(name):
                 raise StartupError(f"{self.output}: CSV has a row for each entity, and no {name}; choose .jsonl")
         try:
             # "any" stands for the labels in the column.
@@ -121,9 +121,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a job, in numbers of records. resumed: done by an earlier run. failed: listed in the file `errors`.
+    """The result of a job, in numbers of records. resumed: done by earlier runs. failed: listed in the file `errors`.
 
-    warnings: number of records by code. skipped: files that cannot be read, with the reason.
+    warnings: number of warnings by code. skipped: files that cannot be read, with the reason.
     """
 
     records: int
@@ -147,7 +147,7 @@ class _Pending(NamedTuple):
 
 
 Progress = Callable[[int, int, int], None]
-"""Called with the numbers of done records, of failed ones, and of all."""
+"""Called with the numbers of done, failed and all records."""
 
 
 async def run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, overwrite: bool = False) -> Report:
@@ -205,7 +205,8 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> SavedProgr
         more=job.schema_columns,
     )
     if not scanned.records:
-        raise StartupError(next(iter(scanned.skipped.values()), f"{', '.join(job.inputs)}: no records"))
+        reason = next(iter(scanned.skipped.values()), f"{', '.join(job.inputs)}: no records")
+        raise StartupError(reason)
     # Invalid records count too, except in files that are skipped.
     files_of_invalid = [location.rpartition(": ")[0] for location in invalid]
     records = scanned.records + sum(file not in scanned.skipped for file in files_of_invalid)
@@ -227,19 +228,20 @@ class _Run:
         self._errors: list[Row] = []
         self._chars = 0
         self._warnings: Counter[str] = Counter()
-        self._next = checkpoint.file, checkpoint.number  # of the record after the last one with a result
+        self._next = checkpoint.file, checkpoint.number  # file and number after the last record with a result
         self._invalid: list[Row] = []  # errors of the lines after the last record that was read
         self._error_lines = JsonLines(job.side_file("errors.jsonl"))
-        self._writer = self._open()
+        self._writer = self._new_writer()
         if not checkpoint.complete:
             self._writer.resume(checkpoint.output)
             self._error_lines.resume(checkpoint.errors)
         progress(checkpoint.done, checkpoint.failed, checkpoint.records)
 
-    def _open(self) -> JsonLines:
+    def _new_writer(self) -> ChunkWriter:
         unfinished = self._job.side_file("unfinished")
         if self._checkpoint.schema is None:
-            return (Csv if self._job.is_csv else JsonLines)(self._job.output, unfinished)
+            writer: type[ChunkWriter] = Csv if self._job.is_csv else JsonLines
+            return writer(self._job.output, unfinished)
         pa = pyarrow()
         schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(self._checkpoint.schema)))
         return Parquet(self._job.output, unfinished, schema)
@@ -311,7 +313,7 @@ class _Run:
         self._checkpoint.save(self._job.side_file("checkpoint"))
 
     def finish(self, resumed: int) -> Report:
-        """Rename the output to its final name, and delete the checkpoint."""
+        """Rename the output to its final name, and delete the checkpoint. resumed: see `Report`."""
         self._writer.finish()
         errors = self._job.side_file("errors.jsonl")
         if not self._checkpoint.failed:
@@ -322,7 +324,7 @@ class _Run:
         return Report(last.done, last.failed, resumed, output, errors_file, dict(self._warnings), last.skipped)
 
     def _counts(self) -> tuple[int, int]:
-        """Numbers of done records and of failed ones, the current chunk included."""
+        """Numbers of done and of failed records, including the current chunk."""
         failed = len(self._errors)
         return self._checkpoint.done + len(self._rows) + failed, self._checkpoint.failed + failed
 

@@ -104,7 +104,7 @@ def check_document(source: Source, row: Row, column: str) -> None:
 
 
 def read_documents(files: Iterable[Source], column: str, options: ReadOptions) -> Iterator[tuple[str, Document]]:
-    """Location and content of each document. options: with `check_document` as their check."""
+    """Location and content of each document. `options.check` must be `check_document`."""
     for source in files:
         name = text_column(source, column)
         for number, row in read(source, 0, options):

@@ -1,1 +1,1 @@
-"""Records in files: text files, JSONL, CSV and Parquet in, JSONL and Parquet with extractions out."""
+"""Records in files: reads text files, JSONL, CSV and Parquet; writes extractions as JSONL, CSV and Parquet."""

@@ -19,7 +19,7 @@ SCHEMA_COLUMNS = ("classifications", "structures")
 
 
 def result_columns(result: Extraction, more: Iterable[str] = ()) -> Row:
-    """The values of `RESULT_COLUMNS`, and of those of `SCHEMA_COLUMNS` that are in `more`."""
+    """The values of `RESULT_COLUMNS` and of `more`, names from `SCHEMA_COLUMNS`."""
     return {
         **{name: msgspec.to_builtins(getattr(result, name)) for name in more},
         "entities": [asdict(entity) for entity in result.entities],
@@ -38,7 +38,7 @@ def check_columns(columns: Iterable[str], needed: Iterable[str], added: Iterable
 
 
 def arrow_types(more: Iterable[str] = ()) -> dict[str, Any]:
-    """The types of `RESULT_COLUMNS`, and of those of `SCHEMA_COLUMNS` that are in `more`."""
+    """The types of `RESULT_COLUMNS` and of `more`, names from `SCHEMA_COLUMNS`."""
     pa = pyarrow()
     span = [("start", pa.int64()), ("end", pa.int64()), ("text", pa.string()), ("label", pa.string())]
     score = ("score", pa.float64())
@@ -46,16 +46,16 @@ def arrow_types(more: Iterable[str] = ()) -> dict[str, Any]:
     relation = pa.struct([("relation", pa.string()), score, ("head", argument), ("tail", argument)])
     labels = pa.struct([("labels", pa.list_(pa.struct([("label", pa.string()), score]))), ("merge", pa.string())])
     value = pa.struct([("text", pa.string()), score, *span[:2]])
-    types = {
+    schema_types = {
         "classifications": pa.map_(pa.string(), labels),
         "structures": pa.map_(pa.string(), pa.list_(pa.map_(pa.string(), pa.list_(value)))),
     }
-    entities = {"entities": pa.list_(pa.struct([*span, score])), "relations": pa.list_(relation)}
-    return entities | {name: types[name] for name in more}
+    result_types = {"entities": pa.list_(pa.struct([*span, score])), "relations": pa.list_(relation)}
+    return result_types | {name: schema_types[name] for name in more}
 
 
 def pyarrow() -> Any:
-    """Import pyarrow. Raises `StartupError` if it is not installed."""
+    """Import and return pyarrow. Raises `StartupError` if it is not installed."""
     try:
         import pyarrow  # noqa: PLC0415  # an extra
         import pyarrow.parquet  # noqa: PLC0415

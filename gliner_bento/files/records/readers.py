@@ -34,7 +34,7 @@ _MARKS = (  # UTF-32-LE comes before UTF-16-LE, because its mark begins with tha
 )
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# Any escape of JSON. The group `half` matches if it is a surrogate without its other half.
+# Any escape of JSON. The group `half` matches a surrogate without its other half.
 _ESCAPE = re.compile(r"\\(?:[^u]|u(?:[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>[dD][89a-fA-F]..)|))", re.DOTALL)
 
 csv.field_size_limit(MAX_RECORD_BYTES)
@@ -46,9 +46,10 @@ class Unreadable(StartupError):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How files are read. columns: those to redact. encoding: of text without a byte order mark.
+    """How files are read. columns: the columns to redact. encoding: encoding of text without a byte order mark.
 
-    invalid: called with location and error of each invalid record, which is skipped; None: it raises `Unreadable`.
+    invalid: called with location and error of each invalid record, which is skipped. If it is None, an invalid record
+        raises `Unreadable`.
     check: raises ValueError for a record that the caller cannot use.
     """
 
@@ -69,7 +70,7 @@ def read(source: Source, start: int = 0, options: ReadOptions = ReadOptions()) -
                     raise Unreadable(f"{location_of(source, number)}: {reason}")
                 options.invalid(location_of(source, number), reason)
             else:
-                yield number, row  # type: ignore[misc]  # it is no ValueError
+                yield number, row  # type: ignore[misc]  # `_fault` excludes ValueError
     except UnicodeDecodeError as error:
         raise Unreadable(f"{source.path}: {not_encoded(error)}") from None
     except ValueError as error:  # in the record after the last one that was read
@@ -79,7 +80,7 @@ def read(source: Source, start: int = 0, options: ReadOptions = ReadOptions()) -
 
 
 def _fault(row: Row | ValueError, source: Source, options: ReadOptions) -> str | None:
-    """Why a record is invalid; None: it is valid."""
+    """Why a record is invalid; None for a valid one."""
     try:
         if isinstance(row, ValueError):
             raise row
@@ -115,7 +116,10 @@ def not_encoded(error: UnicodeDecodeError) -> str:
 
 
 def decoded(source: Source, encoding: str, errors: str = "strict") -> io.TextIOWrapper:
-    """The opened text after the byte order mark; line ends are kept. encoding: of text without a mark."""
+    """The text after the byte order mark. Line ends are kept; in JSONL, only a line feed ends a line.
+
+    encoding: encoding of text without a mark.
+    """
     mark, encoding = byte_order_mark(source, encoding)
     file = opened(source)
     file.seek(source.offset or len(mark))
@@ -123,8 +127,8 @@ def decoded(source: Source, encoding: str, errors: str = "strict") -> io.TextIOW
 
 
 def lines_of(file: io.TextIOWrapper) -> Iterator[str]:
-    """Lines with their ends. A line of more than `MAX_RECORD_BYTES` characters is cut to one more, and so is
-    refused as too long."""
+    """Lines with their ends. Reads at most `MAX_RECORD_BYTES` + 1 characters of a line; `_check_size` refuses the
+    piece of a longer line."""
     return iter(partial(file.readline, MAX_RECORD_BYTES + 1), "")
 
 
@@ -132,7 +136,7 @@ class Record(NamedTuple):
     """A record of a text, JSONL or CSV file. number: counted from 0. line: number of its first line, from 1.
 
     raw: its lines, unchanged. row: a ValueError if the record is invalid; None for a blank line and the header of CSV.
-    cells: of CSV, also of the header.
+    cells: the cells of a row or header of CSV.
     """
 
     number: int
@@ -146,7 +150,7 @@ _Records = Iterator[Record]
 
 
 def records(kind: str, lines: Iterable[str], delimiter: str) -> _Records:
-    """Records of a text, JSONL or CSV file. lines: with their ends. Raises ValueError if the rest cannot be read."""
+    """Records of a text, JSONL or CSV file. lines: with their ends. Raises ValueError for a fault that ends reading."""
     return _FORMATS[kind](lines, delimiter)
 
 
@@ -199,7 +203,7 @@ def _csv(lines: Iterable[str], delimiter: str) -> _Records:
     while True:
         line = rows.line_num + 1
         cells, fault = _cells(rows)
-        if not raw:
+        if not raw:  # the end of the file
             return
         if line == 1:
             header = cells
@@ -225,8 +229,9 @@ def _cells(rows: Any) -> tuple[list[str], str]:
     except csv.Error as error:
         if "end of data" in str(error):
             raise ValueError(f"line {line}: a quote is not closed") from None
-        is_quote = "expected after" in str(error)
-        return [], "a quote is inside a cell; it must be in quotes, and written twice" if is_quote else str(error)
+        if "expected after" in str(error):
+            return [], "a quote is inside a cell; put the cell in quotes, and double the quote"
+        return [], str(error)
 
 
 def _check_size(chars: int) -> None:
@@ -240,14 +245,14 @@ _Rows = Iterator[tuple[int, Row | ValueError]]
 
 def _text_rows(source: Source, start: int, options: ReadOptions) -> _Rows:
     errors = "surrogateescape" if source.kind == "jsonl" else "strict"  # undecodable bytes make only their line invalid
-    more = {"file": source.name} if source.kind == "text" else {}
+    file_column = {"file": source.name} if source.kind == "text" else {}
     with decoded(source, options.encoding, errors) as file:
         for record in records(source.kind, lines_of(file), delimiter_of(source)):
             if record.row is None:  # a header, or a blank line without cells
                 if len(set(record.cells)) < len(record.cells):
                     raise ValueError("two columns of the header have the same name")
             elif record.number >= start:
-                row = record.row if isinstance(record.row, ValueError) else more | record.row
+                row = record.row if isinstance(record.row, ValueError) else file_column | record.row
                 yield record.number, row
 
 

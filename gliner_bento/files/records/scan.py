@@ -12,12 +12,12 @@ from gliner_bento.files.records.columns import RESULT_COLUMNS, Row, arrow_types,
 from gliner_bento.files.records.readers import ReadOptions, Unreadable, read
 from gliner_bento.files.records.sources import Source
 
-_ROWS = 1000
+_BLOCK_ROWS = 1000
 
 
 @dataclass(slots=True)
 class Scan:
-    """records: how many can be read. skipped: files that cannot be read, with the reason. schema: of Parquet output."""
+    """records: how many can be read. skipped: why files cannot be read, by path. schema: schema of Parquet output."""
 
     records: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
@@ -32,10 +32,10 @@ def scan(
     typed: bool = False,
     more: Sequence[str] = (),
 ) -> Scan:
-    """Count and check all records; a file that cannot be read is skipped. Raises `StartupError` if no type fits.
+    """Count and check all records, and skip unreadable files. Raises `StartupError` if no type fits a column.
 
-    columns: those that a Parquet file must have, the first with strings; if given, the rows of the file are not read.
-    typed: determine the schema of the output; a column's type fits all its values. more: see `arrow_types`.
+    columns: columns that a Parquet file must have, the first with strings; if given, only its metadata is read.
+    typed: determine the schema of the output, in which a column's type fits all its values. more: see `arrow_types`.
     """
     scanned, pa = Scan(), pyarrow() if typed else None
     schema: Any = pa.schema([]) if pa else None
@@ -65,9 +65,10 @@ def _blocks(
         yield _parquet_block(source, columns, more)
         return
     rows = (row for _, row in read(source, 0, options))
-    while block := list(islice(rows, _ROWS)):
+    while block := list(islice(rows, _BLOCK_ROWS)):
         names = dict.fromkeys(name for row in block for name in row) if pa else ()
-        yield len(block), pa.schema([(name, _type_of(name, block, pa)) for name in names]) if pa else None
+        schema = pa.schema([(name, _type_of(name, block, pa)) for name in names]) if pa else None
+        yield len(block), schema
 
 
 def _type_of(column: str, rows: Sequence[Row], pa: Any) -> Any:

@@ -45,8 +45,8 @@ def sources(
 ) -> Iterator[Source]:
     """The files of all inputs; those of a folder in order of their names. Raises `StartupError`.
 
-    leave_out: paths that are not read in folders; for a path PATH, all paths PATH.* are not read either.
-    skipped: gets all paths in folders that are not read, also unknown formats, hidden files, linked folders, devices.
+    leave_out: paths that are not read in folders; for each such PATH, the paths PATH.* are not read either.
+    skipped: gets all paths in folders that are not read: also unknown formats, hidden files, linked folders, devices.
     """
     left_out = [os.path.realpath(name) for name in leave_out]
     for given in inputs:
@@ -65,8 +65,8 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     """Raise `StartupError` for an output that is the same file as an input or as another output."""
     taken = {identity: "is an input" for path in inputs for identity in _identities(path)}
     for path in outputs:
-        if reason := next((taken[identity] for identity in _identities(path) if identity in taken), None):
-            raise StartupError(f"{path}: {reason}; choose another output")
+        if reasons := [taken[identity] for identity in _identities(path) if identity in taken]:
+            raise StartupError(f"{path}: {reasons[0]}; choose another output")
         taken[os.path.realpath(path)] = "would be written twice"
 
 

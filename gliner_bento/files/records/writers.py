@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ FORMATS = (".jsonl", ".jsonl.gz", ".csv", ".parquet")
 _GROUP_ROWS, _GROUP_BYTES = 20_000, 64 * 2**20
 
 
-class JsonLines:
-    """JSON lines. position: length of the file in bytes. In a .gz file, each chunk is a gzip member."""
+class ChunkWriter(ABC):
+    """position: length of the file in bytes."""
 
     def __init__(self, path: Path, unfinished: Path | None = None) -> None:
         self._path, self._unfinished = path, unfinished or path
@@ -40,14 +41,9 @@ class JsonLines:
         """Append a chunk."""
         self._append(self._encoded(rows))
 
+    @abstractmethod
     def _encoded(self, rows: Sequence[Row]) -> bytes:
-        try:
-            content = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-        except (TypeError, ValueError) as error:
-            raise StartupError(f"{self._path}: {one_line(error)}; .parquet output keeps all types") from None
-        if self._path.suffix == ".gz" and rows:
-            content = gzip.compress(content, mtime=0)
-        return content
+        """The bytes of a chunk."""
 
     def _append(self, content: bytes) -> None:
         with self._unfinished.open("ab") as file:
@@ -62,7 +58,20 @@ class JsonLines:
             os.replace(self._unfinished, self._path)
 
 
-class Csv(JsonLines):
+class JsonLines(ChunkWriter):
+    """JSON lines. In a .gz file, each chunk is a gzip member."""
+
+    def _encoded(self, rows: Sequence[Row]) -> bytes:
+        try:
+            content = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+        except (TypeError, ValueError) as error:
+            raise StartupError(f"{self._path}: {one_line(error)}; write .parquet, which keeps all types") from None
+        if self._path.suffix == ".gz" and rows:
+            content = gzip.compress(content, mtime=0)
+        return content
+
+
+class Csv(ChunkWriter):
     """A row for each entity. Records must have `file`, `record` and `entities`."""
 
     COLUMNS = ("file", "record", "start", "end", "text", "label", "score")
@@ -81,7 +90,7 @@ class Csv(JsonLines):
         return content.getvalue().encode("utf-8", "replace")
 
 
-class Parquet(JsonLines):
+class Parquet(ChunkWriter):
     """Chunks are Arrow streams in one file, which `finish` converts to Parquet."""
 
     def __init__(self, path: Path, unfinished: Path, schema: Any) -> None:
@@ -95,7 +104,7 @@ class Parquet(JsonLines):
             with pa.ipc.new_stream(sink, self._schema) as stream:
                 stream.write_table(pa.Table.from_pylist(list(rows), self._schema))
         except (pa.ArrowException, OverflowError) as error:
-            raise StartupError(f"{self._path}: {one_line(error)}; .jsonl output has no types") from None
+            raise StartupError(f"{self._path}: {one_line(error)}; write .jsonl, which has no column types") from None
         return bytes(sink.getvalue())
 
     def finish(self) -> None:

@@ -38,8 +38,8 @@ Find = Callable[[str], Iterable[LabeledSpan]]
 
 @dataclass(frozen=True, slots=True)
 class RedactionJob:
-    """A file to redact. target: None if it is only checked. name: in mappings; the file's name, or its
-    path below an input folder."""
+    """A file to redact. target: its copy; None if the file is only checked. name: identifies the file in mappings; the
+    file's name, or its path below an input folder."""
 
     source: Source
     target: Source | None
@@ -48,7 +48,7 @@ class RedactionJob:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A span that `--check` found in a file. line: number from 1; in a Parquet file, of the row."""
+    """A span that `--check` found in a file. line: number, from 1, of the line or of the Parquet row."""
 
     file: str
     line: int
@@ -61,6 +61,7 @@ class RedactionReport:
     """The result of a run. files, records: how many are done. redacted: number of replacements by label.
 
     failed: files without a copy, and records that are left out, with the reason. skipped: paths that are not read.
+    left: what `--check` found.
     """
 
     files: int = 0
@@ -81,8 +82,8 @@ def find_files(
 ) -> tuple[list[RedactionJob], list[str]]:
     """The jobs, and the paths in folders that are skipped. Raises `StartupError`, ValueError.
 
-    output: a file for one input file, else a folder; None: nothing is written. mapping: a further file that the run
-    writes. restore: a mapping that it reads. A file that is written must not be an input, nor be written twice.
+    output: a file if the only input is a file, else a folder; None if nothing is written. mapping: the mapping to
+    write. restore: the mapping to read. A file that is written must not be an input, nor be written twice.
     """
     jobs: list[RedactionJob] = []
     skipped: list[str] = []
@@ -93,7 +94,9 @@ def find_files(
             raise ValueError(f"{output}: is inside the input {given}")
         for source in sources([str(given)], skipped=skipped):
             name = source.name if in_folder else source.path.name
-            target = replace(source, path=output if to_file else output / name) if output else None
+            target: Source | None = None
+            if output:
+                target = replace(source, path=output if to_file else output / name)
             jobs.append(RedactionJob(source, target, name))
             if source.kind == "parquet":
                 pyarrow()  # raises if it is not installed
@@ -144,7 +147,7 @@ class _OpenFile:
     def discard(self) -> None:
         """Remove the copy if it is not finished."""
         self.failed = True
-        with contextlib.suppress(OSError):  # the disk is full
+        with contextlib.suppress(OSError):  # closing the copy writes, and fails if the disk is full
             self._stack.close()
 
 
@@ -235,7 +238,7 @@ async def redact_files(
 def _steps(
     jobs: Iterable[RedactionJob], options: ReadOptions, report: RedactionReport, open_files: set[_OpenFile]
 ) -> Iterator[_Step]:
-    """A step for each record, and one for the end, of each file. open_files: gets the files that are opened."""
+    """For each file, a step per record, then one for its end. open_files: gets the files that are opened."""
     for job in jobs:
         file = None
         try:
@@ -254,7 +257,7 @@ def _steps(
 
 
 async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_Step]:
-    """The steps in order, with their results. `answers` reads ahead: a result belongs to the first step that waits."""
+    """The steps in order, with their results. `answers` reads texts ahead, so steps wait for their results."""
     waiting: deque[_Step] = deque()  # read from `steps` and not yielded
 
     def texts() -> Iterator[str]:
@@ -296,8 +299,8 @@ def _leftovers(step: _Step, patterns: Find | None) -> Iterator[Leftover]:
     for record_field, spans in zip(step.record.fields, _spans(step, patterns), strict=True):
         for span in spans:
             lines_before = raw.count("\n", 0, record_field.in_record(span).start) if isinstance(raw, str) else 0
-            found = record_field.text[span.start : span.end]
-            yield Leftover(path, step.record.line + lines_before, span.label, found)
+            text = record_field.text[span.start : span.end]
+            yield Leftover(path, step.record.line + lines_before, span.label, text)
 
 
 def restore_files(
@@ -312,7 +315,7 @@ def restore_files(
         except (ValueError, KeyError, AttributeError):
             raise ValueError(f"line {number}: not a line of a mapping") from None
     _remove_unfinished(jobs)
-    # If one file is restored and the mapping is of one file, that is this file, even if it has another name now.
+    # One file to restore and one in the mapping are the same file, even if it has been renamed.
     only_entries = next(iter(by_name.values())) if len(by_name) == len(jobs) == 1 else []
     for job in jobs:
         file = None

@@ -49,10 +49,10 @@ class ParquetFile:
                 yield TextRecord(number, table, [Field(text, column=name) for name, text in values if text is not None])
 
     def redact(self, record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> list[Entry]:
-        """Write the next row; returns its lines of the mapping. spans: of each text."""
+        """Write the next row; returns its lines of the mapping. spans: the spans of each text."""
         redacted = {
-            field.column: redact(field.text, in_field, style)
-            for field, in_field in zip(record.fields, spans, strict=True)
+            field.column: redact(field.text, field_spans, style)
+            for field, field_spans in zip(record.fields, spans, strict=True)
         }
         self._write(record.raw, {column: cell.text for column, cell in redacted.items()})
         return [

@@ -41,7 +41,7 @@ class Redacted:
 
 
 def redact(text: str, spans: Iterable[LabeledSpan], replace: Replace) -> Redacted:
-    """Replace the spans, whose overlaps are resolved; every other character is kept.
+    """Replace the spans, after joining overlapping ones; every other character is kept.
 
     Raises ValueError for a span that is not inside the text.
     """
@@ -49,12 +49,12 @@ def redact(text: str, spans: Iterable[LabeledSpan], replace: Replace) -> Redacte
 
 
 def redactions(text: str, spans: Iterable[LabeledSpan], replace: Replace) -> list[tuple[LabeledSpan, str]]:
-    """Spans without overlaps, in order, each with its replacement. Raises ValueError."""
-    resolved = merged(spans)
-    for span in resolved:
+    """The spans of `merged`, each with its replacement. Raises ValueError for a span that is not inside the text."""
+    joined = merged(spans)
+    for span in joined:
         if span.start < 0 or span.end > len(text):
             raise ValueError(f"span {span.start} to {span.end} is not inside a text of {len(text)} characters")
-    return [(span, replace(text, span)) for span in resolved]
+    return [(span, replace(text, span)) for span in joined]
 
 
 def substituted(text: str, redactions: Iterable[tuple[LabeledSpan, str]], max_chars: float = inf) -> Redacted:
@@ -77,11 +77,12 @@ def restore(text: str, replacements: Iterable[ReplacedText]) -> str:
     """The original of a text that has not changed since it was redacted. Raises RestoreError."""
     pieces = []
     position = 0
-    for one in replacements:
-        if one.start < position or text[one.start : one.end] != one.replacement:
-            raise RestoreError(f"character {one.start} is not {one.replacement!r}: the text is not the redacted one")
-        pieces += [text[position : one.start], one.text]
-        position = one.end
+    for replaced in replacements:
+        start, end = replaced.start, replaced.end
+        if start < position or text[start:end] != replaced.replacement:
+            raise RestoreError(f"character {start} is not {replaced.replacement!r}: the text is not the redacted one")
+        pieces += [text[position:start], replaced.text]
+        position = end
     return "".join([*pieces, text[position:]])
 
 
@@ -99,12 +100,12 @@ def restore_placeholders(text: str, replacements: Iterable[ReplacedText]) -> str
     Raises RestoreError if text was masked or removed, or if a placeholder has several originals.
     """
     originals: dict[str, str] = {}
-    for one in replacements:
-        if not re.fullmatch(r"\[.+_\w+\]", one.replacement, re.DOTALL):
+    for replaced in replacements:
+        if not re.fullmatch(r"\[.+_\w+\]", replaced.replacement, re.DOTALL):
             raise RestoreError("the text has changed, and only placeholders and hashes can be found in it again")
-        original = originals.setdefault(one.replacement, one.text)
-        if normalized(original) != normalized(one.text):
-            raise RestoreError(f"the text has changed, and {one.replacement} has several originals")
+        original = originals.setdefault(replaced.replacement, replaced.text)
+        if normalized(original) != normalized(replaced.text):
+            raise RestoreError(f"the text has changed, and {replaced.replacement} has several originals")
     if not originals:
         return text
     return re.sub("|".join(map(re.escape, originals)), lambda match: originals[match[0]], text)

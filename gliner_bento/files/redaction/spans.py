@@ -11,7 +11,7 @@ from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 
 @dataclass(frozen=True, slots=True)
 class LabeledSpan:
-    """Characters [start, end) of a text with a label. by_recognizer: not found by a model."""
+    """Characters [start, end) of a text with a label. by_recognizer: a recognizer found it, not the model."""
 
     start: int
     end: int
@@ -35,8 +35,8 @@ def find_patterns(
 
 
 def merged(spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
-    """The union of spans, in order. A joined span has the label of its longest part from a recognizer, else of its
-    longest part; of equally long ones, the first. Empty spans are dropped.
+    """The spans in order, overlapping ones joined; empty spans are dropped. A joined span has the label of its longest
+    part from a recognizer or, if it has no such part, of its longest part; of equally long parts, the first.
     """
     groups: list[list[LabeledSpan]] = []
     end = -1

@@ -18,7 +18,7 @@ Replace = Callable[[str, LabeledSpan], str]
 
 _HASH_CHARS = 16
 PLACEHOLDER = re.compile(rf"\[[^\W_]\w*_(?:\d+|[0-9a-f]{{{_HASH_CHARS}}})\]")
-"""What `Placeholders` and `hashes` write."""
+"""Matches the replacements of `Placeholders` and `hashes`."""
 
 _PRESIDIO_TAGS = {
     **{label.upper().replace(" ", "_"): name for name, label in PRESIDIO_LABELS.items()},
@@ -37,20 +37,20 @@ class Placeholders:
     """`[PERSON_1]`: equal names of a label get equal numbers. A placeholder that the text contains is not used."""
 
     _known: dict[tuple[str, str], str] = field(default_factory=dict)  # by tag and normalized name
-    _last: Counter[str] = field(default_factory=Counter)
+    _last_number: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, text: str, span: LabeledSpan) -> str:
         """See `Replace`."""
         key = (tag(span.label), normalized(text[span.start : span.end]))
         placeholder = self._known.get(key)
         if placeholder is None:
-            placeholder = self._known[key] = self._next(key[0], text)
+            placeholder = self._known[key] = self._new_placeholder(key[0], text)
         return placeholder
 
-    def _next(self, kind: str, text: str) -> str:
+    def _new_placeholder(self, kind: str, text: str) -> str:
         while True:
-            self._last[kind] += 1
-            placeholder = f"[{kind}_{self._last[kind]}]"
+            self._last_number[kind] += 1
+            placeholder = f"[{kind}_{self._last_number[kind]}]"
             if placeholder not in text:
                 return placeholder
 
@@ -61,12 +61,12 @@ def mask(text: str, span: LabeledSpan) -> str:
 
 
 def remove(_text: str, _span: LabeledSpan) -> str:
-    """Nothing."""
+    """The empty string."""
     return ""
 
 
 def hashes(key: bytes) -> Replace:
-    """`[PERSON_6ac3c336e4094835]`: HMAC-SHA-256 of tag and name; equal names are equal in all runs with this key."""
+    """`[PERSON_6ac3c336e4094835]`: HMAC-SHA-256 of tag and name; all runs with the same key write equal hashes."""
 
     def replace(text: str, span: LabeledSpan) -> str:
         kind = tag(span.label)

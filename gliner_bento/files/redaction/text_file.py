@@ -34,7 +34,7 @@ _CSV_CHAR = re.compile(r'""|.', re.DOTALL)
 class Field:
     """A text of a record. column: the column with the text in a Parquet file, else empty.
 
-    offsets: position in the record of each character, and of the end; None: the text is the whole record.
+    offsets: position in the record of each character and of the end; None if the text is the whole record.
     """
 
     text: str
@@ -59,13 +59,13 @@ class TextRecord:
 
 
 def redact_record(record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> Redacted:
-    """Replace spans. spans: of each field, in its text. The result has positions in the redacted record."""
+    """Replace spans. spans: the spans of each field's text. The result has offsets in the redacted record."""
     return substituted(
         record.raw,
         [
             (field.in_record(span), replacement)
-            for field, in_field in zip(record.fields, spans, strict=True)
-            for span, replacement in redactions(field.text, in_field, style)
+            for field, field_spans in zip(record.fields, spans, strict=True)
+            for span, replacement in redactions(field.text, field_spans, style)
         ],
     )
 
@@ -79,7 +79,8 @@ def records_of(
 ) -> Iterator[TextRecord]:
     """The records of a file. lines: with their ends.
 
-    invalid: called with line and fault of a record that is left out; None: such a record raises ValueError.
+    invalid: called with line and fault of an invalid record, which is left out. If it is None, such a record raises
+        ValueError.
     """
     header: Sequence[str] = ()
     for record in readers.records(kind, lines, delimiter):
@@ -107,7 +108,7 @@ def _fields(
         return _json_fields(readers.without_lone_surrogates(record.raw), columns)
     cells = list(_csv_cells(record.raw, delimiter))
     if [cell.text for cell in cells] != record.cells:
-        raise ValueError("its quotes are ambiguous: it cannot be split into cells")
+        raise ValueError("the quotes are ambiguous, so the row cannot be split into cells")
     return [cell for cell, name in zip(cells, header, strict=True) if name in columns]
 
 
@@ -206,7 +207,7 @@ class TextFile:
             raise ValueError(f"{error.object[error.start]!r} cannot be written in {self._encoding}") from None
 
     def redact(self, record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> list[Entry]:
-        """Write the next record; returns its lines of the mapping. spans: of each field."""
+        """Write the next record; returns its lines of the mapping. spans: the spans of each field."""
         redacted = redact_record(record, spans, style)
         self._out.write(self._encoded(redacted.text))
         in_file = [replace(replaced, start=replaced.start + self._chars) for replaced in redacted.replacements]

@@ -19,5 +19,5 @@ def compat_endpoints(options: GatewayOptions) -> list[Endpoint]:
     for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
         if "all" in options.compat or name in options.compat:
             format_endpoints = import_module(f"{__name__}.{name}").endpoints(options)
-            endpoints |= {id(endpoint): endpoint for endpoint in format_endpoints}  # lists shared endpoints once
+            endpoints |= {id(endpoint): endpoint for endpoint in format_endpoints}  # by id: shared endpoints once
     return list(endpoints.values())

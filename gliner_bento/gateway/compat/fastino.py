@@ -59,6 +59,7 @@ class FastinoEntityOptions(FastinoRelationOptions):
 
 
 def _kind_of(value: object) -> str:
+    """The tag of a union's branch. Tags have the form of pydantic's type names, which error messages leave out."""
     return "str" if isinstance(value, str) else "dict[options]"
 
 
@@ -192,7 +193,7 @@ class FastinoRequest(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_wrapped_structures(cls, body: Any) -> Any:
-        """Wraps the `schema` of the task extract_json: in the other tasks, it is the field `structures` of `schema`."""
+        """Converts the `schema` of the task extract_json, which has only structures, to that of the other tasks."""
         if isinstance(body, dict) and body.get("task") == "extract_json":
             return {**body, "schema": {"structures": body.get("schema")}}
         return body
@@ -235,9 +236,16 @@ class _ValueFormat:
         """The best label. With multi_label, a list: the labels that reach `cls_threshold`, or the best if none does.
         The list has the request's order; with `top_k`, it has only the `top_k` best labels, best first."""
         order = list(options.labels)
-        fitting = [one for one in result.labels if one.score >= options.cls_threshold] or list(result.labels[:1])
-        fitting = fitting[: options.top_k] if options.top_k else sorted(fitting, key=lambda one: order.index(one.label))
-        values = [{"label": one.label, "confidence": one.score} if self.confidence else one.label for one in fitting]
+        fitting = [scored for scored in result.labels if scored.score >= options.cls_threshold]
+        fitting = fitting or list(result.labels[:1])
+        if options.top_k:
+            fitting = fitting[: options.top_k]
+        else:
+            fitting.sort(key=lambda scored: order.index(scored.label))
+        values = [
+            {"label": scored.label, "confidence": scored.score} if self.confidence else scored.label
+            for scored in fitting
+        ]
         return values if options.multi_label else next(iter(values), None)
 
     def instance(self, instance: Instance, fields: Sequence[FastinoField]) -> dict[str, Any]:
@@ -249,10 +257,10 @@ class _ValueFormat:
         return result
 
     def _distinct(self, ranked: Sequence[_Scored]) -> Sequence[_Scored]:
-        """Drops repeated texts, ignoring upper and lower case, unless spans are returned. ranked: best first."""
+        """Unless spans are returned, only the best value of each text, ignoring case. ranked: best first."""
         best: dict[str, _Scored] = {}
-        for one in ranked:
-            best.setdefault(one.text.lower(), one)
+        for value in ranked:
+            best.setdefault(value.text.lower(), value)
         return ranked if self.spans else list(best.values())
 
     def _value(self, value: Entity | RelationArgument | FieldValue, score: float) -> Any:
@@ -268,8 +276,10 @@ async def _gliner2(gateway: Gateway, request: Request) -> Response:
     options = ExtractionOptions(
         labels=_types(schema.entities) or (await _default_entity_types(gateway) if schema.relations else None),
         relations=_types(schema.relations) or None,
-        classifications={name: _classification_options(one) for name, one in _classifications(schema).items()} or None,
-        structures={name: _field_options(name, one, threshold) for name, one in _structures(schema).items()} or None,
+        classifications={name: _classification_options(given) for name, given in _classifications(schema).items()}
+        or None,
+        structures={name: _field_options(name, fields, threshold) for name, fields in _structures(schema).items()}
+        or None,
         threshold=threshold if schema.entity_threshold is None else schema.entity_threshold,
         relation_threshold=threshold if schema.relation_threshold is None else schema.relation_threshold,
     )
@@ -280,7 +290,7 @@ async def _gliner2(gateway: Gateway, request: Request) -> Response:
 
 
 async def _default_entity_types(gateway: Gateway) -> list[str] | None:
-    """The entity types of a request that names only relations; None: the model needs none."""
+    """The entity types of a request that names only relations; None if the model needs no entity types."""
     family = (await gateway.models.default.info()).family
     return None if family.startswith("GLiNER2") else list(gateway.options.fastino_labels)
 
@@ -323,13 +333,14 @@ def _classifications(schema: FastinoSchema) -> dict[str, FastinoClassification]:
 
 
 def _classification_options(classification: FastinoClassification) -> ClassificationOptions:
-    """A classification as `/v1/extract` takes it. No threshold applies, because the best label is always returned."""
+    """A classification as `/v1/extract` takes it. With multi_label, all labels are requested, because `classes` returns
+    the best label even if it does not reach `cls_threshold`."""
     options: ClassificationOptions = {"labels": classification.labels, "multi_label": classification.multi_label}
     return {**options, "threshold": 0.0} if classification.multi_label else options
 
 
 def _structures(schema: FastinoSchema) -> dict[str, list[FastinoField]]:
-    return {name: [FastinoField.of(one) for one in given] for name, given in (schema.structures or {}).items()}
+    return {name: [FastinoField.of(field) for field in given] for name, given in (schema.structures or {}).items()}
 
 
 def _field_options(structure: str, fields: Sequence[FastinoField], threshold: float) -> dict[str, FieldOptions]:
@@ -354,7 +365,7 @@ def _results(answer: ExtractBatchResponse, schema: FastinoSchema, value_format: 
 
 
 def _result(extraction: Extraction, schema: FastinoSchema, value_format: _ValueFormat) -> FastinoResult:
-    """The result of a text, with every requested type, also those without predictions."""
+    """The result of a text, with every requested type, also types without predictions."""
     result: FastinoResult = {}
     if schema.entities:
         entities: dict[str, list[Entity]] = {name: [] for name in schema.entities}
@@ -362,8 +373,8 @@ def _result(extraction: Extraction, schema: FastinoSchema, value_format: _ValueF
             entities[entity.label].append(entity)
         values = {name: value_format.entities(of_type) for name, of_type in entities.items()}
         result["entities"] = {
-            name: next(iter(of_type), None) if _dtype(schema, name) == "str" else of_type
-            for name, of_type in values.items()
+            name: next(iter(type_values), None) if _dtype(schema, name) == "str" else type_values
+            for name, type_values in values.items()
         }
     if schema.relations:
         relations: dict[str, list[Relation]] = {name: [] for name in schema.relations}
@@ -373,7 +384,7 @@ def _result(extraction: Extraction, schema: FastinoSchema, value_format: _ValueF
             name: LazySequence(value_format.relation, of_type) for name, of_type in relations.items()
         }
     options = _classifications(schema)
-    classes = {name: value_format.classes(one, options[name]) for name, one in extraction.classifications.items()}
+    classes = {name: value_format.classes(scored, options[name]) for name, scored in extraction.classifications.items()}
     structures = {
         name: [value_format.instance(instance, fields) for instance in extraction.structures[name]]
         for name, fields in _structures(schema).items()

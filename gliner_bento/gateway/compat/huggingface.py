@@ -107,7 +107,7 @@ async def _zero_shot(gateway: Gateway, request: Request) -> Response:
 
 
 def _classification_options(parameters: ZeroShotParameters) -> ClassificationOptions:
-    """Options that return all labels. A single label is scored on its own, as in transformers. Raises InvalidField."""
+    """Options that return all labels. With one label, `multi_label` is on, as in transformers. Raises InvalidField."""
     labels, template = parameters.candidate_labels, parameters.hypothesis_template
     if isinstance(labels, str):
         labels = [label for label in map(str.strip, labels.split(",")) if label]

@@ -108,7 +108,7 @@ class LabelStudioAccepted:
 @dataclass(frozen=True, slots=True)
 class _Labelling:
     """What a labelling configuration asks for. from_name, to_name: names of its <Labels> and <Text> tags. field: the
-    field of a task's `data` with the text. labels, relations: what the model reads for each name in annotations."""
+    field of a task's `data` that has the text. labels, relations: what the model reads for each name in annotations."""
 
     from_name: str
     to_name: str
@@ -147,9 +147,13 @@ def _labelling(config: str) -> _Labelling:
 
 
 def _hints(parent: ElementTree.Element, tag: str) -> dict[str, str]:
-    """By name in annotations (the alias or value of a tag), what the model reads (its hint or value)."""
-    tags = [element for element in parent.iter(tag) if element.get("value")]
-    return {one.get("alias") or one.attrib["value"]: one.get("hint") or one.attrib["value"] for one in tags}
+    """What the model reads for each tag (its hint or else its value), by its name in annotations (its alias or else its
+    value)."""
+    hints = {}
+    for element in parent.iter(tag):
+        if value := element.get("value"):
+            hints[element.get("alias") or value] = element.get("hint") or value
+    return hints
 
 
 async def _version(gateway: Gateway) -> str:
@@ -199,7 +203,11 @@ def _prediction(outcome: BatchResult, labelling: _Labelling, version: str) -> La
     if extraction is None:
         return LabelStudioPrediction([], 0.0, version, outcome.error.message if outcome.error else None)
     # A relation in Label Studio connects two regions; GLiNER2 models may relate spans that are no entities.
-    relations = [one for one in extraction.relations if None not in (one.head.entity_idx, one.tail.entity_idx)]
+    relations = [
+        relation
+        for relation in extraction.relations
+        if None not in (relation.head.entity_idx, relation.tail.entity_idx)
+    ]
     extraction = replace(extraction, relations=relations)
     indexes = range(len(extraction.entities) + len(extraction.relations))
     score = min((entity.score for entity in extraction.entities), default=0.0)

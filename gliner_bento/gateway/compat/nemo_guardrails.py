@@ -219,11 +219,11 @@ def _tagged(text: str, entities: Sequence[Entity]) -> LazyText:
 
 
 def _tagged_pieces(text: str, entities: Sequence[Entity]) -> Iterator[str]:
-    copied = 0
+    position = 0
     for entity in entities:
-        yield f"{text[copied : entity.start]}[{entity.text}]({entity.label})"
-        copied = entity.end
-    yield text[copied:]
+        yield f"{text[position : entity.start]}[{entity.text}]({entity.label})"
+        position = entity.end
+    yield text[position:]
 
 
 _TEXT = "Ada Lovelace lives in London."

@@ -34,7 +34,7 @@ from gliner_bento.recognizers.find import RULES, candidates
 from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, label_of
 from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, SourcedEntity, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
-from gliner_bento.tasks.recognition import MatchMerger, enabled, with_others
+from gliner_bento.tasks.recognition import MatchMerger, enabled, recognizers_to_run
 
 RECOGNIZER = "GLiNERRecognizer"
 _ONLY_RECOGNIZED = ("MAC_ADDRESS", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID")
@@ -220,10 +220,10 @@ class _Recognition:
         if not fields.patterns and not fields.deny_list:
             raise InvalidField(f"{param}.patterns: patterns or deny_list are required", param=f"{param}.patterns")
         rules = []
-        patterns = [(f"{param}.patterns.{index}.regex", one) for index, one in enumerate(fields.patterns or ())]
+        patterns = [(f"{param}.patterns.{index}.regex", pattern) for index, pattern in enumerate(fields.patterns or ())]
         if fields.deny_list:
-            listed = AdHocPattern(name="deny_list", regex=deny_list(fields.deny_list), score=fields.deny_list_score)
-            patterns.append((f"{param}.deny_list", listed))
+            denied = AdHocPattern(name="deny_list", regex=deny_list(fields.deny_list), score=fields.deny_list_score)
+            patterns.append((f"{param}.deny_list", denied))
         for path, pattern in patterns:
             with _as_invalid_field(path):
                 compiled = self._expressions.compiled(pattern.regex, fields.global_regex_flags)
@@ -234,9 +234,13 @@ class _Recognition:
     def merged(self, text: str, extraction: Extraction) -> tuple[Sequence[SourcedEntity], _Matches]:
         """The entities of the answer for a text, from the model and from recognizers; and the recognizers' matches."""
         with _as_invalid_field("ad_hoc_recognizers"):
-            matches = [match for one in self._ad_hoc for match in one.matches(self._expressions, text, self._context)]
+            matches = [
+                match
+                for recognizer in self._ad_hoc
+                for match in recognizer.matches(self._expressions, text, self._context)
+            ]
         matches += candidates(
-            text, with_others(self._types), regions=self._options.phone_regions, context=self._body.context or ()
+            text, recognizers_to_run(self._types), regions=self._options.phone_regions, context=self._body.context or ()
         )
         threshold = _threshold(self._body, self._options)
         merger = MatchMerger(text, matches, self._labels, SourcedEntity, lambda _: threshold)
@@ -291,7 +295,9 @@ async def _anonymize(gateway: Gateway, request: Request) -> Response:
         raise MalformedRequest("the body is empty")
     fields = AnonymizeRequest.model_validate_json(body)
     gateway.check_text(fields.text)
-    detected = [Detected(one.start, one.end, one.entity_type, one.score) for one in fields.analyzer_results]
+    detected = [
+        Detected(result.start, result.end, result.entity_type, result.score) for result in fields.analyzer_results
+    ]
     limit = gateway.options.max_body_bytes
     return json_response(await asyncio.to_thread(anonymize, fields.text, detected, fields.anonymizers or {}, limit))
 

@@ -5,7 +5,7 @@ form: entities by label, and relations, classes and instances of structures by n
 
 Intended differences from vllm-factory: an unknown field of `data` is an error that names it, except `candidate_labels`,
 which vllm-factory documents but ignores; scores are not rounded; long texts are processed whole.
-Of vLLM's fields, which are beside `data`, only `model` is used, and only if the server has several models.
+Of vLLM's own fields, outside `data`, only `model` is used, and only if the server has several models.
 """
 
 from __future__ import annotations
@@ -208,15 +208,16 @@ def _schema(data: PoolingData) -> PoolingSchema:
 def _classifications(schema: PoolingSchema, threshold: float) -> dict[str, ClassificationOptions]:
     """Classifications as `/v1/extract` takes them. threshold: the default. Raises InvalidField for a repeated name."""
     options: dict[str, ClassificationOptions] = {}
-    for one in schema.classifications or ():
-        if one.task in options or one.task in (schema.structures or {}):
+    for classification in schema.classifications or ():
+        name = classification.task
+        if name in options or name in (schema.structures or {}):
             param = "data.schema.classifications"
-            raise InvalidField(f"{param}: {one.task[:100]!r} is repeated", param=param)
-        label_threshold = threshold if one.cls_threshold is None else one.cls_threshold
-        options[one.task] = {
-            "labels": one.labels,
-            "multi_label": one.multi_label,
-            "threshold": label_threshold if one.multi_label else None,
+            raise InvalidField(f"{param}: {name[:100]!r} is repeated", param=param)
+        label_threshold = threshold if classification.cls_threshold is None else classification.cls_threshold
+        options[name] = {
+            "labels": classification.labels,
+            "multi_label": classification.multi_label,
+            "threshold": label_threshold if classification.multi_label else None,
         }
     return options
 
@@ -233,26 +234,27 @@ def _structures(schema: PoolingSchema) -> dict[str, dict[str, FieldOptions]]:
 
 
 def _gliner2_answer(extraction: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
-    """The answer of the GLiNER2 plugin, with every type of the schema, also those without predictions."""
+    """The answer of the GLiNER2 plugin, with every type of the schema, also types without predictions."""
 
-    def value(one: Entity | RelationArgument | FieldValue, score: float) -> Any:
+    def value(span: Entity | RelationArgument | FieldValue, score: float) -> Any:
         if not data.include_confidence and not data.include_spans:
-            return one.text
+            return span.text
         confidence = {"confidence": score} if data.include_confidence else {}
-        spans = {"start": one.start, "end": one.end} if data.include_spans and one.start is not None else {}
-        return {"text": one.text, **confidence, **spans}
+        offsets = {"start": span.start, "end": span.end} if data.include_spans and span.start is not None else {}
+        return {"text": span.text, **confidence, **offsets}
 
-    def ends(one: Relation) -> Any:
-        return {"head": value(one.head, one.score), "tail": value(one.tail, one.score)}
+    def entity_value(entity: Entity) -> Any:
+        return value(entity, entity.score)
+
+    def ends(relation: Relation) -> Any:
+        return {"head": value(relation.head, relation.score), "tail": value(relation.tail, relation.score)}
 
     answer: dict[str, Any] = {}
     if schema.entities:
         entities: dict[str, list[Entity]] = {label: [] for label in schema.entities}
         for entity in extraction.entities:
             entities[entity.label].append(entity)
-        answer["entities"] = {
-            label: LazySequence(lambda one: value(one, one.score), of_label) for label, of_label in entities.items()
-        }
+        answer["entities"] = {label: LazySequence(entity_value, of_label) for label, of_label in entities.items()}
     if schema.relations:
         relations: dict[str, list[Relation]] = {name: [] for name in schema.relations}
         for relation in extraction.relations:
@@ -260,7 +262,7 @@ def _gliner2_answer(extraction: ExtractResponse, schema: PoolingSchema, data: Po
         answer["relation_extraction"] = {name: LazySequence(ends, of_name) for name, of_name in relations.items()}
 
     def values(field: PoolingField, extracted: Sequence[FieldValue]) -> Any:
-        formatted = [value(one, one.score) for one in extracted]
+        formatted = [value(span, span.score) for span in extracted]
         return formatted if field.dtype == "list" else next(iter(formatted), None)
 
     structures = {
@@ -275,19 +277,21 @@ def _gliner2_answer(extraction: ExtractResponse, schema: PoolingSchema, data: Po
 
 
 def _classes(extraction: ExtractResponse, schema: PoolingSchema, data: PoolingData) -> dict[str, Any]:
-    """By name: with multi_label, the labels in the request's order; else the best, or None below `data.threshold`."""
+    """The answer for each classification, by name: with multi_label, the labels in the request's order; else the best
+    label, or None if its score is below `data.threshold`."""
 
-    def label(one: LabelScore) -> Any:
-        return {"label": one.label, "confidence": one.score} if data.include_confidence else one.label
+    def formatted(scored: LabelScore) -> Any:
+        return {"label": scored.label, "confidence": scored.score} if data.include_confidence else scored.label
 
     classes: dict[str, Any] = {}
     for classification in schema.classifications or ():
         name, labels = classification.task, extraction.classifications[classification.task].labels
         if classification.multi_label:
             order = list(classification.labels)
-            classes[name] = [label(one) for one in sorted(labels, key=lambda one: order.index(one.label))]
+            ordered = sorted(labels, key=lambda scored: order.index(scored.label))
+            classes[name] = [formatted(scored) for scored in ordered]
         else:
-            classes[name] = next((label(one) for one in labels if one.score >= data.threshold), None)
+            classes[name] = next((formatted(scored) for scored in labels if scored.score >= data.threshold), None)
     return classes
 
 

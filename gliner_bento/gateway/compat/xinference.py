@@ -36,7 +36,7 @@ class XinferenceAbortRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class XinferenceAbort:
-    """The answer of an abort. msg: `NOT_FOUND`: the caller has no request with this id; `NO_OP`: no such model."""
+    """The answer of an abort. msg: `NOT_FOUND` if the caller has no request with this id; `NO_OP` if no such model."""
 
     msg: Literal["DONE", "NOT_FOUND", "NO_OP"]
 

@@ -1,7 +1,7 @@
 """`POST /mcp`: the tools over MCP's streamable HTTP, without sessions, so that requests are independent.
 
 Access, limits and admission are those of `/v1/extract`: the gateway treats a request of this route as an extraction,
-in which the tool runs. A large result is not sent in pieces, because the package mcp serializes it as a whole.
+and runs the tool within it. A large result is not sent in pieces, because the package mcp serializes it as a whole.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TOOLS = {tool.name: tool for tool in TOOLS}
 
 @lru_cache(maxsize=8)
 def _listed(models: tuple[str, ...]) -> ListToolsResult:
-    """The list of tools. models: names of the served models, which a tool's argument `model` can have."""
+    """The list of tools. models: names of the served models, the values of a tool's argument `model`."""
     return ListToolsResult(
         tools=[
             ListedTool(

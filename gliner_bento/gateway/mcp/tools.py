@@ -109,7 +109,7 @@ class StructuresResult:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A replaced entity. start, end: of the replacement, in the redacted text."""
+    """A replaced entity. start, end: offsets of the replacement in the redacted text."""
 
     start: int
     end: int
@@ -194,7 +194,7 @@ async def _structures(gateway: Gateway, arguments: StructuresArguments) -> Struc
 
 async def _redact(gateway: Gateway, arguments: RedactArguments) -> RedactedText:
     answer = await _extract(gateway, arguments, recognizers=True)
-    spans = [LabeledSpan(one.start, one.end, one.label) for one in answer.entities]  # in order, without overlaps
+    spans = [LabeledSpan(found.start, found.end, found.label) for found in answer.entities]  # in order, disjoint
     redactions = ((span, arguments.replacement.replace("LABEL", tag(span.label))) for span in spans)
     max_chars = 2 * gateway.options.max_text_chars
     label_chars = sum(len(span.label) for span in spans)  # the result has the label of each entity

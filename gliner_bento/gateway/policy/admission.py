@@ -63,12 +63,13 @@ class Admission:
         model: str | None = None,
         share: float = 1.0,
     ) -> None:
-        """Raise `QueueFull` if the request's model refuses it or, while that is not known, if every model does."""
+        """Raise `QueueFull` if the request's model refuses it or, while the model is not known, if every model does."""
         policies = self._policies_for(model)
         for policy in policies[:-1]:
             with suppress(QueueFull):
-                return policy.check(tenant, timeout_s, cost, share=share)
-        if policies:  # outside the loop: an error that it kept for later would make a reference cycle
+                policy.check(tenant, timeout_s, cost, share=share)
+                return
+        if policies:  # not in the loop: to keep an error there and raise it later would make a reference cycle
             policies[-1].check(tenant, timeout_s, cost, share=share)
 
     def _policies_for(self, model: str | None) -> list[OverloadPolicy]:

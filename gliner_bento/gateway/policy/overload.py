@@ -8,12 +8,12 @@ number of waiting items), or if it would miss its deadline. To predict the latte
 the replica has not answered, and measures how many tokens per second a busy replica runs. Until it has measured that,
 no request is refused for its wait. The estimated wait follows the scheduler's fair order:
 
-- a short request does not wait for all of a longer one of its tenant, so each request of the tenant counts with at most
-  the cost of the new one;
+- a request does not wait until longer requests of its tenant have finished, so each request of the tenant counts with
+  at most the cost of the new request;
 - while a tenant is served, other tenants are served in proportion to their weights, but no more than they have sent.
 
-So a tenant that sends little is not refused because another one sends too much. The requests of other gateway processes
-count as those of one more tenant. The constants are in `gliner_bento/fairness/constants.py`.
+So a tenant that sends little is not refused because another tenant sends too much. The requests of other gateway
+processes count as those of one more tenant. The constants are in `gliner_bento/fairness/constants.py`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class CostGroup:
 
 @dataclass(slots=True)
 class TenantLoad:
-    """The number and the total cost of a tenant's requests that are under way, in all and by `CostGroup`. groups: by
+    """The number and the total cost of a tenant's requests that are under way, in total and by `CostGroup`. groups: by
     priority and bit length of the cost."""
 
     weight: float
@@ -85,17 +85,17 @@ class TenantLoad:
             del self.groups[key]
 
     def tokens_ahead(self, cost: float, priority: int) -> float:
-        """Tokens of these requests that run before a new request of `cost` has finished: at most `cost` of each."""
+        """Tokens of these requests that run before a new request of `cost` has finished: at most `cost` per request."""
         groups = (group for (group_priority, _), group in self.groups.items() if group_priority <= priority)
         return sum(min(group.cost, group.requests * cost) for group in groups)
 
 
 class OverloadPolicy:
-    """Counts the requests of one model that are under way, and decides whether another one is admitted. Used by one
-    event loop.
+    """Counts the requests of one model that are under way, and decides whether a new request is admitted. Used by
+    one event loop.
 
-    options: see the settings request_timeout_s, max_queue_wait_s and max_queued_tokens. Nothing is refused for its wait
-    while fewer items are under way than fill a batch of every instance.
+    options: see the settings request_timeout_s, max_queue_wait_s and max_queued_tokens. No request is refused for its
+    wait while fewer items are under way than fill a batch of every instance.
     """
 
     def __init__(self, options: GatewayOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -122,8 +122,8 @@ class OverloadPolicy:
     ) -> None:
         """Raise `QueueFull` if a request of `tenant` would exceed `max_queued_tokens`, wait longer than
         `max_queue_wait_s`, or miss its deadline. Cheap; for a request that has not been read. timeout_s: the request's
-        `timeout_ms`, if it is known. cost: estimated, in tokens. share: fraction of the longest allowed wait at which
-        the request is refused."""
+        `timeout_ms`, if it is known. cost: estimated, in tokens. share: fraction of the longest allowed wait above
+        which the request is refused."""
         load = self._load_of(tenant)
         self._check_tokens(tenant, 1)
         if rate := self._rate_when_busy():
@@ -160,8 +160,8 @@ class OverloadPolicy:
 
     def retry_after_s(self, items: int) -> int:
         """Estimated seconds until a full queue can admit `items` more items."""
-        cost = self._capacity.total / max(1, self._items)
-        return math.ceil(max(1.0, self._seconds(items * cost)))
+        item_cost = self._capacity.total / max(1, self._items)
+        return math.ceil(max(1.0, self._seconds(items * item_cost)))
 
     def learn(self, item: Item, result: Result) -> None:
         """Note the cost of an item."""
@@ -202,7 +202,7 @@ class OverloadPolicy:
         return leave
 
     def _check_wait(self, wait_s: float, max_s: float, share: float = 1.0) -> None:
-        """Raise `QueueFull` for a wait above `share` x `max_s`, unless too little time was measured to predict it."""
+        """Raise `QueueFull` for a wait above `share` x `max_s`, unless the measured time is too short to predict it."""
         if wait_s > share * max_s and max_s <= MAX_EXTRAPOLATION * self._throughput.measured_s:
             raise _refusal(wait_s - max_s)
 
@@ -230,7 +230,7 @@ class OverloadPolicy:
     def _check_tokens(self, tenant: Tenant, cost: int) -> None:
         """Raise `QueueFull` if the tokens under way would be too many."""
         excess = self._capacity.excess(tenant.name, cost, fraction=1 if cost <= PASS_TOKENS else LARGE_FRACTION)
-        if excess and self._capacity.total:
+        if excess and self._capacity.total:  # 0: no request is under way, so one of any size is admitted
             raise _refusal(self._seconds(excess))
 
     def _count(self, tenant: str, load: TenantLoad, request: CountedRequest, sign: int) -> None:
@@ -267,10 +267,10 @@ class MeasuredThroughput:
         if not self._busy:
             return
         now_s = self._clock()
-        if self._observed and self._observed[1] <= tokens_run:  # else it has restarted
-            since_s, before = self._observed
+        if self._observed and self._observed[1] <= tokens_run:  # else the replica has restarted
+            since_s, tokens_before = self._observed
             kept = 0.5 ** ((now_s - since_s) / HALF_LIFE_S)
-            self._tokens = self._tokens * kept + tokens_run - before
+            self._tokens = self._tokens * kept + tokens_run - tokens_before
             self._elapsed_s = self._elapsed_s * kept + now_s - since_s
             self.measured_s += now_s - since_s
         self._observed = now_s, tokens_run

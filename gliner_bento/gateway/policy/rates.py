@@ -42,7 +42,7 @@ class Rates:
 
     @contextmanager
     def request(self, tenant: Tenant) -> Iterator[None]:
-        """Count a request while it is under way. Raises `RateLimited` instead if it is one too many."""
+        """Count a request while it is under way. Raises `RateLimited` instead if it exceeds a limit."""
         usage = self.check(tenant)
         if usage is None:
             yield
@@ -62,7 +62,7 @@ class Rates:
                 self._limit_idle()
 
     def check(self, tenant: Tenant) -> Usage | None:
-        """The tenant's usage; None if it has no limits. Raises `RateLimited` if another request is one too many."""
+        """The tenant's usage; None if it has no limits. Raises `RateLimited` if another request exceeds a limit."""
         concurrency, rate = self._limits_of(tenant)
         if not concurrency and not rate:
             return None
@@ -77,7 +77,7 @@ class Rates:
         return usage
 
     def headers(self, tenant: Tenant) -> Mapping[str, str]:
-        """The headers X-RateLimit-*, of the limit with the fewest requests left. Reset: seconds until it is unused."""
+        """The headers X-RateLimit-* of the limit with the fewest requests left. Reset: seconds until that is unused."""
         concurrency, rate = self._limits_of(tenant)
         if not concurrency and not rate:
             return {}

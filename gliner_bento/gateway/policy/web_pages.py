@@ -1,7 +1,7 @@
 """Which web pages may call a server without API keys, through the browser of somebody who can reach the server.
 
-A browser sends the page's origin as `Origin`, and its relation to this server as `Sec-Fetch-Site`. If the page's owner
-points the page's own name at this server (DNS rebinding), `Host` is a name in public DNS.
+A browser sends the page's origin as `Origin`, and how that relates to this server as `Sec-Fetch-Site`. If the page's
+owner points the page's own name at this server (DNS rebinding), `Host` is a name in public DNS.
 """
 
 from __future__ import annotations

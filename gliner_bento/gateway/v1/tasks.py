@@ -27,7 +27,7 @@ from gliner_bento.tasks.base import AnyTask
 
 TASK_ERRORS = (400, 404, 413, 415, 422, 429, 499, 500, 503, 504, 507)
 _NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
-_BATCH_ERRORS = (400, 413, 415, 422, 429, 500, 503, 504)  # of the request as a whole; an item's error is in its result
+_BATCH_ERRORS = (400, 413, 415, 422, 429, 500, 503, 504)  # of the whole request; an item's error is in its result
 
 
 async def answer_one(task: AnyTask, gateway: Gateway, body: Mapping[str, Any]) -> Response:
@@ -50,7 +50,7 @@ async def _batch(task: AnyTask, gateway: Gateway, request: Request) -> Response:
 
 async def _stream(task: AnyTask, gateway: Gateway, request: Request) -> Response:
     """An error before the end of the first pass is the response; a later error is the last line. The headers are sent
-    after the first pass, even if that makes no part final."""
+    after the first pass, even if no part is final then."""
     lines = gateway.run_stream(task.request_of(await _fields(task.request_model, request)))
     first = await lines.__anext__()
     return _Lines(first, lines)
@@ -66,7 +66,7 @@ async def _abort(gateway: Gateway, request: Request) -> Response:
 
 
 class _Lines(StreamingResponse):
-    """A response with a JSON line per part. Closes `rest` at its end, which aborts the item if the client has left."""
+    """A response with a JSON line per part. At its end, closes `rest`: if the client has left, this aborts the item."""
 
     def __init__(self, first: Sequence[Any], rest: AsyncGenerator[Sequence[Any], None]) -> None:
         self._rest = rest
@@ -104,7 +104,7 @@ def _ascii(piece: bytes) -> bytes:
 
 
 def task_endpoints(task: AnyTask) -> list[Endpoint]:
-    """The routes of a task: for one text, as a stream, and for several."""
+    """The routes of a task: for one text, for one text as a stream, and for several texts."""
     example = {task.request_model: task.example}
     line_types = [kind for kind in (task.line, task.end) if kind]
 

@@ -1,4 +1,4 @@
-"""The adapters of a fleet: one replica changes the store on disk, which all share, and the others load the change.
+"""The adapters of a fleet: one replica changes the store on disk, which all share; the others load the change.
 
 Every replica reads the store when it starts, and at the first request for an adapter, so a replica that is down misses
 nothing. All replicas need the same `disk_cache_dir`; `install` fails if one of them does not find the adapter there.
@@ -52,10 +52,10 @@ class FleetAdapters:
         return installed
 
     async def remove(self, adapter_id: str, timeout_s: float) -> None:
-        """See `ReplicaAdapters`. Every ready replica waits for its items; the first to finish deletes the adapter."""
+        """See `ReplicaAdapters`. Every ready replica waits for its own items; the first to finish deletes the files."""
         outcomes = await self._on_all(lambda adapters: adapters.remove(adapter_id, timeout_s))
         errors = [outcome for outcome in outcomes if outcome is not None]
-        if len(errors) == len(outcomes):  # else one has deleted it; the others may raise AdapterNotFound then
+        if len(errors) == len(outcomes):  # otherwise it is deleted; AdapterNotFound may come from the others
             raise next((error for error in errors if not isinstance(error, AdapterNotFound)), errors[0])
 
     async def cache_status(self) -> AdapterCacheStatus:
@@ -76,8 +76,8 @@ class FleetAdapters:
         raise NotReady(NONE_READY)
 
     async def _load_or_check(self, member: Member, adapter_id: str, preload: bool) -> None:
-        """Make a replica load the adapter that another one has installed, or check that it finds the adapter. A replica
-        that does not answer loads it at the adapter's first request."""
+        """Make a replica load the installed adapter; without `preload`, check that the replica finds it. A replica that
+        does not answer loads the adapter at its first request."""
         adapters = member.replica.adapters
         try:  # without a source, `install` loads an installed adapter
             await self._on(member, adapters.install if preload else adapters.get, adapter_id)

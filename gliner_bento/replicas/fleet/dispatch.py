@@ -1,4 +1,4 @@
-"""Assigns work to replicas: to the one with the fewest outstanding tokens. No clock or IO.
+"""Assigns work to the replica with the fewest outstanding tokens. No clock or IO.
 
 Work with an adapter goes to a replica that has the adapter in memory (a *home* of the adapter), if that replica has
 only a few more tokens outstanding than the least loaded one.
@@ -26,8 +26,8 @@ _SEARCHED_REPLICAS = 32
 class Ticket:
     """Work for one replica. cost: estimate, in tokens. order: see `fairness.queue`; set when the ticket waits.
 
-    replica: number of the assigned replica. error: why none will be assigned. notify: called when a ticket that waits
-    gets a replica or an error.
+    replica: number of the assigned replica. error: why it will get no replica. notify: called when a waiting
+    ticket gets a replica or an error.
     """
 
     cost: int
@@ -43,8 +43,8 @@ class Ticket:
 class Dispatcher:
     """Assigns tickets to open replicas; keeps the load of each replica, and the tickets that wait for one.
 
-    replicas: how many there are at first, numbered from 0; they get no work until `open` is called.
-    max_outstanding_tokens: a replica with this number outstanding, or more, gets no more work.
+    replicas: initial number of replicas, which are numbered from 0 and get no work until `open` is called.
+    max_outstanding_tokens: a replica with at least this number of outstanding tokens gets no more work.
     """
 
     def __init__(self, replicas: int, max_outstanding_tokens: int) -> None:
@@ -152,7 +152,7 @@ class Dispatcher:
         self._residents[replica] = now
 
     def _key(self, replica: int) -> tuple[int, int, int]:
-        """The order in which replicas get work: outstanding tokens, latest assignment, number."""
+        """Sort key; the first replica is the next to get work: outstanding tokens, latest assignment, number."""
         return self.outstanding[replica], self._last_assignment[replica], replica
 
     @property

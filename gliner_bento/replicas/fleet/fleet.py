@@ -14,7 +14,7 @@ from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, Not
 from gliner_bento.fairness.capacity import SharedCapacity
 from gliner_bento.fairness.constants import ITEM_TOKENS
 from gliner_bento.fairness.token_estimate import TokenEstimate
-from gliner_bento.replicas.base import Call, Outcome, Part, Replica, ReplicaStatus
+from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus, StreamStep
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
 from gliner_bento.replicas.fleet.health import NONE_READY, HealthChecker, Member
@@ -55,7 +55,7 @@ class Fleet:
     """Implements `Replica` over `replicas` of one model, by name; see `add` and `remove`. For one event loop.
 
     on_other_model: called with one line when a replica is refused because it serves another model. on_repeat: called
-    with the number of items that are repeated. clock: that of the calls' deadlines. dispatcher: makes the dispatcher.
+    with the number of items that are repeated. clock: of the calls' deadlines. dispatcher: makes a `Dispatcher`.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Fleet:
                 for task in tasks:
                     task.cancel()
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """See `Replica`. If the replica is lost, a stream is repeated once, or raises `NotReady` if it has begun."""
         with self._request(call) as request:
             _, cost = self._pieces([item])[0]
@@ -134,13 +134,13 @@ class Fleet:
                 begun = False
                 async with self._assigned(request, [item], cost, repeated=repeated) as member:
                     try:
-                        async with aclosing(member.replica.stream(item, call)) as parts:
-                            while (part := await member.run(anext(parts, None))) is not None:
-                                begun = begun or bool(part)  # an empty part only reports progress
+                        async with aclosing(member.replica.stream(item, call)) as steps:
+                            while (step := await member.run(anext(steps, None))) is not None:
+                                begun = begun or bool(step)  # an empty step only reports progress
                                 self._count_tokens(member)
-                                if isinstance(part, Result):
-                                    self._estimate.learn(item, part.usage.tokens)
-                                yield part
+                                if isinstance(step, Result):
+                                    self._estimate.learn(item, step.usage.tokens)
+                                yield step
                         return
                     except NotReady as error:
                         self._health.suspect(member, error.message)
@@ -150,7 +150,7 @@ class Fleet:
                             raise
 
     async def abort(self, request_id: str) -> bool:
-        """See `Replica`. Aborts on all ready and not ready replicas, and aborts items that wait for a replica.
+        """See `Replica`. Aborts on all replicas that are `ready` or `not_ready`, and items that wait for a replica.
 
         An abort may reach a replica before the request's own call, so it is repeated until all of the request's calls
         have ended, for at most `_ABORT_TIMEOUT_S`."""
@@ -167,7 +167,7 @@ class Fleet:
         return bool(requests) or aborted
 
     async def status(self) -> ReplicaStatus:
-        """See `Replica`: ready if one replica is; loads are added up. Raises `NotReady` until one has answered."""
+        """See `Replica`. Ready if a replica is ready; loads are added up. Raises `NotReady` until one has answered."""
         self._health.start()
         await self._health.probe_all()
         if self._health.model is None:
@@ -217,10 +217,10 @@ class Fleet:
         if not lost:
             return outcomes
         self._on_repeat(len(lost))
-        repeated = [items[index] for index in lost]
-        again = await self._attempt(request, repeated, cost * len(lost) // len(items), repeated=True)
-        replaced = dict(zip(lost, again, strict=True))
-        return [replaced.get(index, outcome) for index, outcome in enumerate(outcomes)]
+        lost_items = [items[index] for index in lost]
+        new_outcomes = await self._attempt(request, lost_items, cost * len(lost) // len(items), repeated=True)
+        new_by_index = dict(zip(lost, new_outcomes, strict=True))
+        return [new_by_index.get(index, outcome) for index, outcome in enumerate(outcomes)]
 
     async def _attempt(
         self, request: _Request, items: Sequence[Item], cost: int, *, repeated: bool = False
@@ -301,7 +301,7 @@ class Fleet:
                 self._dispatcher.end(ticket)
 
     async def _abort_everywhere(self, request_id: str) -> bool:
-        """Abort a request on all ready and not ready replicas; returns whether one had an item of it."""
+        """Abort a request on all replicas that are `ready` or `not_ready`. Returns whether any had an item of it."""
         members = [member for member in self._members.values() if member.state in ("ready", "not_ready")]
         return any(await asyncio.gather(*(self._abort(member, request_id) for member in members)))
 

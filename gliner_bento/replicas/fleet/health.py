@@ -40,10 +40,10 @@ _MAY_DIFFER = ("device",)
 
 @dataclass(eq=False)
 class Member:
-    """A replica of the fleet. number: in the dispatcher. requests: number of calls that were sent to it.
-    tokens_run: as reported in its last answer.
+    """A replica of the fleet. number: its number in the dispatcher. requests: number of calls that were sent to
+    it. tokens_run: as its last answer reported.
 
-    reason: why it is not ready. status: its latest answer to a probe. calls: under way on it, the oldest first.
+    reason: why it is not ready. status: its latest answer to a probe. calls: those under way on it, the oldest first.
     watcher: the task that probes it. probe_now: pending while the watcher waits; setting its result ends the wait.
     """
 
@@ -115,8 +115,8 @@ class HealthChecker:
 
     def start(self) -> None:
         """Probe from now on, in the running event loop. Idempotent."""
-        latest_first = reversed(self._members.values())  # new members are the last ones; others have a watcher
-        unwatched = list(takewhile(lambda one: one.watcher is None or one.watcher.done(), latest_first))
+        latest_first = reversed(self._members.values())  # members without a watcher are the latest ones
+        unwatched = list(takewhile(lambda member: member.watcher is None or member.watcher.done(), latest_first))
         for member in reversed(unwatched):
             member.watcher = asyncio.ensure_future(self._watch(member))
 
@@ -143,7 +143,7 @@ class HealthChecker:
 
     @property
     def hopeless(self) -> bool:
-        """Whether no member is ready, and none is expected to be: the server ends, or no member admits requests."""
+        """Whether no member is ready, and none will be, because the server ends or no member admits requests."""
         if self.ready:
             return False
         if self._ending:
@@ -164,8 +164,8 @@ class HealthChecker:
         self.expect_no_restart()
 
     async def probe_all(self) -> None:
-        """Probe all ready and not ready members now. Before any member has answered: probe those that are starting,
-        with a short timeout."""
+        """Probe all members that are `ready` or `not_ready` now. Until any member has answered, probe those that are
+        `starting` instead, with a short timeout."""
         starting = self.model is None
         states = {"starting"} if starting else {"ready", "not_ready"}
         timeout_s = STARTING_PROBE_TIMEOUT_S if starting else PROBE_TIMEOUT_S
@@ -190,7 +190,7 @@ class HealthChecker:
             self._answered(member, call.result())
 
     def suspect(self, member: Member, reason: str) -> None:
-        """A call has failed as if the member were lost: give it no more work until it answers a probe."""
+        """A call has failed as if the member were lost: give the member no more work until it answers a probe."""
         if member.state in ("ready", "not_ready"):
             self._dispatcher.close(member.number)
             self._change(member, "suspect", reason)
@@ -227,9 +227,9 @@ class HealthChecker:
 
     def _difference(self, member: Member, model: ModelInfo) -> str | None:
         """How a member's model differs from the fleet's; None if it does not. The fleet's model is that of the first
-        member that answers, or that of this member if all others are refused."""
-        others = (one for one in self._members.values() if one is not member and one.status)
-        if self.model is None or all(one.state == "refused" for one in others):
+        member that answers, or that of this member if all others that have answered are refused."""
+        answered = (other for other in self._members.values() if other is not member and other.status)
+        if self.model is None or all(other.state == "refused" for other in answered):
             self.model = model
         if model == self.model:
             return None
@@ -245,7 +245,7 @@ class HealthChecker:
 
     async def _watch(self, member: Member) -> None:
         count = len(self._members)
-        fraction = (member.number % count + 1) / count  # of the first interval, so that probes are spread over it
+        fraction = (member.number % count + 1) / count  # shortens the first interval, to spread probes over time
         while True:
             try:
                 await self.probe(member)

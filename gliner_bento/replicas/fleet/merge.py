@@ -14,14 +14,14 @@ _LANES = ("lanes", "idle_lanes", "busy_lanes")
 
 
 def merged_statuses(model: ModelInfo, statuses: Sequence[ReplicaStatus]) -> ReplicaStatus:
-    """The status of a fleet: loads are added up; it is ready if one replica is. model: that of all replicas."""
-    rates = [one.name for one in fields(Throughput)]
+    """The status of a fleet: ready if a replica is ready; loads are added up. model: the model of all replicas."""
+    rates = [rate.name for rate in fields(Throughput)]
     return ReplicaStatus(
         model=model,
         ready=any(status.ready for status in statuses),
         **{name: sum(getattr(status, name) for status in statuses) for name in (*_WORK, *_LANES)},
-        throughput=Throughput(**{name: sum(getattr(one.throughput, name) for one in statuses) for name in rates}),
-        resident_adapters=list(dict.fromkeys(one for status in statuses for one in status.resident_adapters)),
+        throughput=Throughput(**{name: sum(getattr(status.throughput, name) for status in statuses) for name in rates}),
+        resident_adapters=list(dict.fromkeys(adapter for status in statuses for adapter in status.resident_adapters)),
     )
 
 
@@ -29,6 +29,6 @@ def merged_cache_statuses(statuses: Sequence[AdapterCacheStatus]) -> AdapterCach
     """The adapters of all replicas (at least one), which share a folder on disk."""
     return replace(
         statuses[0],
-        in_memory=list(dict.fromkeys(one for status in statuses for one in status.in_memory)),
+        in_memory=list(dict.fromkeys(adapter for status in statuses for adapter in status.in_memory)),
         device_slots=[slot for status in statuses for slot in status.device_slots],
     )

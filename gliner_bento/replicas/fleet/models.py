@@ -1,4 +1,4 @@
-"""The models of several runners, which all host the same models. A model serves if it is ready in one runner."""
+"""The models of several runners, which all host the same models. A model serves if it is ready in any runner."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FleetModels:
         for rows in await self._on_all(lambda member: member.rows()):
             for row in rows:
                 known = best.setdefault(row.name, row)
-                best[row.name] = min(known, row, key=lambda one: _BEST_FIRST.index(one.state))
+                best[row.name] = min(known, row, key=lambda candidate: _BEST_FIRST.index(candidate.state))
         return list(best.values())
 
     async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
@@ -49,12 +49,13 @@ class FleetModels:
         if archive is not None:
             first = await self._reachable()
             members = [first, *(member for member in members if member is not first)]
-            unpacked = await first.add(request, timeout_s, archive)
-            outcomes.append(unpacked)
-        calls = (member.add(request, timeout_s) for member in members[len(outcomes) :])  # not called yet
+            first_row = await first.add(request, timeout_s, archive)
+            outcomes.append(first_row)
+        not_called = members[len(outcomes) :]
+        calls = (member.add(request, timeout_s) for member in not_called)
         outcomes += await asyncio.gather(*calls, return_exceptions=True)
-        if archive is not None:  # a runner that has read the journal has the model already
-            outcomes = [unpacked if isinstance(outcome, Conflict) else outcome for outcome in outcomes]
+        if archive is not None:  # Conflict: the runner has added the model already, from the journal
+            outcomes = [first_row if isinstance(outcome, Conflict) else outcome for outcome in outcomes]
         try:
             return _results(outcomes)[0]
         except GLiNERBentoError:
@@ -95,10 +96,10 @@ class FleetModels:
 
 def _results(outcomes: Sequence[T | BaseException]) -> list[T]:
     """The results of the runners that answer. Raises an error of one of them, or `NotReady` if none answers."""
-    failures = [one for one in outcomes if isinstance(one, BaseException)]
-    if error := next((one for one in failures if not isinstance(one, NotReady)), None):
+    failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    if error := next((failure for failure in failures if not isinstance(failure, NotReady)), None):
         raise error
-    results = [one for one in outcomes if not isinstance(one, BaseException)]
+    results = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
     if not results:
-        raise next(iter(failures), NotReady(NONE_READY))
+        raise failures[0] if failures else NotReady(NONE_READY)
     return results

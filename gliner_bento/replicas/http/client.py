@@ -14,13 +14,13 @@ from gliner_bento.replicas.messages import frame
 from gliner_bento.replicas.remote import CONTROL_TIMEOUT_S, Connection, RemoteReplica
 
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
-"""Errors of a connection that the server has closed, possibly just when a request was written to an idle one."""
+"""Errors of a connection that the server has closed. It may close an idle one just when a request is written to it."""
 
 
 class HttpReplica(RemoteReplica):
     """A `Replica` behind a `ReplicaApp`.
 
-    url: the server's, http://..., or file://... for a Unix socket. path: where the app is mounted.
+    url: http://... of the server, or file://... for a Unix socket. path: where the app is mounted.
     """
 
     def __init__(self, url: str, path: str = "") -> None:

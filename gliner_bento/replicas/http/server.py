@@ -40,8 +40,8 @@ class ReplicaApp:
             "/install": self._install,
             "/{method}": self._call,
         }
-        own = [Route(path, endpoint, methods=["POST"]) for path, endpoint in handlers.items()]
-        routes = [Mount("/models/{model}", routes=own), *own]
+        replica_routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in handlers.items()]
+        routes = [Mount("/models/{model}", routes=replica_routes), *replica_routes]
         self._app = CancelOnDisconnect(Starlette(routes=routes, exception_handlers={ClientDisconnect: _disconnected}))
 
     def bind(self, replica: Replica, models: Models | None = None) -> None:
@@ -74,7 +74,7 @@ class ReplicaApp:
     async def _install(self, request: Request) -> Response:
         body, frames = request.stream(), Frames()
         async for piece in body:
-            message = next(frames.add(piece), None)  # of the first frame, once it is complete; the archive follows
+            message = next(frames.add(piece), None)  # the arguments, once complete; the archive follows
             if message is not None:
                 archive = _archive(frames.rest, body)
                 return _response(await self.server(request).install(message, archive))

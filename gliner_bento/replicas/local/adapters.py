@@ -1,4 +1,4 @@
-"""The adapters of a replica in this process, for an event loop: the blocking work runs in threads."""
+"""The adapters of a replica in this process. For use in an event loop: blocking work runs in threads."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Manager(Protocol):
 
 @contextmanager
 def _storing_in(folder: Path) -> Iterator[Path]:
-    """Raise `StartupError` for an `OSError`."""
+    """Raise `StartupError` for an `OSError` in this context."""
     try:
         yield folder
     except OSError as error:
@@ -97,7 +97,7 @@ class LocalAdapters:
     def load(cls, engine: GLiNEREngine, settings: Settings, observer: AdapterObserver | None) -> LocalAdapters:
         """Connect `engine` to its adapters, if they are enabled, and start to load the pinned ones.
 
-        Raises `StartupError` if this model's store cannot be written to; `check_storage` has checked only its parent.
+        Raises `StartupError` if this model's store cannot be written to; `check_storage` has checked `disk_cache_dir`.
         """
         uploads = Uploads(settings.disk_cache_dir / "uploads")
         if engine.adapter_slots is None:
@@ -106,7 +106,7 @@ class LocalAdapters:
         from gliner_bento.adapters.manager import AdapterManager  # noqa: PLC0415  # imports torch
 
         options = settings.view(AdapterSettings)
-        assert engine.info.fingerprint is not None  # only an ONNX model has none, and it has no slots
+        assert engine.info.fingerprint is not None  # None only for ONNX models, which have no slots
         store = AdapterStore(options, engine.info.fingerprint)
         with _storing_in(store.folder):
             store.check_writable()
@@ -158,7 +158,7 @@ class LocalAdapters:
                 upload.delete()
             raise
         if upload:
-            change.add_done_callback(lambda _: upload.delete())  # also if it is cancelled before it starts
+            change.add_done_callback(lambda _: upload.delete())  # also if the change is cancelled before it starts
         return await asyncio.wrap_future(change)
 
     async def remove(self, adapter_id: str, timeout_s: float) -> None:

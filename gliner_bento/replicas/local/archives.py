@@ -23,8 +23,8 @@ _BAD_PATH = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errn
 
 
 class ModelArchives:
-    """Unpacks models into subfolders of `folder`; None: of a temporary folder, made when it is first needed. max_bytes:
-    maximum size of a model's files."""
+    """Unpacks models into subfolders of `folder`, or of a temporary folder if `folder` is None. max_bytes: maximum size
+    of a model's files."""
 
     def __init__(self, folder: Path | None, max_bytes: int) -> None:
         self._given_folder, self._max_bytes = folder, max_bytes
@@ -42,7 +42,8 @@ class ModelArchives:
         return Uploads(self._folder / "uploads", "model")
 
     def find(self, name: str) -> Path | None:
-        """The folder with an uploaded checkpoint, which may be the archive's only folder; None without an upload."""
+        """The folder with the files of an uploaded checkpoint; None without an upload. If the archive contains only a
+        folder, this is that folder."""
         folder = self._folder_of(name)
         entries = list(folder.iterdir()) if folder.is_dir() else []
         if not entries:

@@ -12,7 +12,7 @@ from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import ModelNotLoaded, NotReady
 from gliner_bento.model_types import AddModelRequest, ModelRow, ModelState
-from gliner_bento.replicas.base import Call, Outcome, Part, ReplicaAdapters, ReplicaStatus
+from gliner_bento.replicas.base import Call, Outcome, ReplicaAdapters, ReplicaStatus, StreamStep
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.status_types import ModelInfo
@@ -23,12 +23,12 @@ _IDLE: dict[str, Any] = {"waiting_items": 0, "running_items": 0, "waiting_tokens
 
 @dataclass(eq=False)
 class HostedModel:
-    """A model in the table. replica: None while it is not loaded. info: that of its latest replica, even if unloaded.
+    """A model in the table. replica: None while it is not loaded. info: from its latest replica, which may be closed.
 
     default: requests that name no model get it. loading: the load under way, done when the model is loaded or has
     failed. running: number of calls under way. admits: whether it admits further calls while it is unloading. drained:
     set when no call runs. last_used_s: when a call last began or ended, on the clock of `LocalModels`. failures: failed
-    loads since it was last loaded. request: the request that added it; None: it is in the settings.
+    loads since it was last loaded. request: the request that added it; None for a model of the settings.
     """
 
     name: str | None
@@ -103,7 +103,7 @@ class HostedReplica:
 
     @property
     def adapters(self) -> ReplicaAdapters:
-        """See `Replica`. Raises `ModelNotLoaded`."""
+        """See `Replica`. Raises `ModelNotLoaded` while the model is not loaded."""
         if self._row.replica is None:
             raise ModelNotLoaded(f"the model {self._row.name} is {self._row.state}")
         return self._row.replica.adapters
@@ -118,11 +118,11 @@ class HostedReplica:
         async with self._using(self._row, call) as replica:
             return await replica.extract(items, call)
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """See `Replica`."""
-        async with self._using(self._row, call) as replica, aclosing(replica.stream(item, call)) as parts:
-            async for part in parts:
-                yield part
+        async with self._using(self._row, call) as replica, aclosing(replica.stream(item, call)) as steps:
+            async for step in steps:
+                yield step
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`."""

@@ -11,7 +11,7 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 def total_bytes(device: str) -> int | None:
-    """The memory of a GPU, or on a CPU the memory that this process may use; None: not known."""
+    """The memory of a GPU, or on a CPU the memory that this process may use; None if it is not known."""
     if device.startswith("cuda"):
         from gliner_bento.engine.memory import device_bytes  # noqa: PLC0415  # imports torch
 

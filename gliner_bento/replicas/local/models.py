@@ -54,8 +54,8 @@ class LoadReplica(Protocol):
 class LocalModels:
     """Implements `Models`. models: the settings of each model, by its name; the first model is the default.
 
-    load, cores: see `LocalReplica.load`. probe_model: see `probe`; weights: `weights_bytes`; capacity: `total_bytes`.
-    journal: the changes that the next process and the other runners adopt; None: not kept. linger_s: time for which
+    load, cores: see `LocalReplica.load`. probe_model, weights, capacity: see the functions that are their defaults.
+    journal: the changes that the next process and other runners adopt; None: changes are not kept. linger_s: how long
     a model that is being unloaded still admits calls, until all gateways have learned of it.
     """
 
@@ -88,8 +88,8 @@ class LocalModels:
         can_add_models = settings.model_root or settings.allow_model_hub or settings.max_model_bytes
         self._shares_device = len(self._rows) > 1 or bool(can_add_models)
         self._archives = ModelArchives(journal.folder / "models" if journal else None, settings.max_model_bytes)
-        memory_fraction = next(iter(self._rows.values())).settings.target_memory_fraction
-        self._requests = ModelRequests(settings, self._archives, memory_fraction)
+        default_row = next(iter(self._rows.values()))
+        self._requests = ModelRequests(settings, self._archives, default_row.settings.target_memory_fraction)
 
     # Start and end
 
@@ -101,13 +101,13 @@ class LocalModels:
 
     async def _start(self) -> None:
         failure: BaseException | None = None
-        rows = [*self._restored([*self._rows.values()]), *self._adopt()]
+        rows = [*self._restore([*self._rows.values()]), *self._adopt()]
         while rows:
             for row in rows:
                 try:
                     await self._load(row)
                 except Exception as error:
-                    failure = error.__cause__ or error  # the original one; see `_as_public`
+                    failure = error.__cause__ or error  # the error before `_as_public`
                     self._fail(row, error)
                     if row.required:
                         raise failure from None
@@ -205,7 +205,7 @@ class LocalModels:
         """Load an evicted model for a call, which waits within its deadline or is refused (`evicted_models`)."""
         if row.state == "evicted":
             self._start_loading(row)
-        if row.loading is None or row.state != "loading":
+        if row.loading is None or row.state != "loading":  # `add` may still be storing its archive
             why = f": {row.reason}" if row.reason else ""
             raise ModelNotLoaded(f"the model {row.name} is {row.state}{why}")
         if self.settings.evicted_models == "refuse":
@@ -243,8 +243,8 @@ class LocalModels:
             row.loading = None
 
     async def _load(self, row: HostedModel) -> None:
-        """Evict models until this one fits, and load it. Raises `ModelFailed`; or `DoesNotFit` if evicting idle
-        models would not suffice (usually before any is evicted), or if the memory runs out while it is loaded."""
+        """Evict models until this one fits, and load it. Raises `ModelFailed`; `DoesNotFit` if evicting all
+        idle models would not suffice (usually before any is evicted), or if the memory runs out during the load."""
         async with self._changing:
             if row.failures >= self.settings.max_load_failures:
                 raise ModelFailed(f"{row.name} has failed {row.failures} times; delete it, and add it again")
@@ -290,15 +290,15 @@ class LocalModels:
     def _victims(self, row: HostedModel) -> Sequence[HostedModel]:
         """The models to evict for `row`, least recently used first. Raises `DoesNotFit`. While no model is loaded, any
         size is accepted."""
-        loaded = [one for one in self._rows.values() if one.replica]
-        idle = sorted((one for one in loaded if one.evictable), key=lambda one: one.last_used_s)
+        loaded = [model for model in self._rows.values() if model.replica]
+        idle = sorted((model for model in loaded if model.evictable), key=lambda model: model.last_used_s)
         wanted = 0 if row.twin(self._rows.values()) else row.bytes or 0
         total = self._capacity(loaded[0].info.device) if loaded and loaded[0].info else None
         victims: list[HostedModel] = []
         while True:
-            kept = [one for one in loaded if one not in victims]
+            kept = [model for model in loaded if model not in victims]
             too_many = len(kept) >= (self.settings.max_loaded_models or len(self._rows))
-            used = sum({one.weights_key: one.bytes or 0 for one in kept}.values())  # shared weights count once
+            used = sum({model.weights_key: model.bytes or 0 for model in kept}.values())  # shared weights count once
             free = max(0, int((total or 0) * self.settings.model_memory_fraction) - used)
             if not too_many and (total is None or wanted <= free):
                 return victims
@@ -340,7 +340,7 @@ class LocalModels:
     async def _close(self, row: HostedModel, state: ModelState) -> None:
         replica, row.replica, row.state, row.reason = row.replica, None, state, None
         if replica:
-            shared = any(one.engine is replica.engine for one in self.loaded())
+            shared = any(other.engine is replica.engine for other in self.loaded())
             await asyncio.to_thread(replica.close, shared=shared)
             del replica
             await asyncio.to_thread(free_memory)
@@ -350,7 +350,7 @@ class LocalModels:
             self._sweeping = asyncio.ensure_future(self._sweep())
 
     async def _sweep(self) -> None:
-        """Evict idle models. Ends when no other model is loaded than the default and pinned ones."""
+        """Evict idle models. Ends when only the default model and pinned models are loaded."""
         idle_s = self.settings.model_idle_unload_s
         while rows := [row for row in self._rows.values() if row.replica and not (row.pinned or row.default)]:
             async with self._changing:
@@ -404,9 +404,9 @@ class LocalModels:
                 logger.error("the model %s is not served any more: %s", name, error.message)
         for row in rows:
             self._rows[row.name] = row
-        return self._restored(rows)
+        return self._restore(rows)
 
-    def _restored(self, rows: list[HostedModel]) -> list[HostedModel]:
+    def _restore(self, rows: list[HostedModel]) -> list[HostedModel]:
         """Set failures and pins from the journal. Returns the rows that no request has unloaded."""
         if not self._journal:
             return rows
@@ -426,7 +426,7 @@ def free_memory() -> None:
 
 
 def _as_public(error: Exception) -> GLiNERBentoError:
-    """The public error for an error while a model was loaded."""
+    """The public error for an error that a load has raised."""
     if isinstance(error, GLiNERBentoError):
         return error
     if _OUT_OF_MEMORY in str(error) or isinstance(error, MemoryError):

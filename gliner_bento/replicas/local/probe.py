@@ -14,7 +14,7 @@ from gliner_bento.errors import ModelFailed, StartupError, one_line
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 
-_FAILED = 3
+_FAILED = 3  # exit code
 _COMMAND = [sys.executable, "-m", "gliner_bento.replicas.local.probe"]
 
 

@@ -1,4 +1,4 @@
-"""A replica in this process: a scheduler over one engine. Loads the model, warms it up, and drains it at the end."""
+"""A replica in this process: a scheduler over one engine. Loads and warms up the model; drains the scheduler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gliner_bento.adapters.base import AdapterObserver
 from gliner_bento.engine.base import Engine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.replicas.base import Call, Outcome, Part, ReplicaStatus
+from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus, StreamStep
 from gliner_bento.replicas.local.adapters import LocalAdapters
 from gliner_bento.replicas.local.partial_results import PartialResults
 from gliner_bento.replicas.local.work_log import WorkLog
@@ -62,7 +62,7 @@ class LocalReplica:
         self.model = engine.info
         self.engine = engine
         self._work_log = WorkLog()
-        observers = [one for one in (self._work_log, observer, tracer) if one is not None]
+        observers = [given for given in (self._work_log, observer, tracer) if given is not None]
         self.scheduler = Scheduler(engine, config, observers=observers, turns=turns)
         self.scheduler.start()
 
@@ -81,10 +81,10 @@ class LocalReplica:
         """Load the model that `settings` name, and warm it up. Blocks; raises `StartupError`, `ModelError` included.
 
         observer_of: makes the observer of a model, from its name. on_hang: called once with the reason when a thread
-        of the model hangs; all items have failed then.
-        tracer: observes the timing of items whose `Call` has a trace. cores: by default all that the process may use.
-        name: under which the model is served; default: the name of its checkpoint. turns: for a device that the model
-        shares with other models.
+        of the model hangs, after all items have failed.
+        tracer: observes the timing of items whose `Call` has a trace. cores: default: all that the process may use.
+        name: the name that the model is served under; default: the name of its checkpoint. turns: the model's turns on
+        a device that it shares with other models.
         shared: a replica of the same checkpoint with the same options, whose weights and adapters this one uses.
         """
         from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415
@@ -99,7 +99,8 @@ class LocalReplica:
             engine = GLiNEREngine.load(
                 decided.model, device=decided.device, dtype=decided.dtype, options=options, name=name
             )
-        observer = observer_of(name or engine.info.model) if observer_of else None
+        served_name = name or engine.info.model
+        observer = observer_of(served_name) if observer_of else None
         if observer:
             observer.on_self_test(engine.info.self_test)
         adapters = shared.adapters if shared else LocalAdapters.load(engine, decided, observer)
@@ -112,8 +113,7 @@ class LocalReplica:
             replica.close(shared=shared is not None)
             raise
         replica.scheduler.watch_for_hangs(on_hang)
-        served = name or engine.info.model
-        logger.info("%s is ready on %s in %.1f s", served, engine.info.device, time.monotonic() - started_s)
+        logger.info("%s is ready on %s in %.1f s", served_name, engine.info.device, time.monotonic() - started_s)
         return replica
 
     def warm_up(self, batch_sizes: Sequence[int], iterations: int) -> None:
@@ -138,12 +138,12 @@ class LocalReplica:
         )
         return await asyncio.gather(*map(_outcome, futures))
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[Part, None]:
+    async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """See `Replica`."""
-        parts = PartialResults(partial(self.scheduler.resume, call.request_id))
+        partial_results = PartialResults(partial(self.scheduler.resume, call.request_id))
         future = self.scheduler.submit_stream(
             item,
-            parts,
+            partial_results,
             request_id=call.request_id,
             deadline=call.deadline_s,
             idle_timeout_s=call.idle_timeout_s,
@@ -151,12 +151,12 @@ class LocalReplica:
             share=call.share,
             trace=call.trace,
         )
-        future.add_done_callback(parts.end)
+        future.add_done_callback(partial_results.end)
         streamed = 0
         try:
-            async for part in parts:
-                streamed += len(part)
-                yield part
+            async for parts in partial_results:
+                streamed += len(parts)
+                yield parts
             result: Result = await asyncio.wrap_future(future)
             yield result.rest(streamed)
         finally:
@@ -195,11 +195,11 @@ class LocalReplica:
         return self.scheduler.ready
 
     def drain(self, timeout_s: float) -> bool:
-        """Stop admitting items, and wait for all; returns False if some are unfinished after `timeout_s`. Blocks."""
+        """Stop admitting items, and wait until all have finished; returns False after `timeout_s`. Blocks."""
         return self.scheduler.drain(timeout_s)
 
     def close(self, *, shared: bool = False) -> None:
-        """Fail unfinished items with `NotReady`, and stop all threads. shared: another replica uses the adapters."""
+        """Fail unfinished items with `NotReady`, and stop all threads. shared: leave the adapters open."""
         self.scheduler.close()
         if not shared:
             self.adapters.close()

@@ -19,12 +19,12 @@ class ModelRequests:
         self._settings, self._archives, self._memory_fraction = settings, archives, memory_fraction
 
     def row(self, request: AddModelRequest, *, uploading: bool = False) -> HostedModel:
-        """The row of a request. uploading: its archive is not stored yet. Raises `InvalidField`."""
+        """The row of the model that a request adds. uploading: its archive is not stored yet. Raises `InvalidField`."""
         settings = self.settings(request, uploading=uploading)
         return HostedModel(request.name, settings, pinned=request.pinned, request=request)
 
     def settings(self, request: AddModelRequest, *, uploading: bool = False) -> Settings:
-        """The settings of the model of a request; see `row`."""
+        """The settings of the model that a request adds; see `row`."""
         if reserved := sorted(request.settings.keys() & MODEL_PROPERTIES):
             raise InvalidField(f"settings: {reserved[0]} is not a setting", param="settings")
         try:

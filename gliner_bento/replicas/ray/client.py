@@ -18,7 +18,7 @@ _LOST = (RayActorError, ObjectLostError, DeploymentUnavailableError, TaskCancell
 
 
 class RayReplica(RemoteReplica):
-    """A `Replica` in an `ActorReplica`. handle: that of its deployment. name: its unique id in Ray."""
+    """A `Replica` in an `ActorReplica`. handle: the handle of its deployment. name: its unique id in Ray."""
 
     def __init__(self, handle: DeploymentHandle, name: str) -> None:
         super().__init__(RayConnection(handle, name))
@@ -48,7 +48,7 @@ class RayConnection(Connection):
         return await self._answer(self._call, method, message)
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
-        """See `Connection`. Ray reads pieces before its caller asks for them."""
+        """See `Connection`. Ray reads ahead: it fetches pieces before the caller asks for them."""
         pieces = self._start(self._stream, message)
         try:
             async for piece in pieces:

@@ -19,7 +19,7 @@ class RayFleet(Fleet):
         super().__init__({}, options, on_repeat=on_repeat)
         self._handle = handle
         loop = asyncio.get_running_loop()
-        running.follow(handle.deployment_id, lambda names: loop.call_soon_threadsafe(self._follow, names))
+        running.follow(handle.deployment_id, lambda names: loop.call_soon_threadsafe(self._update, names))
         handle.options()  # makes this process's router, which reports the replicas
 
     async def metrics(self) -> Mapping[str, bytes]:
@@ -28,7 +28,8 @@ class RayFleet(Fleet):
         answers = await asyncio.gather(*(replica.metrics() for replica in replicas.values()), return_exceptions=True)
         return {name: answer for name, answer in zip(replicas, answers, strict=True) if isinstance(answer, bytes)}
 
-    def _follow(self, names: Sequence[str]) -> None:
+    def _update(self, names: Sequence[str]) -> None:
+        """Add and remove replicas, so that the fleet consists of `names`."""
         known = self.replicas.keys()
         for name in known - set(names):
             self.remove(name)

@@ -14,7 +14,7 @@ class NamedReplicaRouter(RequestRouter):
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Called by Ray when replicas are started or stopped, or shortly before."""
         super().update_replicas(replicas)
-        running.report(self._deployment_id, [one.replica_id.unique_id for one in replicas])
+        running.report(self._deployment_id, [replica.replica_id.unique_id for replica in replicas])
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None

@@ -11,7 +11,7 @@ BUSY_LANES = "busy_lanes"
 """Names of the metrics that each replica reports: waiting tokens, and the fraction of its lanes that run a batch."""
 
 _SATURATED = 0.8
-"""If the mean fraction of busy lanes is at least this, all replicas count as busy: between batches, lanes are idle."""
+"""From this mean fraction of busy lanes, all replicas count as busy, because lanes are idle between batches."""
 
 _SLACK = 0.05
 """Subtracted from the sum of all fractions of busy lanes, so that no replica is kept for a few short batches."""
@@ -26,7 +26,7 @@ class Context(Protocol):
 
 class WaitingTokensPolicy:
     """One replica per `target_waiting_tokens` waiting tokens, and at least as many as are busy. While all are busy, the
-    number is not lowered: replicas that are still starting are needed too.
+    number is not lowered, because replicas that are still starting are needed too.
 
     Ray keeps the result between `min_replicas` and `max_replicas`, and applies the delays of the configuration.
     """

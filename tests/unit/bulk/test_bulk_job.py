@@ -19,7 +19,7 @@ from gliner_bento import cli
 from gliner_bento.client import many
 from gliner_bento.errors import QueueFull, StartupError
 from gliner_bento.files.bulk import job as bulk
-from gliner_bento.files.bulk.checkpoint import SavedProgress
+from gliner_bento.files.bulk.checkpoint import SavedProgress, load
 
 REFUSED = "Oslo " * 30
 
@@ -210,7 +210,7 @@ def test_a_record_may_have_labels_and_an_adapter_of_its_own(tmp_path):
         ("a.jsonl", b'{"text": "", "entities": []}\n', "a.jsonl: line 1: a column of the output is in the input"),
         ("a.csv", b"text,b\n1,2\n1,2,3\n", "a.csv: record 2: 3 fields, the header has 2 (ends at line 3)"),
         ("a.csv", b"b,b\n1,2\n", "a.csv: record 1: two columns of the header have the same name"),
-        ("a.csv", b'text\na\n"a"b\n', "a.csv: record 2: a quote is inside a cell; it must be in quotes, and written"),
+        ("a.csv", b'text\na\n"a"b\n', "a.csv: record 2: a quote is inside a cell; put the cell in quotes, and double"),
         ("a.csv", b'text\na\n"b\n', "a.csv: record 2: line 3: a quote is not closed"),
         ("a.csv", b"text\ncaf\xe9\n", "a.csv: not utf-8: invalid continuation byte; name its encoding with --encoding"),
         ("a.txt.gz", b"no gzip", "a.txt.gz: Not a gzipped file"),
@@ -337,6 +337,12 @@ def test_a_job_continues_only_as_it_began(interrupted, change, message):
     with pytest.raises(StartupError, match=message):
         run(output, [str(source)], **change(source))
     assert run(output, [str(source)], overwrite=True).records == 40
+
+
+def test_a_job_does_not_continue_without_an_option_that_it_began_with(tmp_path):
+    SavedProgress({"labels": ["city"], "threshold": 0.9}, 1, {}).save(tmp_path / "checkpoint")
+    with pytest.raises(StartupError, match="belongs to a job with other threshold"):
+        load(tmp_path / "checkpoint", {"labels": ["city"]})
 
 
 def test_a_server_that_refuses_everything_ends_the_job_and_keeps_its_results(interrupted, monkeypatch):

@@ -73,7 +73,7 @@ def test_safetensors_are_downloaded_if_there_are_any_and_what_is_missing_is_repo
     )
     assert found["none"]["error"] == (
         f"'one/none' is no folder and is not in the cache {cache}, and cannot be downloaded "
-        f"({hub.endpoint} has no such model, or it is private: then set token or HF_TOKEN); {PLACE.format('one/none')}"
+        f"({hub.endpoint} has no such model; if it is private, set token or HF_TOKEN); {PLACE.format('one/none')}"
     )
     assert f"accept its conditions at {hub.endpoint}/one/gated, and set token or HF_TOKEN" in found["gated"]["error"]
     assert found["broken"]["error"].startswith(f"'one/broken' cannot be downloaded to {cache}: 403 Forbidden")

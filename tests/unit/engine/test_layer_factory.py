@@ -266,7 +266,7 @@ def test_layers_are_described_by_their_sizes_or_a_reason() -> None:
     layers.encoder_linear(WeightSlice(model.right, "bias"))
     layers.adapt(model.out)
     described = layers.describe()
-    unused = "a layer that inference does not use, or not as a linear layer"
+    unused = "a layer that inference does not use, or does not use as a linear layer"
     assert described == {
         "words": "not a linear layer: Embedding",
         "left": (INPUTS, OUTPUTS),

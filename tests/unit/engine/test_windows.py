@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -277,3 +278,11 @@ def test_over_a_whole_text_the_best_by_score_are_kept(
         assert failing.relations() == unlimited.relations()
     except LimitExceeded:
         assert len(entities) > max_entities or any(len(one.relations) > 0 for one in found)
+
+
+def test_a_table_is_a_sequence_of_its_entities() -> None:
+    entities = [Entity(0, 3, "Ada", "person", 0.9), Entity(4, 7, "Bob", "person", 0.8)]
+    of_text = table("Ada Bob", entities)
+    assert [of_text[0], of_text[1], of_text[-1]] == [entities[0], entities[1], entities[1]]
+    with pytest.raises(IndexError):
+        of_text[2]

@@ -117,3 +117,40 @@ def test_a_connection_that_is_not_kept_is_replaced():
     responses, opened, _ = exchange([closing, closing, OK], 3, limit=1)
     assert [response.status for response in responses] == ["200"] * 3
     assert opened == 3
+
+
+def test_closing_answers_requests_that_wait_and_those_whose_connection_opens():
+    async def scene():
+        connections = Connections("http://127.0.0.1:9", {}, limit=1)
+        opens, waits = connections.send(b"body"), connections.send(b"body")
+        connections.close()
+        return await asyncio.gather(opens, waits)
+
+    assert [response.status for response in asyncio.run(scene())] == ["ConnectionAbortedError"] * 2
+
+
+def test_a_request_that_is_cancelled_while_it_waits_is_not_sent():
+    heads, answer, ended = [], asyncio.Event(), asyncio.Event()
+
+    async def serve(reader, writer):
+        while head := await reader.read(1000):
+            heads.append(head)
+            await answer.wait()
+            writer.write(OK)
+        writer.close()
+        ended.set()
+
+    async def scene():
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()
+            connections = Connections(f"http://{host}:{port}", {}, limit=1)
+            first, cancelled, last = (connections.send(name) for name in (b"first", b"cancelled", b"last"))
+            cancelled.cancel()
+            answer.set()
+            await asyncio.gather(first, last)
+            connections.close()
+            await ended.wait()
+            return connections.opened
+
+    assert asyncio.run(scene()) == 1
+    assert [head.rpartition(b"\r\n\r\n")[2] for head in heads] == [b"first", b"last"]

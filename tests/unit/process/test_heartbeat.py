@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gliner_bento.process import heartbeat
 from gliner_bento.process.heartbeat import HeartbeatMonitor, are_stopping
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
@@ -17,6 +18,7 @@ PATIENCE_S = 240.0
 PROCESS = """
 import asyncio, sys, time
 from pathlib import Path
+from gliner_bento.process import heartbeat
 from gliner_bento.process.heartbeat import Heartbeat
 
 async def serve():
@@ -96,6 +98,11 @@ def test_what_a_process_that_died_has_left_is_deleted_and_no_other_process_is_ki
     process.wait()
     monitor.check(1.0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_ends_during_a_check_does_not_end_the_monitor(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(heartbeat, "_alive", lambda folder: iter([folder / "Service.1.deleted"]))
+    HeartbeatMonitor(tmp_path, timeout_s=1.0).check(0.5)
 
 
 def test_it_is_noticed_when_all_processes_have_been_asked_to_end(start: Start, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from gliner_bento.recognizers.expressions import ExpressionError, Expressions
 from gliner_bento.recognizers.find import RECOGNIZERS, candidates, find
 from gliner_bento.recognizers.labels import PRESIDIO_LABELS, entities_of
 from gliner_bento.settings.configuration import PROJECT_ROOT
@@ -91,10 +92,18 @@ def test_invisible_characters_and_wide_forms_hide_nothing():
         ("_+49 151 12345678_", [("PHONE_NUMBER", "+49 151 12345678")]),
         ("_DE89370400440532013000_", [("IBAN_CODE", "DE89370400440532013000")]),
         ("mail +4915112345678@sms.example", [("EMAIL_ADDRESS", "+4915112345678@sms.example")]),
+        (f"MRN: {'A1B2' * 15}", [("MEDICAL_RECORD_NUMBER", "A1B2" * 15)]),
+        (f"MRN: {'A1B2' * 60}", []),
     ],
 )
 def test_rules(text, expected):
     assert found(text) == expected
+
+
+def test_an_expression_with_too_many_matches_says_so():
+    expressions = Expressions()
+    with pytest.raises(ExpressionError, match="more than 100,000 matches"):
+        list(expressions.matches(expressions.compiled("a"), "a" * 100_002))
 
 
 @pytest.mark.parametrize("unit", ["a@", "1 ", "4.", "0 ", "a.", "DE89 ", "+1-", "(0", "a" * 64, "1\u200b", "!a"])

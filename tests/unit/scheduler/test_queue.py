@@ -191,7 +191,7 @@ def test_finishing_says_where_the_entry_was_and_nothing_comes_after(queue: Waiti
     assert (entry.state, entry.finished, queue.unfinished()) == (State.FINISHED, True, [])
     assert queue.finish(entry) is None
     queue.put(entry, Prepared(ITEM, 10, words=5))
-    queue.load_adapter(entry, Prepared(ITEM, 10, words=5))
+    queue.wait_for_adapter(entry, Prepared(ITEM, 10, words=5))
     assert (entry.state, queue.tally(State.FINISHED)) == (State.FINISHED, Tally(items=1, small=1, cost=entry.cost))
     assert [queue.tally(state) for state in State if state is not State.FINISHED] == [Tally()] * (len(State) - 1)
 
@@ -199,7 +199,7 @@ def test_finishing_says_where_the_entry_was_and_nothing_comes_after(queue: Waiti
 @pytest.mark.parametrize("before", [State.WAITING, State.RUNNING, State.CHUNKED])
 def test_entry_is_prepared_once(queue: WaitingQueue, before: State) -> None:
     entry = entry_in(queue, before)
-    for again in (queue.put, queue.load_adapter):
+    for again in (queue.put, queue.wait_for_adapter):
         with pytest.raises(RuntimeError, match=f"cannot go from {before.name}"):
             again(entry, Prepared(ITEM, 99, words=5))
     assert (entry.state, queue.tally(before)) == (before, Tally(items=1, small=1, cost=entry.cost))
@@ -210,7 +210,7 @@ def entry_in(queue: WaitingQueue, state: State) -> Entry:
     entry = admit(queue, "r")
     prepared = Prepared(ITEM, 10, words=5)
     if state is State.LOADING_ADAPTER:
-        queue.load_adapter(entry, prepared)
+        queue.wait_for_adapter(entry, prepared)
     elif state is State.CHUNKED:
         queue.put(entry, chunked())
     elif state is not State.PREPARING:
@@ -348,10 +348,10 @@ class AnyHistory(RuleBasedStateMachine):
             self.everything += self.queue.admit([ITEM] * count, request_id, deadline_s, priority, share=share)
 
     @rule(data=st.data(), tokens=st.integers(1, 120))
-    def load_adapter(self, data: st.DataObject, tokens: int) -> None:
+    def wait_for_adapter(self, data: st.DataObject, tokens: int) -> None:
         if entry := self.draw(data, State.PREPARING, State.FINISHED):
             finished = entry.finished
-            self.queue.load_adapter(entry, Prepared(ITEM, tokens, words=5))
+            self.queue.wait_for_adapter(entry, Prepared(ITEM, tokens, words=5))
             assert entry.state is (State.FINISHED if finished else State.LOADING_ADAPTER)
 
     @rule(data=st.data(), tokens=st.integers(1, 120))

@@ -69,7 +69,8 @@ def test_the_names_of_all_tasks_are_limited_together() -> None:
     options = ExtractionOptions(
         labels=["a"], relations=["r"], classifications={"c": ["x", "y", "z"]}, structures={"s": ["f", "g"]}
     )
-    with pytest.raises(InvalidField, match="classifications: with labels and relations more than 6 names") as refused:
+    message = "classifications: 7 names, including labels and relations; the limit is 6"
+    with pytest.raises(InvalidField, match=message) as refused:
         EXTRACTION.decide(options, Settings(max_labels=6).view(Limits))
     assert refused.value.param == "classifications"
     EXTRACTION.decide(options, Settings(max_labels=7).view(Limits))
