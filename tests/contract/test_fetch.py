@@ -134,15 +134,17 @@ def test_an_ended_fetch_leaves_nothing(needy: Path, cache: Path, tmp_path: Path)
     """It is ended while it imports torch, which does not end here."""
     for folder in ("new", "endless"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "endless" / "torch.py").write_text("import time; time.sleep(3600)")
+    importing = tmp_path / "importing"
+    (tmp_path / "endless" / "torch.py").write_text(f"import time; open({str(importing)!r}, 'w'); time.sleep(3600)")
     path = os.pathsep.join([str(tmp_path / "endless"), str(PROJECT_ROOT)])
     command = ["models", "fetch", str(needy), "-o", str(tmp_path / "new" / "fetched"), "--cache-dir", str(cache)]
     with subprocess.Popen(
         [sys.executable, "-m", "gliner_bento.cli", *command], env=os.environ | {"PYTHONPATH": path}
     ) as run:
-        while not list((tmp_path / "new").iterdir()):
+        while not importing.exists():
             assert run.poll() is None
             time.sleep(0.01)
+        assert list((tmp_path / "new").iterdir())
         run.send_signal(signal.SIGTERM)
         assert run.wait(60) == 143
     assert list((tmp_path / "new").iterdir()) == []
