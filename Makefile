@@ -12,7 +12,7 @@ export BENTOML_DO_NOT_TRACK = True
 PORT ?= 3000
 HOST := 127.0.0.1
 TESTS ?= tests
-WORKERS ?= 2
+WORKERS ?= 3
 
 VENV := .venv
 
@@ -33,7 +33,7 @@ serve: setup ## Serve: MODEL= PORT= HOST= DEVICE= DTYPE= ARGS=--setting
 setup: ## Make .venv for serving, as the others do: PYTHON= V=1
 	@tools/setup serve
 
-test: setup-dev ## Run the tests: TESTS=path ARGS= WORKERS=2
+test: setup-dev ## Run the tests: TESTS=path ARGS= WORKERS=3
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
 bench: setup-$(if $(URL),dev,bench) ## Compare with other servers, 50 minutes: URL= ARGS=

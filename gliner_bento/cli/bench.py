@@ -29,7 +29,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, help="open loop: send this many requests/s, answered or not")
     parser.add_argument("--seconds", type=float, default=15.0, help="duration of each load (default: 15)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="results folder (default: build/bench/<time>)")
-    parser.add_argument("--api-key", help="key for the server (default: the environment's GLINER_CLIENT_API_KEY)")
+    parser.add_argument("--api-key", help="key for the server (default: GLINER_CLIENT_API_KEY)")
     add_json(parser, "print the results file, server.json")
 
 

@@ -151,9 +151,7 @@ def _encoding(name: str) -> str:
 def add_server(parser: argparse.ArgumentParser, help_text: str, *, models: bool = True, **options: Any) -> None:
     """Add `--url` (`help_text` and `options` are for argparse), `--api-key` and, if `models`, `--model-name`."""
     parser.add_argument("--url", type=server_url, metavar="URL", help=help_text, **options)
-    parser.add_argument(
-        "--api-key", metavar="KEY", help="key for the server (default: the environment's GLINER_CLIENT_API_KEY)"
-    )
+    parser.add_argument("--api-key", metavar="KEY", help="key for the server (default: GLINER_CLIENT_API_KEY)")
     if models:
         parser.add_argument("--model-name", metavar="NAME", help="a model of the server (default: its default model)")
 

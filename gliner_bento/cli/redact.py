@@ -66,7 +66,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="PATH", help="a folder; for one input file, the file to write"
     )
     parser.add_argument(
-        "--columns", default="text", metavar="NAMES", help="columns of JSONL, CSV and Parquet to redact (default: text)"
+        "--columns", default="text", metavar="NAMES", help="columns of JSONL, CSV and Parquet (default: text)"
     )
     add_input_options(parser)
     parser.add_argument(

@@ -42,6 +42,12 @@ def results_or_raise(answer: ExtractBatchResponse) -> list[Extraction]:
     return [outcome.result for outcome in answer.results if outcome.result]
 
 
+async def entity_types_of_relations(gateway: Gateway) -> list[str] | None:
+    """The entity types of a request that names only relations; None if the model needs no entity types."""
+    family = (await gateway.models.default.info()).family
+    return None if family.startswith("GLiNER2") else list(gateway.options.fastino_labels)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFormat:
     """What a format's endpoints have in common; see `Endpoint` and `Operation`."""

@@ -367,6 +367,8 @@ def test_fastinos_answers_are_gliner2s(flags: tuple[str, ...], folder: Any, refe
                     related = await ask(one, "schema", text, {"relations": ["works"]})
                     alone = model.extract_relations(text, ["works"], threshold=0.3)["relation_extraction"]["works"]
                     assert sorted(related["relation_extraction"]["works"]) == sorted(map(list, {*alone}))  # each once
+                    pooled = (await pool(one, text, relations=["works"]))["relation_extraction"]["works"]
+                    assert {(pair["head"], pair["tail"]) for pair in pooled} == {*alone}
                     found += len(alone)
                 found += len(records["record"])
 

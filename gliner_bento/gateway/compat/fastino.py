@@ -23,7 +23,13 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
-from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
+from gliner_bento.gateway.wire_format import (
+    ModelName,
+    WireFormat,
+    entity_types_of_relations,
+    extract_errors,
+    results_or_raise,
+)
 from gliner_bento.tasks.classifications import ClassificationOptions, ClassificationResult
 from gliner_bento.tasks.extraction import (
     TEXT,
@@ -274,7 +280,7 @@ async def _gliner2(gateway: Gateway, request: Request) -> Response:
     body = FastinoRequest.model_validate_json(await request.body() or b"{}")
     gateway, schema, threshold = await gateway.with_model(body.model), _schema(body), body.threshold
     options = ExtractionOptions(
-        labels=_types(schema.entities) or (await _default_entity_types(gateway) if schema.relations else None),
+        labels=_types(schema.entities) or (await entity_types_of_relations(gateway) if schema.relations else None),
         relations=_types(schema.relations) or None,
         classifications={name: _classification_options(given) for name, given in _classifications(schema).items()}
         or None,
@@ -287,12 +293,6 @@ async def _gliner2(gateway: Gateway, request: Request) -> Response:
     value_format = _ValueFormat(confidence=body.include_confidence, spans=body.include_spans)
     results = await asyncio.to_thread(_results, await gateway.run_batch(batch), schema, value_format)
     return json_response(FastinoResponse(results if isinstance(body.text, list) else results[0]))
-
-
-async def _default_entity_types(gateway: Gateway) -> list[str] | None:
-    """The entity types of a request that names only relations; None if the model needs no entity types."""
-    family = (await gateway.models.default.info()).family
-    return None if family.startswith("GLiNER2") else list(gateway.options.fastino_labels)
 
 
 def _schema(body: FastinoRequest) -> FastinoSchema:

@@ -26,7 +26,7 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, now_s
-from gliner_bento.gateway.wire_format import WireFormat, extract_errors
+from gliner_bento.gateway.wire_format import WireFormat, entity_types_of_relations, extract_errors
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import (
     LABELS,
@@ -96,8 +96,8 @@ class PoolingSchema(Strict):
     )
     relations: DescribedTypes | None = Field(
         default=None,
-        description="In the forms of entities. Without entities, relations are between entities of the types in the "
-        "setting fastino_labels.",
+        description="In the forms of entities. Without entities, the relations of a GLiNER model are between entities "
+        "of the types in the setting fastino_labels.",
     )
     classifications: list[PoolingClassification] | None = Field(default=None, description="For GLiNER2 models.")
     structures: dict[Name, PoolingStructure] | None = Field(default=None, description="For GLiNER2 models.")
@@ -175,7 +175,7 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
     gateway, data = await gateway.with_model_if_several(body.model), body.data
     schema = _schema(data)
     options = ExtractionOptions(
-        labels=schema.entities or (list(gateway.options.fastino_labels) if schema.relations else None),
+        labels=schema.entities or (await entity_types_of_relations(gateway) if schema.relations else None),
         relations=cast(Any, schema.relations),
         classifications=_classifications(schema, data.threshold) or None,
         structures=_structures(schema) or None,
