@@ -12,8 +12,8 @@ from gliner_bento.tasks.fields import Name, Strict, check_fields
 
 
 class AdapterOptions(BaseModel):
-    """Options of an adapter; absent fields change nothing. Without the `_check_fields` of `Strict`, so that they can
-    also be read from the query of a URL."""
+    """Options of an adapter; absent fields change nothing. Not a subclass of `Strict`, whose check refuses the
+    strings of a URL's query."""
 
     model_config = Strict.model_config
 
@@ -66,7 +66,8 @@ class AdapterList:
 
 @dataclass(frozen=True, slots=True)
 class AdapterCacheStatus:
-    """Which adapters a replica holds in which tier; `device_slots` has None for free slots."""
+    """Which adapters a replica holds in which tier. `in_memory`: in CPU memory, including those on the device.
+    `device_slots` has None for free slots."""
 
     in_memory: Sequence[str]
     on_disk: Sequence[str]

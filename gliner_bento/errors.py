@@ -273,6 +273,6 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."
 
 
-def install(extra: str) -> str:
+def install_hint(extra: str) -> str:
     """The end of an error message: how to install a missing `extra`."""
     return f"install the extra {extra} in the clone: pip install -e '.[{extra}]' (docs/quickstart.md)"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gliner_bento.errors import StartupError, install, one_line
+from gliner_bento.errors import StartupError, install_hint, one_line
 from gliner_bento.process.exits import exit_with
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
@@ -28,7 +28,7 @@ def main() -> None:
         job = RayBulkJob(**{**values, "cpus": options.cpus or max(1, usable_cores() // options.actors)})
         report = run(job, Settings.load(), lambda done, blocks: print(f"{done} of {blocks} blocks", flush=True))
     except ImportError as missing:
-        exit_with(f"{one_line(missing)}; {install('ray')}")
+        exit_with(f"{one_line(missing)}; {install_hint('ray')}")
     except (SettingsError, StartupError) as error:
         exit_with(str(error))
     errors = ", ".join(f"{number} {code}" for code, number in report.errors.items()) or "none"

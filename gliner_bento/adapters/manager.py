@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _HUB = "hub:"
 _PRELOAD_TIMEOUT_S = 60.0
-_CACHED_PLANS = 1000
+_CACHED_LAYOUTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class AdapterManager:
         self._root = settings.adapter_root
         self._allow_hub = settings.allow_adapter_hub
         self._observer = observer
-        self._plan_of = lru_cache(_CACHED_PLANS)(  # reads and checks the files of each adapter once
+        self._layout_of = lru_cache(_CACHED_LAYOUTS)(  # reads and checks the files of each adapter once
             lambda stored: check_adapter(stored.folder, layers, max_rank=settings.max_lora_rank)
         )
         self._cache = AdapterCache(
@@ -122,7 +122,7 @@ class AdapterManager:
 
         archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
         replace: install also if the id belongs to an adapter with other content; running items keep the old content.
-        preload: wait until it is in memory, at most a minute, because it waits while all adapters in memory are in use.
+        preload: wait until the adapter is in memory; at most a minute, because all places there may be in use.
 
         Raises AdapterInvalid, Conflict, StorageFull, TooLarge, …
         """
@@ -130,9 +130,9 @@ class AdapterManager:
         known = {stored.adapter_id for stored in self._store.all()}
         installed: _Installed | None = None
         if archive is not None or source is not None:
-            fill, origin = self._source(archive, source, revision)
+            fill, kind = self._source(archive, source, revision)
             stored, adapter = self._store.install(
-                adapter_id, fill, source=origin, check=self._check, pinned=bool(pinned), replace=replace
+                adapter_id, fill, source=kind, check=self._check, pinned=bool(pinned), replace=replace
             )
             installed = _Installed(stored, adapter)
         try:
@@ -152,7 +152,7 @@ class AdapterManager:
         """Refuse new items, wait for running ones, delete. Raises AdapterNotFound, Conflict, DeadlineExceeded."""
         with suppress(AdapterInvalid):  # a damaged adapter can be removed
             self._store.find(adapter_id)
-        self._store.check_not_in_root(adapter_id)  # before new leases are refused
+        self._store.check_not_in_root(adapter_id)  # before `cache.remove`, which refuses new leases
         self._cache.remove(adapter_id, lambda: self._store.remove(adapter_id), timeout_s)
 
     def status(self) -> AdapterCacheStatus:
@@ -233,8 +233,8 @@ class AdapterManager:
         if installed is not None and installed.stored.version == stored.version:
             rank, layers = installed.adapter.rank, installed.adapter.updates.keys()
         else:
-            plan = self._plan_of(stored)
-            rank, layers = plan.rank, plan.layers.keys()
+            layout = self._layout_of(stored)
+            rank, layers = layout.rank, layout.layers.keys()
         uses = self._cache.uses(stored.adapter_id)
         return AdapterInfo(
             id=stored.adapter_id,
@@ -255,7 +255,7 @@ class AdapterManager:
 
 
 def _use_one_thread() -> None:
-    """Keep the calling thread from creating OpenMP threads, which would slow the lanes down (decision 6)."""
+    """Keep the calling thread from creating OpenMP threads, which would slow down batches (decision 6)."""
     torch.set_num_threads(1)
 
 

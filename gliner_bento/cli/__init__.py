@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from gliner_bento.cli.flags import run
-from gliner_bento.errors import install
+from gliner_bento.errors import install_hint
 from gliner_bento.process.exits import write_line
 from gliner_bento.settings.configuration import SettingsError
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as missing:
         if str(missing.name).startswith("gliner_bento"):
             raise
-        write_line(f"{missing.name} is not installed; {install('serve')}")
+        write_line(f"{missing.name} is not installed; {install_hint('serve')}")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's flush at exit fails
         return _BROKEN_PIPE

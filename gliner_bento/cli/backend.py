@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from gliner_bento.cli.parsers import CommandError, add_server
-from gliner_bento.errors import GLiNERBentoError, StartupError, install, one_line
+from gliner_bento.errors import GLiNERBentoError, StartupError, install_hint, one_line
 from gliner_bento.process.exits import write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
@@ -157,7 +157,7 @@ async def clients(
                 from gliner_bento.process.in_process import in_process  # noqa: PLC0415  # imports torch
             except ModuleNotFoundError as missing:
                 text = f"a model in this process needs {missing.name}; name a server with --url, or"
-                raise CommandError(f"{text} {install('serve')}") from None
+                raise CommandError(f"{text} {install_hint('serve')}") from None
             settings = adjust(Settings.load(flags))
             announce_loading(settings.model)
             yield [await stack.enter_async_context(in_process(settings))]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli.parsers import CommandError, commands_of
-from gliner_bento.errors import install
+from gliner_bento.errors import install_hint
 
 SHELLS = ("bash", "zsh", "tcsh")
 EXAMPLES = """examples:
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
     try:
         import shtab  # noqa: PLC0415  # an extra
     except ImportError:
-        raise CommandError(f"completion: needs shtab; {install('completion')}") from None
+        raise CommandError(f"completion: needs shtab; {install_hint('completion')}") from None
     _complete_files(options.parser, shtab.FILE)
     sys.stdout.write(shtab.complete(options.parser, shell=options.shell) + "\n")
     return 0

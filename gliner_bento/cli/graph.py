@@ -17,7 +17,7 @@ from typing import Any
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError, add_json, add_records
 from gliner_bento.cli.texts import counted
-from gliner_bento.errors import install
+from gliner_bento.errors import install_hint
 from gliner_bento.files.graph.build import Document, GraphBuilder, check_document, read_documents
 from gliner_bento.files.graph.formats import FORMATS, written_files
 from gliner_bento.files.records.columns import result_columns
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     if kind is None:
         raise CommandError(f"graph: --output: {options.output.suffix} is no known suffix; use --format")
     if not find_spec("networkx"):
-        raise CommandError(f"graph: networkx is not installed; {install('graph')}")
+        raise CommandError(f"graph: networkx is not installed; {install_hint('graph')}")
     builder, failed = GraphBuilder(), dict[str, str]()
     with backend.failing_in_one_line("graph"):
         asyncio.run(_add(options, flags, _documents(options, kind, failed), builder, failed))

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from gliner_bento.cli import serving_properties
 from gliner_bento.cli.parsers import CommandError, setting_dest
-from gliner_bento.errors import install
+from gliner_bento.errors import install_hint
 from gliner_bento.process.exits import write_line
 from gliner_bento.process.port import check_access, check_port
 from gliner_bento.settings import Settings
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 def _check_installed(package: str, extra: str) -> None:
     if not find_spec(package):
-        raise CommandError(f"serve: {package} is not installed; {install(extra)}")
+        raise CommandError(f"serve: {package} is not installed; {install_hint(extra)}")
 
 
 def serve(settings: Settings, flags: Mapping[str, Any], *, port: int, host: str) -> None:

@@ -9,7 +9,7 @@ from html import escape
 from itertools import pairwise
 from typing import Any, Literal
 
-from gliner_bento.errors import install
+from gliner_bento.errors import install_hint
 from gliner_bento.tasks.extraction import BatchResult, Entity, ExtractBatchResponse, Extraction, ExtractResponse
 from gliner_bento.tasks.structures import FieldValue, Instance
 
@@ -25,7 +25,8 @@ Rows = Literal["entities", "relations", "classifications", "structures"]
 
 
 class ExtractAnswer(ExtractResponse):
-    """An `ExtractResponse` that notebooks show as HTML, with its text. A copy has no text, and is shown as data."""
+    """An `ExtractResponse` that notebooks show as HTML, with the request's text. A copied or unpickled answer lacks the
+    text, and is shown as data."""
 
     __slots__ = ("_text",)
     _text: str
@@ -109,7 +110,7 @@ def _data_frame(records: list[dict[str, Any]], columns: list[str]) -> Any:
     try:
         import pandas  # noqa: PLC0415  # an extra
     except ImportError:
-        raise ImportError(f"to_pandas needs pandas; {install('dataframes')}") from None
+        raise ImportError(f"to_pandas needs pandas; {install_hint('dataframes')}") from None
     return pandas.DataFrame(records, columns=columns)
 
 

@@ -69,13 +69,14 @@ class ProtocolLimits:
 
 
 STATE = "gliner_bento.limits"
-"""Key of the limits in the state of an app's lifespan, because `uvicorn --http` takes a class without arguments."""
+"""The key under which the state of an app's lifespan has the limits. `uvicorn --http` takes a class, so they cannot be
+arguments."""
 
 
 def limit_connections(
     options: GatewayOptions, early: EarlyRefusal | None = None, direct: ASGIApp | None = None
 ) -> ProtocolLimits:
-    """Make a protocol with these limits uvicorn's default, because BentoML has no option for uvicorn's protocol."""
+    """Set uvicorn's default protocol to one with these limits, because BentoML has no option for the protocol."""
     limits = ProtocolLimits(options, early, direct)
     HTTP_PROTOCOLS["auto"] = limits.protocol  # type: ignore[assignment]  # uvicorn also takes a factory here
     return limits
@@ -144,7 +145,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._await(RequestPart.HEADERS)
+        self._expect(RequestPart.HEADERS)
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -156,7 +157,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The headers have arrived. A request with an Upgrade header is parsed again without it (see `_parse`)."""
         if not self.parser.should_upgrade():
-            self._await(RequestPart.BODY)
+            self._expect(RequestPart.BODY)
             super().on_headers_complete()
         elif self.parser.get_method() == b"CONNECT":
             raise MalformedRequest("CONNECT: this server is not a proxy")
@@ -176,7 +177,7 @@ class HttpProtocol(HttpToolsProtocol):
         """A request has been received."""
         if self._awaits is RequestPart.BODY:  # else the request has an Upgrade header, and is parsed again
             super().on_message_complete()
-        self._await(RequestPart.START)
+        self._expect(RequestPart.START)
         if self._early and self._arrival:
             self._decide(self._early, self.cycle, self._arrival)
         elif self._refusal:
@@ -329,7 +330,7 @@ class HttpProtocol(HttpToolsProtocol):
         elif self._body_bytes > limits.largest_body_bytes and self.cycle.response_complete:
             self.transport.close()  # this is the rest of a body that was too large
 
-    def _await(self, part: RequestPart) -> None:
+    def _expect(self, part: RequestPart) -> None:
         self._awaits = part
         self._framing_bytes = self._body_bytes = self._due_bytes = 0
         self._unset_timer()
@@ -386,6 +387,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         cycle: RequestResponseCycle | None = self.cycle
+        # The response to the last request is complete (and the connection open), or has not begun.
         if cycle is None or (cycle.response_complete and cycle.keep_alive) or not cycle.response_started:
             request_id.begin(None)
             response = error_response(error)

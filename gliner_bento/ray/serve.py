@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from gliner_bento.errors import install, one_line
+from gliner_bento.errors import install_hint, one_line
 from gliner_bento.process.exits import exit_with, load_or_exit
 from gliner_bento.ray.options import FOR_THROUGHPUT, check
 from gliner_bento.settings.configuration import SettingsError
@@ -37,7 +37,7 @@ def main(host: str, port: int) -> None:
         from gliner_bento.ray.deployments import deploy  # noqa: PLC0415
         from gliner_bento.ray.server import GatewayServer  # noqa: PLC0415  # need the extra ray
     except ImportError as missing:
-        exit_with(f"--backend ray: {one_line(missing)}; {install('ray')}")
+        exit_with(f"--backend ray: {one_line(missing)}; {install_hint('ray')}")
     try:
         connect()
     except Exception as error:

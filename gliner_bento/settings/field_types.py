@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
-from gliner_bento.errors import install
+from gliner_bento.errors import install_hint
 from gliner_bento.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS
 from gliner_bento.recognizers.phones import regions
 from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
@@ -99,7 +99,7 @@ def _needs(package: str) -> Callable[[bool], bool]:
 
     def check(value: bool) -> bool:
         if value and not find_spec(package):
-            raise ValueError(f"{package} is not installed; {install(package)}")
+            raise ValueError(f"{package} is not installed; {install_hint(package)}")
         return value
 
     return check

@@ -1,4 +1,5 @@
-"""Files that processes share: locks that end with their process, durable writes, checksums; live processes."""
+"""Files that processes share: locks that end with their process, durable writes, checksums. Also finds out
+whether a process is alive."""
 
 from __future__ import annotations
 

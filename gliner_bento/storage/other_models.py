@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 CONFIG = "gliner_config.json"
-GLINER2_CONFIG = "config.json"
+OTHER_CONFIG = "config.json"
+"""The configuration file of GLiNER2, GLiClass and all other models."""
 GLICLASS_TOKENS = 1024
 """GLiClass's default for the maximum number of tokens of labels and text together."""
 _GLINER2, _GLICLASS = "extractor", "GLiClass"
@@ -20,7 +21,7 @@ def config_name(folder: Path) -> str | None:
     try:
         (folder / CONFIG).stat()
     except (FileNotFoundError, NotADirectoryError):
-        return GLINER2_CONFIG if _model_type(folder) in (_GLINER2, _GLICLASS) else None
+        return OTHER_CONFIG if _model_type(folder) in (_GLINER2, _GLICLASS) else None
     return CONFIG
 
 
@@ -40,6 +41,6 @@ def is_gliclass(folder: Path) -> bool:
 def _model_type(folder: Path) -> str | None:
     """`model_type` of config.json; None if there is none."""
     try:
-        return str(json.loads((folder / GLINER2_CONFIG).read_text("utf-8"))["model_type"])
+        return str(json.loads((folder / OTHER_CONFIG).read_text("utf-8"))["model_type"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gliner_bento.errors import StartupError, install
+from gliner_bento.errors import StartupError, install_hint
 from gliner_bento.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,5 +21,5 @@ def start_tracing(settings: Settings) -> Tracing | None:
     try:
         from gliner_bento.telemetry.otel import Tracing, otlp_processor  # noqa: PLC0415  # needs the extra otel
     except ImportError as missing:
-        raise StartupError(f"enable_tracing: {missing}; {install('otel')}") from None
+        raise StartupError(f"enable_tracing: {missing}; {install_hint('otel')}") from None
     return Tracing(otlp_processor())

@@ -14,7 +14,7 @@ from stat import S_ISREG
 from typing import Any, NamedTuple
 
 from gliner_bento.errors import StartupError, one_line
-from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, config_name, is_gliclass
+from gliner_bento.storage.other_models import CONFIG, OTHER_CONFIG, config_name, is_gliclass
 
 # Names of weights, in order of preference. If the weights are in several files, an index (.index.json) lists them.
 SAFETENSORS = "model.safetensors"
@@ -79,7 +79,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def is_gliner2(folder: Path) -> bool:
     """Whether the folder holds a GLiNER2 checkpoint."""
     config = config_of(folder)
-    return config is not None and config.name == GLINER2_CONFIG and not is_gliclass(folder)
+    return config is not None and config.name == OTHER_CONFIG and not is_gliclass(folder)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from transformers import CONFIG_MAPPING, AutoTokenizer
 from gliner_bento.engine.checkpoint.find import ModelError, read_json
 from gliner_bento.engine.checkpoint.limits import check_vocabulary, token_limit
 from gliner_bento.engine.checkpoint.reasons import reason
-from gliner_bento.errors import install
-from gliner_bento.storage.other_models import GLICLASS_TOKENS, GLINER2_CONFIG
+from gliner_bento.errors import install_hint
+from gliner_bento.storage.other_models import GLICLASS_TOKENS, OTHER_CONFIG
 
 UNI_ENCODER = "uni-encoder"
 _BACKBONES = {
@@ -81,7 +81,7 @@ def build_gliclass(
 ) -> GLiClass:
     """gliclass's model of the checkpoint in a folder, with random weights. Raises ModelError."""
     if find_spec("gliclass") is None:
-        raise ModelError(f"{name!r} is a GLiClass model, which needs the package gliclass; {install('gliclass')}")
+        raise ModelError(f"{name!r} is a GLiClass model, which needs the package gliclass; {install_hint('gliclass')}")
     config = _checked(folder)
     try:
         settings = package().GLiClassModelConfig(**config)
@@ -105,7 +105,7 @@ def package() -> Any:
 def _checked(folder: Path) -> dict[str, Any]:
     """The configuration. Raises ModelError if its architecture is not served, or if it describes no encoder that
     transformers has."""
-    config = read_json(folder / GLINER2_CONFIG)
+    config = read_json(folder / OTHER_CONFIG)
     architecture = config.get("architecture_type", UNI_ENCODER)
     if architecture not in _BACKBONES:
         raise ModelError(
@@ -114,5 +114,5 @@ def _checked(folder: Path) -> dict[str, Any]:
     encoder = config.get("encoder_config")
     kind = encoder.get("model_type", "deberta-v2") if isinstance(encoder, dict) else None
     if kind not in CONFIG_MAPPING:
-        raise ModelError(f"{GLINER2_CONFIG}: encoder_config: transformers has no encoder {kind!r}")
+        raise ModelError(f"{OTHER_CONFIG}: encoder_config: transformers has no encoder {kind!r}")
     return config

@@ -17,8 +17,8 @@ import torch
 from gliner_bento.engine.checkpoint.find import GLINER2_MAX_WORDS, ModelError, read_json
 from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.engine.checkpoint.weights import Tensors
-from gliner_bento.errors import install
-from gliner_bento.storage.other_models import GLINER2_CONFIG
+from gliner_bento.errors import install_hint
+from gliner_bento.storage.other_models import OTHER_CONFIG
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 CharSpan = tuple[int, int]
@@ -102,7 +102,7 @@ def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int =
     max_words, max_span_width: replace the checkpoint's `max_len` and `max_width` unless 0.
     """
     if find_spec("gliner2") is None:
-        raise ModelError(f"{name!r} is a GLiNER2 model, which needs the package gliner2; {install('serve')}")
+        raise ModelError(f"{name!r} is a GLiNER2 model, which needs the package gliner2; {install_hint('serve')}")
     from gliner2.configuration import ExtractorConfig  # noqa: PLC0415  # see above
     from gliner2.inference.engine import SpanExtractor  # noqa: PLC0415
     from gliner2.models.base import load_extractor_tokenizer  # noqa: PLC0415
@@ -111,7 +111,7 @@ def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int =
     from transformers import AutoConfig  # noqa: PLC0415
 
     try:
-        config = ExtractorConfig.from_dict(read_json(folder / GLINER2_CONFIG))
+        config = ExtractorConfig.from_dict(read_json(folder / OTHER_CONFIG))
         if max_span_width:
             config.max_width = max_span_width
         boundary = config.architecture == "boundary"

@@ -9,7 +9,7 @@ from pathlib import Path
 from gliner_bento.engine.checkpoint.find import ModelError, find_weights
 from gliner_bento.engine.checkpoint.hub import cached_folders
 from gliner_bento.engine.options import CheckpointOptions
-from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, config_name
+from gliner_bento.storage.other_models import CONFIG, OTHER_CONFIG, config_name
 
 __all__ = ["CheckpointOptions", "FoundCheckpoint", "find_checkpoints", "size_of"]
 
@@ -29,8 +29,8 @@ def find_checkpoints(folders: list[Path], options: CheckpointOptions) -> list[Fo
     """The checkpoints in folders and their subfolders, and in the hub's cache."""
     found = {str(path.parent): path.parent for folder in folders for path in sorted(folder.rglob(CONFIG))}
     found |= cached_folders(options.cache_dir, CONFIG)
-    candidates = {str(path.parent): path.parent for folder in folders for path in sorted(folder.rglob(GLINER2_CONFIG))}
-    candidates |= cached_folders(options.cache_dir, GLINER2_CONFIG)
+    candidates = {str(path.parent): path.parent for folder in folders for path in sorted(folder.rglob(OTHER_CONFIG))}
+    candidates |= cached_folders(options.cache_dir, OTHER_CONFIG)
     found |= {model: folder for model, folder in candidates.items() if model not in found and config_name(folder)}
     checkpoints = []
     for model, folder in found.items():

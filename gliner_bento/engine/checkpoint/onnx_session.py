@@ -19,7 +19,7 @@ from gliner_bento.engine.checkpoint.device import DType
 from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError, stays_inside
 from gliner_bento.engine.checkpoint.load import from_pretrained
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
-from gliner_bento.errors import install, one_line
+from gliner_bento.errors import install_hint, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def load_onnx(checkpoint: Checkpoint, device: torch.device, dtype: DType, thread
     threads: number of threads of a run on a CPU; fixed for the session.
     """
     if find_spec("onnxruntime") is None or find_spec("onnx") is None:
-        raise ModelError(f"runtime onnxruntime: a package is missing; {install('onnx')}")
+        raise ModelError(f"runtime onnxruntime: a package is missing; {install_hint('onnx')}")
     import onnxruntime  # noqa: PLC0415  # an extra
 
     if dtype not in {"auto", "float32"}:

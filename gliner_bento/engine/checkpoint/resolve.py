@@ -26,7 +26,7 @@ from gliner_bento.engine.checkpoint.find import (
 )
 from gliner_bento.engine.checkpoint.hub import Hub, is_hub_id
 from gliner_bento.engine.options import CheckpointOptions
-from gliner_bento.storage.other_models import CONFIG, GLINER2_CONFIG, is_gliclass, no_checkpoint
+from gliner_bento.storage.other_models import CONFIG, OTHER_CONFIG, is_gliclass, no_checkpoint
 
 # Files to download besides the weights: configurations, tokenizers and the card.
 _OTHER_FILES = ["*.json", "*.txt", "*.model", "README.md"]
@@ -37,7 +37,7 @@ _WEIGHTS = {
 }
 _VOCABULARIES = ["tokenizer.json", "vocab.txt", "vocab.json", "spm.model", "spiece.model", "sentencepiece.bpe.model"]
 _VOCABULARIES += ["tokenizer.model"]
-_CONFIG_NAMES = (CONFIG, GLINER2_CONFIG)
+_CONFIG_NAMES = (CONFIG, OTHER_CONFIG)
 _CONFIG_OF_PART = {"configuration": "config.json", "tokenizer": "tokenizer_config.json"}
 # gliner's default of `model_name`.
 _DEFAULT_BACKBONE = "microsoft/deberta-v3-small"

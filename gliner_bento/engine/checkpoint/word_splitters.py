@@ -9,7 +9,7 @@ from gliner.data_processing.tokenizer import StanzaWordsSplitter, WordsSplitter
 from huggingface_hub import constants
 
 from gliner_bento.engine.checkpoint.find import ModelError, read_json
-from gliner_bento.errors import install
+from gliner_bento.errors import install_hint
 from gliner_bento.storage.other_models import CONFIG
 
 # `words_splitter_type` -> modules that gliner imports for it; an extra of the same name installs their packages.
@@ -47,7 +47,7 @@ def check_word_splitter(folder: Path) -> None:
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise ModelError(
-            f"words_splitter_type {kind!r} needs {', '.join(missing)}, which {verb} not installed; {install(kind)}"
+            f"words_splitter_type {kind!r} needs {', '.join(missing)}, which {verb} not installed; {install_hint(kind)}"
         )
     if kind == "stanza":
         _check_stanza()

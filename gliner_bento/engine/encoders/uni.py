@@ -17,7 +17,7 @@ from gliner_bento.engine.options import EngineOptions
 
 
 class BareBackbone(nn.Module):
-    """A transformers backbone with the attributes of gliner's `Encoder` and of its `bert_layer`, a `Transformer`."""
+    """Wraps a transformers backbone. Stands for gliner's `Encoder`, and for the `Transformer` in its `bert_layer`."""
 
     config = SimpleNamespace(fuse_layers=False)
 
@@ -37,7 +37,8 @@ class BareBackbone(nn.Module):
 
 
 def schema_encoder(model: Any, layers: LayerFactory, options: EngineOptions) -> UniEncoder:
-    """The encoder for gliner2's model. In its output, `relations` has all markers except those of labels."""
+    """The encoder for gliner2's model. In its output, `relations` has the embeddings of all of the prompt's markers
+    except those of labels."""
     config = SimpleNamespace(subtoken_pooling=model.processor.token_pooling, num_rnn_layers=0)
     return UniEncoder(SimpleNamespace(config=config, token_rep_layer=BareBackbone(model.encoder)), layers, options)
 

@@ -19,7 +19,7 @@ class SavedProgress:
     identity: what the output depends on, see `Job.identity`.
     records: number of records in all inputs. skipped: files that cannot be read, with the reason.
     schema: the Arrow schema of Parquet output, serialized, in hexadecimal; None for other formats.
-    file, number: index of the next record's file, and of that record in the file.
+    file: index of the file of the next record. number: index of that record in the file.
     done: number of records before the next one. failed: how many of them failed.
     output, errors: where the writers continue, see `ChunkWriter.position`.
     complete: whether all records are done.

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from gliner_bento.errors import StartupError, install
+from gliner_bento.errors import StartupError, install_hint
 from gliner_bento.tasks.extraction import Extraction
 
 Row = dict[str, Any]
@@ -19,7 +19,7 @@ SCHEMA_COLUMNS = ("classifications", "structures")
 
 
 def result_columns(result: Extraction, more: Iterable[str] = ()) -> Row:
-    """The values of `RESULT_COLUMNS` and of `more`, names from `SCHEMA_COLUMNS`."""
+    """The values of the columns `RESULT_COLUMNS` and `more`, which is a part of `SCHEMA_COLUMNS`."""
     return {
         **{name: msgspec.to_builtins(getattr(result, name)) for name in more},
         "entities": [asdict(entity) for entity in result.entities],
@@ -38,7 +38,7 @@ def check_columns(columns: Iterable[str], needed: Iterable[str], added: Iterable
 
 
 def arrow_types(more: Iterable[str] = ()) -> dict[str, Any]:
-    """The types of `RESULT_COLUMNS` and of `more`, names from `SCHEMA_COLUMNS`."""
+    """The types of the columns `RESULT_COLUMNS` and `more`, which is a part of `SCHEMA_COLUMNS`."""
     pa = pyarrow()
     span = [("start", pa.int64()), ("end", pa.int64()), ("text", pa.string()), ("label", pa.string())]
     score = ("score", pa.float64())
@@ -60,5 +60,5 @@ def pyarrow() -> Any:
         import pyarrow  # noqa: PLC0415  # an extra
         import pyarrow.parquet  # noqa: PLC0415
     except ImportError:
-        raise StartupError(f"Parquet needs pyarrow; {install('bulk')}") from None
+        raise StartupError(f"Parquet needs pyarrow; {install_hint('bulk')}") from None
     return pyarrow

@@ -125,7 +125,7 @@ def _admin(
     name: str,
     **more: Any,
 ) -> Endpoint:
-    """An endpoint that changes the table of models."""
+    """An endpoint that changes the models that this server has."""
     operation = Operation(
         name=name,
         tag="models",
@@ -153,7 +153,7 @@ _ACTIONS: dict[ModelAction, tuple[str, str]] = {
     ),
     "unload": (
         "Unload a model",
-        "Waits for its running requests; further ones get 503. The model stays in the table.",
+        "Waits for its running requests; further ones get 503. The model stays in the list of /v1/models.",
     ),
     "pin": ("Pin a model", "A pinned model is never evicted, and never unloaded because it is idle."),
     "unpin": ("Unpin a model", "The model may be evicted, or unloaded because it is idle, as the settings say."),
@@ -205,7 +205,7 @@ ENDPOINTS = [
         "DELETE",
         _MEMBER,
         _delete,
-        "Delete a model from the table",
+        "Delete a model",
         "Waits for its running requests; further ones get 404. Its files are kept.",
         "delete_model",
         extra=success(204, "The model was deleted"),

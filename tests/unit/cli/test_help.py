@@ -12,7 +12,7 @@ import pytest
 from gliner_bento import cli
 from gliner_bento.cli.flags import parse, parser
 from gliner_bento.cli.parsers import commands_of
-from gliner_bento.errors import install
+from gliner_bento.errors import install_hint
 
 COMMANDS = [
     *([name] for name in commands_of(parser())),
@@ -71,4 +71,4 @@ def test_the_completion_knows_commands_and_flags(shell, capsys):
 def test_without_shtab_the_extra_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert cli.main(["completion", "bash"]) == 1
-    assert capsys.readouterr().err == "gliner-bento: completion: needs shtab; " + install("completion") + "\n"
+    assert capsys.readouterr().err == "gliner-bento: completion: needs shtab; " + install_hint("completion") + "\n"

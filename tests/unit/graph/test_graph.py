@@ -9,7 +9,7 @@ import json
 import pytest
 
 from gliner_bento import cli
-from gliner_bento.errors import install
+from gliner_bento.errors import install_hint
 from gliner_bento.files.graph.build import GraphBuilder
 from gliner_bento.files.graph.formats import FORMATS
 
@@ -157,4 +157,6 @@ def test_the_files_of_a_csv_graph_are_no_inputs(tmp_path, capsys):
 def test_without_networkx_the_extra_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("gliner_bento.cli.graph.find_spec", lambda name: None)
     assert cli.main(["graph", "a.jsonl", "-o", "g.graphml"]) == 1
-    assert capsys.readouterr().err == ("gliner-bento: graph: networkx is not installed; " + install("graph") + "\n")
+    assert capsys.readouterr().err == (
+        "gliner-bento: graph: networkx is not installed; " + install_hint("graph") + "\n"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gliner_bento import asgi, cli
-from gliner_bento.errors import install
+from gliner_bento.errors import install_hint
 from gliner_bento.process.instances import by_model, plan_instances
 from gliner_bento.ray.options import (
     MEANINGLESS,
@@ -122,7 +122,7 @@ def test_without_ray_the_number_of_instances_is_fixed(capsys):
 def test_without_ray_installed_the_command_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setattr("gliner_bento.cli.serve.find_spec", lambda name: None)
     assert cli.main(["serve", "--port", "0", "--backend", "ray"]) == 1
-    assert capsys.readouterr().err == f"gliner-bento: serve: ray is not installed; {install('ray')}\n"
+    assert capsys.readouterr().err == f"gliner-bento: serve: ray is not installed; {install_hint('ray')}\n"
 
 
 def test_an_unknown_backend_is_refused(capsys):
