@@ -19,6 +19,7 @@ import ray.data
 from ray.exceptions import RayError
 
 from gliner_bento.errors import GLiNERBentoError, NotReady, StartupError
+from gliner_bento.files.bulk.checkpoint import differing_fields
 from gliner_bento.files.records.columns import result_columns
 from gliner_bento.ray.cluster import connect, reason
 from gliner_bento.ray.tables import RowBlock, blocks_of, read_block, write_block
@@ -108,9 +109,7 @@ def _claim(output: Path, identity: dict[str, Any]) -> None:
         if any(output.iterdir()):
             raise StartupError(f"{output}: the folder is not empty, and not that of a bulk job; choose another one")
         file.write_text(json.dumps(identity, indent=1))
-    existing = json.loads(file.read_text())
-    identity = json.loads(json.dumps(identity))  # with JSON's types, as in the file
-    if differing := sorted(name for name in identity if existing.get(name) != identity[name]):
+    if differing := differing_fields(identity, json.loads(file.read_text())):
         raise StartupError(f"{output}: the folder has a job with other {', '.join(differing)}; choose another one")
     for unfinished in output.glob(".*.unfinished"):
         unfinished.unlink()

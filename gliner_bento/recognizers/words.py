@@ -17,7 +17,7 @@ _DATE = (
     rf"\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/. ]\d{{1,2}}[-/. ](?:\d{{4}}|\d\d)|"
     rf"\d{{1,2}}(?:st|nd|rd|th)?(?: of)?[ -]{_MONTH},?[ -]\d{{4}}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}"
 )
-_CODE = r"(?=(?:[^\d\s]{0,6}\d){4})[A-Za-z]{0,6}[-#/]?\d[A-Za-z\d]*(?:[-/][A-Za-z\d]{2,}){0,4}"
+_CODE = r"(?=(?:[^\d\s]{0,6}\d){4})[A-Za-z]{0,6}[-#/]?\d[A-Za-z\d]*(?:[-/][A-Za-z\d]+)*"
 
 _GAP = (
     r"(?:[\s:=#.,(\[\"'/*-]|\b(?:numbers?|no|nr|num|n[o°º]|ids?|code|cards?|is|was|are|the|of|on|file|for|under|my|his|her|"
@@ -27,7 +27,6 @@ _GAP = (
 _GAP_CHARS = 40
 _CODE_CHARS = 200
 """Maximum length of a code. Longer ones are not matched, not even in part."""
-_AFTER_CHARS = 2  # that `AFTER` reads
 
 RULES = tuple(
     Rule(entity, f"(?:{pattern}){AFTER}", 0.0, words, flags=re.IGNORECASE)
@@ -124,7 +123,7 @@ class FoldedWords:
         for end, _, word in self._words_of_rule.get(id(rule), ()):
             gap = _GAP_REGEX.match(text, end, end + _GAP_CHARS)
             start = gap.end() if gap else end
-            found = rule.regex.match(text, start, start + _CODE_CHARS + _AFTER_CHARS)
+            found = rule.regex.match(text, start, start + 2 * _CODE_CHARS)  # more, so that a longer code is not cut
             if found and found.end() - start <= _CODE_CHARS:
                 yield Match(start, found.end(), rule.entity, SCORE, rule, SCORE - CONTEXT_SCORE, word)
 

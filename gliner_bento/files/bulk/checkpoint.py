@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,12 @@ def load(path: Path, identity: dict[str, Any]) -> SavedProgress | None:
         return None
     except (ValueError, TypeError):
         raise StartupError(f"{path}: not a checkpoint of this version; start with --overwrite") from None
-    given = json.loads(json.dumps(identity))  # as the file has it: lists for tuples, strings as keys
-    names = given.keys() | checkpoint.identity.keys()
-    if differing := sorted(name for name in names if given.get(name) != checkpoint.identity.get(name)):
+    if differing := differing_fields(identity, checkpoint.identity):
         raise StartupError(f"{path}: belongs to a job with other {', '.join(differing)}; start with --overwrite")
     return checkpoint
+
+
+def differing_fields(identity: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:
+    """The names of the fields in which a job differs from a stored one, which was read from JSON; sorted."""
+    given = json.loads(json.dumps(identity))  # as JSON has it: lists for tuples, strings as keys
+    return sorted(name for name in given.keys() | stored.keys() if given.get(name) != stored.get(name))

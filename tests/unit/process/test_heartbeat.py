@@ -18,7 +18,6 @@ PATIENCE_S = 240.0
 PROCESS = """
 import asyncio, sys, time
 from pathlib import Path
-from gliner_bento.process import heartbeat
 from gliner_bento.process.heartbeat import Heartbeat
 
 async def serve():

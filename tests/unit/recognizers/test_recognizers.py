@@ -93,11 +93,18 @@ def test_invisible_characters_and_wide_forms_hide_nothing():
         ("_DE89370400440532013000_", [("IBAN_CODE", "DE89370400440532013000")]),
         ("mail +4915112345678@sms.example", [("EMAIL_ADDRESS", "+4915112345678@sms.example")]),
         (f"MRN: {'A1B2' * 15}", [("MEDICAL_RECORD_NUMBER", "A1B2" * 15)]),
-        (f"MRN: {'A1B2' * 60}", []),
+        ("MRN: 1234-AB-CD-EF-GH-IJ-KL ok", [("MEDICAL_RECORD_NUMBER", "1234-AB-CD-EF-GH-IJ-KL")]),
     ],
 )
 def test_rules(text, expected):
     assert found(text) == expected
+
+
+def test_no_code_is_found_in_part():
+    for chars in range(190, 420):
+        for code in ("A1B2" * 110, "1234" + "-AB" * 200):
+            text = code[:chars].rstrip("-")
+            assert found(f"MRN: {text}") == ([("MEDICAL_RECORD_NUMBER", text)] if len(text) <= 200 else [])
 
 
 def test_an_expression_with_too_many_matches_says_so():
