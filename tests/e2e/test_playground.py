@@ -12,6 +12,7 @@ from pathlib import Path
 import patient
 import pytest
 from chromium import Page, chromium, executable
+from quick import ENVIRONMENT
 
 from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
@@ -401,7 +402,7 @@ def several_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
     command += ["--model", "general=models/demo", "--model", "pii=models/demo"]
     log = tmp_path_factory.mktemp("models") / "log"
-    with running_server(command, cwd=PROJECT_ROOT, log=log) as url:
+    with running_server(command, cwd=PROJECT_ROOT, log=log, env=ENVIRONMENT) as url:
         yield url
 
 
