@@ -87,7 +87,7 @@ def test_results_are_the_same_bits_in_any_batch(
 
 def test_results_are_the_same_bits_with_two_threads(checkpoint: Any) -> None:
     """With a hidden layer so wide that MKL divides the sums of span scores among threads."""
-    folder = checkpoint("span", seed=3, backbone="bert", hidden_size=512)
+    folder = checkpoint("span", seed=5, backbone="bert", hidden_size=512)
     assert_invariant(load(folder, "float32", inference_lanes=2), [(6, 2), (1, 2), (6, 1)])
 
 

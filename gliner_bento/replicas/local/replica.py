@@ -87,15 +87,16 @@ class LocalReplica:
         a device that it shares with other models.
         shared: a replica of the same checkpoint with the same options, whose weights and adapters this one uses.
         """
-        from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415
-        from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports torch
-
         started_s = time.monotonic()
         LocalAdapters.check_storage(settings)
+        from gliner_bento.engine.checkpoint.device import pick_device  # noqa: PLC0415  # imports torch
+
         decided = settings.decided_for(str(pick_device(settings.device)), cores)
         options = decided.view(EngineOptions)
         engine: Any = shared.engine if shared else None
         if engine is None:
+            from gliner_bento.engine.engine import GLiNEREngine  # noqa: PLC0415  # imports gliner
+
             engine = GLiNEREngine.load(
                 decided.model, device=decided.device, dtype=decided.dtype, options=options, name=name
             )
