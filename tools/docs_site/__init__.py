@@ -73,8 +73,8 @@ def rewritten(text: str, page: Path) -> str:
 
 
 def sources() -> set[Path]:
-    """The pages of docs/ and all that they link to, with what that links to."""
-    found: set[Path] = set()
+    """The pages of docs/ and their style, and all that they link to, with what that links to."""
+    found = {ROOT / "docs" / "site.css"}
     waiting = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in _FOLDERS)]
     while waiting:
         file = waiting.pop()
