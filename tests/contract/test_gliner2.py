@@ -46,7 +46,6 @@ pytest.importorskip("gliner2")
 
 CASES = [(layer, backbone) for layer in COUNTING_LAYERS for backbone in ("deberta", "modernbert")]
 CASES += list(zip(BOUNDARY, ("deberta", "modernbert"), strict=True))
-DRAWN = 30
 OVERLAPS = (None, "allow", "nested", "flat", "longest")
 
 Scores = dict[tuple[Any, ...], float]
@@ -181,13 +180,12 @@ def test_results_are_gliner2s(layer: str, backbone: str, padded: bool, served: A
     """Padded: in the layout of a GPU."""
     engine = served(layer, backbone, padded=padded)
     entities = relations = 0
-    first = DRAWN * CASES.index((layer, backbone))
-    for seed in range(first, first + DRAWN):
+    for seed in range(60):
         item = drawn_item(seed, overlap=OVERLAPS[seed % len(OVERLAPS)])
         sizes = assert_equal(extract_one(engine, item), answer_of(layer, backbone, item), item)
         entities, relations = entities + sizes[0], relations + sizes[1]
-    assert entities > 50
-    assert relations > 15
+    assert entities > 100
+    assert relations > 30
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
@@ -239,8 +237,7 @@ def test_the_self_test_compares_with_gliner2(layer: str, folder: Any, served: An
 def test_classes_and_structures_are_gliner2s(layer: str, padded: bool, served: Any, answer_of: Any) -> None:
     engine = served(layer, padded=padded)
     instances = choices = 0
-    first = DRAWN * [*COUNTING_LAYERS, *BOUNDARY].index(layer)
-    for seed in range(first, first + DRAWN):
+    for seed in range(40):
         item = drawn_schema(seed)
         found = extract_one(engine, item)
         answer = answer_of(layer, "deberta", item)
@@ -264,8 +261,8 @@ def test_classes_and_structures_are_gliner2s(layer: str, padded: bool, served: A
                     assert of_field == pytest.approx(other[field], abs=TOLERANCE)
                     choices += bool(fields[field].choices and of_field)
             instances += len(expected)
-    assert instances > 15
-    assert choices > 2
+    assert instances > 20
+    assert choices > 3
 
 
 def by_place(instance: Any) -> Any:

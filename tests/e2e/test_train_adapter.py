@@ -50,7 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     settings = {"ENABLE_LORA": "true", "DTYPE": "float32", "DISK_CACHE_DIR": str(folder / "cache")}
     env = ENVIRONMENT | {f"GLINER_{name}": value for name, value in settings.items()}
     with running_server(command, cwd=PROJECT_ROOT, log=folder / "log", env=env) as url:
-        printed = run("--out", str(folder / "adapter"), "--steps", "32", "--url", url, "--id", "often")
+        printed = run("--out", str(folder / "adapter"), "--steps", "40", "--url", url, "--id", "often")
         yield Trained(url, folder / "adapter", printed)
 
 

@@ -68,6 +68,11 @@ def test_a_job_that_lacks_a_package_says_which():
         job.run("fast_gliner", model="", bodies=[], batch_sizes=[], seconds=0.0)
 
 
+def test_a_job_runs_in_a_process_of_its_own():
+    with pytest.raises(NotMeasured, match="no CUDA device"):
+        job.run("ours", {"CUDA_VISIBLE_DEVICES": ""}, what="device")
+
+
 def test_a_server_that_does_not_start_is_an_error_with_its_log(tmp_path):
     broken = [sys.executable, "-c", "raise SystemExit('out of order')"]
     with pytest.raises(RuntimeError, match="out of order"), running_server(broken, cwd=tmp_path, log=tmp_path / "log"):
