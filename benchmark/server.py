@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 START_S = 240.0
-STOP_S = 20.0
+STOP_S = 120.0
 STARTS = 3
 PORT_TAKEN = "Address already in use"
 

@@ -85,6 +85,8 @@ def _disturb(fault: Fault, target: Disturbed, load: Load, seconds: float) -> dic
     sending.start()
     try:
         time.sleep(seconds)
+        while not load.outcomes and sending.is_alive():
+            time.sleep(0.01)
         began_s = time.monotonic()
         said = fault.inject(target)
         lasted_s = time.monotonic() - began_s

@@ -22,7 +22,7 @@ from typing import Any
 from gliner_bento.process.exits import write_line
 
 _ANSWER_S = 2.0
-_ANSWERED = 0.75  # of the last seconds; in the rest, the process ends itself
+_ANSWERED = 0.75  # share of these seconds for the answers; in the rest, the process ends itself
 _POLL_S = 0.1
 
 
@@ -66,9 +66,7 @@ class Shutdown:
             return
         self._begun = True
         self._begin()
-        fail_s = self._timeout_s - self._answer_s
-        _call_later(fail_s, self._fail)
-        _call_later(fail_s + _ANSWERED * self._answer_s, self._end_with_force)
+        _call_later(self._timeout_s - self._answer_s, self._end_with_force)
         if self._needed():
             _call_later(0.0, partial(self._wait_until_unneeded, number))
         else:
@@ -80,6 +78,8 @@ class Shutdown:
         self._handlers[number](number, None)
 
     def _end_with_force(self) -> None:
+        _call_later(0.0, self._fail)  # in another thread: the process ends even if this hangs
+        time.sleep(_ANSWERED * self._answer_s)
         write_line(f"requests still run {self._timeout_s:g} s after the signal (shutdown_timeout_s); the process ends")
         self._ending()
         os._exit(0)

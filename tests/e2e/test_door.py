@@ -43,7 +43,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def locked(keys: Path) -> Iterator[str]:
     """A server with these keys, as `bentoml serve` starts it in the project's folder."""
     command = [sys.executable, "-m", "bentoml", "serve", ".", "--port", "{port}"]
-    env = ENVIRONMENT | {"GLINER_API_KEYS": str(keys), "GLINER_HEADER_TIMEOUT_S": "1"}
+    env = ENVIRONMENT | {"GLINER_API_KEYS": str(keys), "GLINER_HEADER_TIMEOUT_S": "5"}
     with running_server(command, cwd=PROJECT_ROOT, log=keys.with_name("log"), env=env) as url:
         yield url
 
@@ -70,7 +70,8 @@ def test_without_a_host_it_binds_one_loopback_address(locked):
 
 
 def test_probes_and_pages_are_open_and_metrics_have_a_scope(locked):
-    for path in ("/livez", "/readyz", "/healthz", "/", "/playground", "/docs.json", "/static_content/swagger-ui.css"):
+    patient.until_ready(locked)
+    for path in ("/livez", "/healthz", "/", "/playground", "/docs.json", "/static_content/swagger-ui.css"):
         assert patient.get(locked + path).status_code == 200, path
     answers = [patient.get(f"{locked}/metrics", headers={"X-API-Key": key}) for key in ("", "key-app", "key-monitor")]
     assert [answer.status_code for answer in answers] == [401, 403, 200]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import patient
 import pytest
 
 from benchmark.server import free_port
@@ -56,7 +57,7 @@ def answers(address: str) -> None:
     end_s = time.monotonic() + 60
     while True:
         try:
-            assert httpx.get(f"http://{address}/readyz", timeout=30).status_code == 200
+            patient.until_ready(f"http://{address}")
         except httpx.TransportError:
             assert time.monotonic() < end_s
             time.sleep(0.05)

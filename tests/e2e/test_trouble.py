@@ -80,7 +80,7 @@ def runs_something(url: str) -> bool:
 
 def test_a_client_that_leaves_takes_its_work_along(small_server):
     before = items_of(small_server, "aborted")
-    slow = httpx.Request("POST", f"{small_server}/v1/extract", json=BODY | {"text": BODY["text"] * 40})
+    slow = httpx.Request("POST", f"{small_server}/v1/extract", json=BODY | {"text": BODY["text"] * 160})
     head = "".join(f"{name}: {value}\r\n" for name, value in slow.headers.items())
     with socket.create_connection((slow.url.host, slow.url.port)) as client:
         client.sendall(f"POST /v1/extract HTTP/1.1\r\n{head}\r\n".encode() + slow.content)
@@ -113,7 +113,8 @@ def test_while_a_model_process_is_dead_requests_wait_for_the_next_one(small_serv
     with ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(httpx.post, f"{small_server}/v1/extract/batch", json=body, timeout=START_S)
         while not runs_something(small_server):
-            assert not under_way.done(), "the batch was answered before its runner was killed"
+            if under_way.done():  # a slow machine: it was answered before this thread saw it run
+                under_way = pool.submit(httpx.post, f"{small_server}/v1/extract/batch", json=body, timeout=START_S)
         os.kill(runner_process().pid, signal.SIGKILL)
         new = patient.post(f"{small_server}/v1/extract", json=BODY)
         results = under_way.result().json()["results"]
@@ -227,8 +228,7 @@ def test_a_model_whose_load_kills_the_process_costs_one_restart(tmp_path):
         listed = {one["id"]: one for one in client.get("/v1/models").json()["data"]}
         assert (listed["good"]["state"], listed["deadly"]["state"]) == ("ready", "failed")
         assert "ended with signal 9" in listed["deadly"]["reason"]
-        ready = client.get("/readyz")
-        assert (ready.status_code, ready.text) == (200, "model deadly: failed\n")
+        assert patient.until_ready(server.url).text == "model deadly: failed\n"
         assert client.post("/v1/extract", json=BODY).status_code == 200
         refused = client.post("/v1/extract", json=BODY | {"model": "deadly"}).json()["error"]
         assert (refused["code"], "signal 9" in refused["message"]) == ("model_not_loaded", True)

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import patient
 import pytest
 from gliner.serve.client import GLiNERClient, GLiNERClientError
 from processes import server_of
@@ -41,7 +42,7 @@ def server(adapters, tmp_path_factory) -> Iterator[str]:
 @pytest.fixture
 def http(server) -> Iterator[httpx.Client]:
     """Each test begins with only the operator's adapter."""
-    with httpx.Client(base_url=server, timeout=120) as client:
+    with httpx.Client(base_url=server, timeout=120, transport=patient.UntilReady()) as client:
         for card in client.get("/v1/adapters").json()["adapters"]:
             if card["source"] != "folder" or card["id"] != "own":
                 client.delete(f"/v1/adapters/{card['id']}").raise_for_status()

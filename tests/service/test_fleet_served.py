@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import patient
 import psutil
 import pytest
 from processes import BENTO
@@ -90,7 +91,7 @@ def test_a_killed_instance_costs_nobody_an_answer_and_comes_back(server: Server,
         assert [(one["text"], one["label"]) for one in entities] == [(one["text"], one["label"]) for one in expected]
         assert [one["score"] for one in entities] == pytest.approx([one["score"] for one in expected], abs=1e-4)
     assert 'gliner_replicas{model="demo",state="suspect"} 1.0' in metrics
-    assert http.get("/readyz").status_code == 200
+    patient.until_ready(server.url)
     assert re.search(r"gliner_repeated_items_total [1-9]", http.get("/metrics").text)
     wait_for(http, ["ready", "ready"])
     assert victim.pid not in [one.pid for one in runners(server)]

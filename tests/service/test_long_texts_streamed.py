@@ -65,7 +65,7 @@ def test_a_client_that_leaves_a_stream_takes_its_work_along(server):
         assert answer.status_code == 200
         lines = answer.iter_lines()
         assert next(lines).startswith('{"entity"')
-        assert metric(server, 'gliner_unfinished_items{model="demo"}') == 1
+        wait_until(lambda: metric(server, 'gliner_unfinished_items{model="demo"}') == 1)
     wait_until(lambda: metric(server, aborted) == before + 1)
     wait_until(lambda: metric(server, 'gliner_unfinished_items{model="demo"}') == 0)
 

@@ -285,6 +285,7 @@ def test_a_pattern_that_takes_too_long_is_refused(save: Save, fields):
 
 def test_a_pattern_on_a_busy_machine_is_refused_after_a_while(save: Save, monkeypatch):
     monkeypatch.setattr(peft_config, "PATTERN_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(peft_config, "PATTERN_CPU_S", 100)
     assert "takes too long to match" in refused(save().config(target_modules=SLOW))
 
 

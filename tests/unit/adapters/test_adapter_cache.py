@@ -388,6 +388,7 @@ def test_removing_frees_memory(make: Make, shelf: Shelf, thread) -> None:
     cache = make(capacity=1)
     shelf.close("a")
     cache.acquire("a").release()
+    wait_until(lambda: shelf.loads == ["a"])
     waiting = cache.acquire("b")
     cache.remove("a", lambda: None, 0.0)
     ready(waiting)

@@ -420,12 +420,15 @@ def test_an_abort_reaches_the_model_of_the_request_while_another_one_does_not_an
 
 
 HANDLER = """
-import time
+import threading
 from dataclasses import replace
 
 from gliner_bento.errors import InvalidField
 from gliner_bento.tasks.base import Item
 from gliner_bento.tasks.extraction import Extraction
+
+
+RELEASED = threading.Event()
 
 
 def preprocess(item: Item) -> Item:
@@ -437,8 +440,6 @@ def preprocess(item: Item) -> Item:
         raise SystemExit(1)
     if item.text == "wrong":
         return item.text
-    if item.text == "slow":
-        time.sleep(0.2)
     if item.text == "hang":
         RELEASED.wait()
     return replace(item, text=item.text.replace("Miss", "Ada "))
@@ -451,11 +452,17 @@ def postprocess(item: Item, result: Extraction) -> Extraction:
 
 
 @pytest.fixture
-def handled(replica, tmp_path):
-    """A gateway whose handler replaces "Miss" and leaves out "Charles"."""
+def handled(replica, tmp_path, monkeypatch):
+    """A gateway whose handler, in two threads, replaces "Miss" and leaves out "Charles"."""
+    monkeypatch.setattr(handler, "_THREADS", 2)
     path = tmp_path / "handler.py"
     path.write_text(HANDLER, encoding="utf-8")
     return Gateway(replica, replace(OPTIONS, handler=path))
+
+
+def release(handled):
+    """Let the handler's hanging calls end."""
+    handled._handler._functions["preprocess"].__globals__["RELEASED"].set()
 
 
 def test_a_handler_changes_items_and_results_on_every_route(handled, replica):
@@ -483,25 +490,22 @@ def test_a_fault_of_a_handler_fails_its_text_alone(handled, replica, caplog):
         with pytest.raises(InternalError, match=message):
             extract(handled, text=text)
     with pytest.raises(DeadlineExceeded, match="before the handler's preprocess finished"):
-        extract(handled, text="slow", timeout_ms=10)
+        extract(handled, text="hang", timeout_ms=10)
+    release(handled)
     assert replica.admitted == ["Ada"]
 
 
-def test_a_handler_that_hangs_in_all_threads_is_an_error_until_it_ends(replica, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(handler, "_THREADS", 2)
-    path = tmp_path / "handler.py"
-    path.write_text(f"import threading\nRELEASED = threading.Event()\n{HANDLER}", encoding="utf-8")
-    gateway = Gateway(replica, replace(OPTIONS, handler=path))
-    for _ in range(2):
+def test_a_handler_that_hangs_in_all_threads_is_an_error_until_it_ends(handled, caplog):
+    while len(handled._handler._hanging) < 2:  # a deadline may pass before the handler has begun
         with pytest.raises(DeadlineExceeded):
-            extract(gateway, text="hang", timeout_ms=10)
+            extract(handled, text="hang", timeout_ms=10)
     with pytest.raises(NotReady, match="hangs in all of its 2 threads"):
-        extract(gateway, text="Ada")
+        extract(handled, text="Ada")
     assert "preprocess runs past its deadline in 2 threads" in caplog.text
-    hanging = gateway._handler._hanging
-    gateway._handler._functions["preprocess"].__globals__["RELEASED"].set()
+    hanging = handled._handler._hanging
+    release(handled)
     wait(hanging)
-    assert extract(gateway, text="Ada").entities
+    assert extract(handled, text="Ada").entities
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from serving import FleetServing, HttpServing, LocalServing, MemoryServing, RayServing, Serving
 
+from gliner_bento.replicas import remote
+
+PATIENCE_S = 240.0
+
 KINDS = {
     "local": LocalServing,
     "http": HttpServing,
@@ -24,8 +28,10 @@ def kind(request: pytest.FixtureRequest) -> type[Serving]:
 
 
 @pytest.fixture
-def start(kind: type[Serving], tmp_path) -> Iterator[Callable[..., Serving]]:
-    """Starts a replica of each kind, with the options of a `Serving`."""
+def start(kind: type[Serving], tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Serving]]:
+    """Starts a replica of each kind, with the options of a `Serving`. A slow one is waited for."""
+    monkeypatch.setattr(remote, "GRACE_S", PATIENCE_S)
+    monkeypatch.setattr(remote.Connection.control, "__kwdefaults__", {"timeout_s": PATIENCE_S, "late": None})
     started: list[Serving] = []
 
     def start(**options: Any) -> Serving:

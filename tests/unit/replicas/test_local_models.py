@@ -365,8 +365,9 @@ def test_a_model_that_is_unloaded_admits_the_requests_of_gateways_that_do_not_kn
     async def play() -> None:
         host.batch_gate.clear()
         unloading = asyncio.ensure_future(models.change("b", "unload", PATIENCE_S))
-        await until(lambda: models.row_of("b").state == "unloading")
-        running = [asyncio.ensure_future(answer(models, "b")) for _ in range(200)]
+        while models.row_of("b").state != "unloading":
+            await asyncio.sleep(0)
+        running = [asyncio.ensure_future(answer(models, "b")) for _ in range(200)]  # in the same turn of the loop
         await asyncio.sleep(0.1)
         late = asyncio.ensure_future(answer(models, "b"))  # while others run
         await until(lambda: models.row_of("b").running == 201)
