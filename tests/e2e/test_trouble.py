@@ -119,7 +119,8 @@ def test_while_a_model_process_is_dead_requests_wait_for_the_next_one(small_serv
         new = patient.post(f"{small_server}/v1/extract", json=BODY)
         results = under_way.result().json()["results"]
     assert new.json()["entities"]
-    assert all(result["result"]["entities"] for result in results), results
+    assert [result["error"] for result in results] == [None, None]
+    assert all(result["result"]["entities"] for result in results)
 
 
 def test_a_model_process_that_dies_too_often_ends_the_server_with_one_line(small, log):
