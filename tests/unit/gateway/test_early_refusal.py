@@ -143,23 +143,22 @@ def test_refusals_wait_while_the_client_does_not_read():
     async def scene():
         async with serving() as served:
             client, reading = await served.connect(), await served.connect()
-            client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
-            sent, paused = 0, []
-
-            async def send():
-                nonlocal sent
-                while not paused:
-                    sent += 500
-                    await client.send((post() + BODY) * 500)
-
-            sending = asyncio.ensure_future(send())
-            while not paused:
-                paused = [one for one in served.server.server_state.connections if one.flow.write_paused]
+            connections = served.server.server_state.connections
+            while len(connections) < 2:
                 await asyncio.sleep(0.001)
+            for one in (client.writer, *(connection.transport for connection in connections)):  # little is under way
+                for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                    one.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, buffer, 2**14)
+            sending = asyncio.ensure_future(client.send((post() + BODY) * 2000))
+            paused = []
+            while not paused:
+                paused = [one for one in connections if one.flow.write_paused]
+                await asyncio.sleep(0.001)
+            buffered = [one.transport.get_write_buffer_size() for one in paused]
             for _ in range(100):
                 assert refused(await reading.answer(post() + BODY))
-            assert all(one.transport.get_write_buffer_size() < 2**18 for one in paused)
-            for _ in range(sent):
+            assert [one.transport.get_write_buffer_size() for one in paused] <= buffered
+            for _ in range(2000):
                 assert refused(await client.answer())
             await sending
 
