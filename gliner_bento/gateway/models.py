@@ -77,8 +77,9 @@ class ServedModel:
     def check_serving(self) -> None:
         """Raise `ModelNotLoaded` for a model that no request can use."""
         if self.row.state not in (*SERVING, "loading"):  # the replica decides whether a request waits for loading
+            model = f"the model {self.name}" if self.name else "the model"
             why = f": {self.row.reason}" if self.row.reason else ""
-            raise ModelNotLoaded(f"the model {self.name} is {self.row.state}{why}")
+            raise ModelNotLoaded(f"{model} is {self.row.state}{why}")
 
     def check(self, item: Item) -> None:
         """Raise `InvalidField` for options that the model does not support. Until `info` is known, only the replica

@@ -118,7 +118,7 @@ class DeployedModels:
         except RayError as error:
             raise NotReady("Ray does not answer; try again") from error
         for name in failed.keys() - self._logged:
-            logger.error("the model %s could not be loaded: %s", name, failed[name])
+            logger.error("the model %s could not be loaded: %s", name or self._settings.model, failed[name])
         self._logged |= failed.keys()
         return [_row(self._settings, name, failed.get(name)) for name in self._fleets]
 

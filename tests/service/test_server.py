@@ -274,3 +274,11 @@ def test_the_gateway_loads_no_torch():
     code = "import sys, service; print('torch' in sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "False"
+
+
+def test_a_single_model_is_unloaded_and_loaded_by_the_name_of_its_checkpoint(service):
+    assert service.request("POST", "/v1/models/demo/unload").json()["state"] == "unloaded"
+    refused = service.extract(**BODY)
+    assert (refused.status_code, refused.json()["error"]["message"]) == (503, "the model is unloaded")
+    assert service.request("POST", "/v1/models/demo/load").json()["state"] == "ready"
+    assert service.extract(**BODY).json()["model"] == "demo"

@@ -50,6 +50,11 @@ class HostedModel:
     request: AddModelRequest | None = None
 
     @property
+    def title(self) -> str:
+        """The model in messages: its name; a single model may have only that of its checkpoint."""
+        return self.name or (self.info.model if self.info else self.settings.model)
+
+    @property
     def own_settings(self) -> dict[str, Any]:
         """The settings of this model only, and its properties, such as `pinned`; see `model_settings`."""
         return dict(self.settings.model_settings.get(self.name or "", {}))
@@ -105,7 +110,7 @@ class HostedReplica:
     def adapters(self) -> ReplicaAdapters:
         """See `Replica`. Raises `ModelNotLoaded` while the model is not loaded."""
         if self._row.replica is None:
-            raise ModelNotLoaded(f"the model {self._row.name} is {self._row.state}")
+            raise ModelNotLoaded(f"the model {self._row.title} is {self._row.state}")
         return self._row.replica.adapters
 
     @property
@@ -135,4 +140,4 @@ class HostedReplica:
             return await row.replica.status()
         if row.info:
             return ReplicaStatus(model=row.info, ready=row.state in ("evicted", "loading"), **_IDLE)
-        raise NotReady(f"the model {row.name} is {row.state}")
+        raise NotReady(f"the model {row.title} is {row.state}")

@@ -108,9 +108,9 @@ class LocalModels:
                     await self._load(row)
                 except Exception as error:
                     failure = error.__cause__ or error  # the error before `_as_public`
-                    self._fail(row, error)
                     if row.required:
                         raise failure from None
+                    self._fail(row, error)
             rows = self._adopt()  # other runners may have added models meanwhile
         if failure and not any(row.replica for row in self._rows.values()):
             raise failure
@@ -189,7 +189,7 @@ class LocalModels:
         if row.replica is None:
             await self._load_again(row, call)
         if row.replica is None or (row.state == "unloading" and not row.admits):
-            raise ModelNotLoaded(f"the model {row.name} is {row.state}")
+            raise ModelNotLoaded(f"the model {row.title} is {row.state}")
         row.running += 1
         try:
             yield row.replica
@@ -207,22 +207,22 @@ class LocalModels:
             self._start_loading(row)
         if row.loading is None or row.state != "loading":  # `add` may still be storing its archive
             why = f": {row.reason}" if row.reason else ""
-            raise ModelNotLoaded(f"the model {row.name} is {row.state}{why}")
+            raise ModelNotLoaded(f"the model {row.title} is {row.state}{why}")
         if self.settings.evicted_models == "refuse":
-            raise ModelNotLoaded(f"the model {row.name} was evicted, and is being loaded again; try again")
+            raise ModelNotLoaded(f"the model {row.title} was evicted, and is being loaded again; try again")
         try:
             await asyncio.wait_for(asyncio.shield(row.loading), call.wait_s(time.monotonic()))
         except asyncio.TimeoutError:
             raise DeadlineExceeded.before("the model was loaded") from None
         except GLiNERBentoError as error:
-            raise ModelNotLoaded(f"the model {row.name} cannot be loaded: {error.message}") from None
+            raise ModelNotLoaded(f"the model {row.title} cannot be loaded: {error.message}") from None
 
     async def _begin_load(self, row: HostedModel, timeout_s: float) -> None:
         loading = self._start_loading(row)
         try:
             await asyncio.wait_for(asyncio.shield(loading), timeout_s)
         except asyncio.TimeoutError:
-            raise DeadlineExceeded(f"the model {row.name} is still loading; GET /v1/models shows its state") from None
+            raise DeadlineExceeded(f"the model {row.title} is still loading; GET /v1/models shows its state") from None
 
     def _start_loading(self, row: HostedModel) -> asyncio.Future[None]:
         previous, row.state = row.state, "loading"
@@ -247,14 +247,14 @@ class LocalModels:
         idle models would not suffice (usually before any is evicted), or if the memory runs out during the load."""
         async with self._changing:
             if row.failures >= self.settings.max_load_failures:
-                raise ModelFailed(f"{row.name} has failed {row.failures} times; delete it, and add it again")
+                raise ModelFailed(f"{row.title} has failed {row.failures} times; delete it, and add it again")
             may_crash = row.failures > 0 or row.request is not None
             self._note_failures(row, row.failures + 1)  # before the load, which may kill the process
             try:
                 if row.bytes is None:
                     row.bytes = await asyncio.to_thread(self._weights, row.settings)
                 while victims := self._victims(row):  # chosen again each time: requests may have begun
-                    logger.info("%s is evicted for %s", victims[0].name, row.name)
+                    logger.info("%s is evicted for %s", victims[0].title, row.title)
                     await self._close(victims[0], "evicted")
                 if may_crash and row.info is None and self.settings.probe_models:
                     await asyncio.to_thread(self._probe, row.settings, _PROBE_TIMEOUT_S)
@@ -304,7 +304,7 @@ class LocalModels:
                 return victims
             if not idle:
                 why = "max_loaded_models is reached" if too_many else f"{wanted} bytes wanted, {free} free"
-                raise DoesNotFit(f"the model {row.name} does not fit: {why}, and no other model may be evicted now")
+                raise DoesNotFit(f"the model {row.title} does not fit: {why}, and no other model may be evicted now")
             victims.append(idle.pop(0))
 
     # Unloading
@@ -356,7 +356,7 @@ class LocalModels:
             async with self._changing:
                 for row in rows:
                     if row.evictable and self._clock() >= row.last_used_s + idle_s:
-                        logger.info("%s is evicted: no request for %g s", row.name, idle_s)
+                        logger.info("%s is evicted: no request for %g s", row.title, idle_s)
                         await self._close(row, "evicted")
             await asyncio.sleep(min(1.0, idle_s / 4))
 
@@ -376,7 +376,7 @@ class LocalModels:
 
     def _fail(self, row: HostedModel, error: BaseException) -> None:
         row.state, row.reason = "failed", one_line(error)
-        logger.error("the model %s could not be loaded: %s", row.name, row.reason)
+        logger.error("the model %s could not be loaded: %s", row.title, row.reason)
 
     async def _forget(self, row: HostedModel) -> None:
         row.state = "unloading"  # so that no request loads it meanwhile
