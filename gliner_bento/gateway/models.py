@@ -59,6 +59,11 @@ class ServedModel:
         self._languages = LanguageCheck(())
         self._probing: asyncio.Future[None] | None = None
 
+    @property
+    def title(self) -> str:
+        """The model in messages, after "the"; the only model of a server may have no name."""
+        return f"model {self.name}" if self.name else "model"
+
     async def info(self) -> ModelInfo:
         """The replica's model, under its name in requests. Kept after the first call, because a model does not change
         while it serves. Raises `NotReady` until the replica has answered."""
@@ -77,9 +82,8 @@ class ServedModel:
     def check_serving(self) -> None:
         """Raise `ModelNotLoaded` for a model that no request can use."""
         if self.row.state not in (*SERVING, "loading"):  # the replica decides whether a request waits for loading
-            model = f"the model {self.name}" if self.name else "the model"
             why = f": {self.row.reason}" if self.row.reason else ""
-            raise ModelNotLoaded(f"{model} is {self.row.state}{why}")
+            raise ModelNotLoaded(f"the {self.title} is {self.row.state}{why}")
 
     def check(self, item: Item) -> None:
         """Raise `InvalidField` for options that the model does not support. Until `info` is known, only the replica
