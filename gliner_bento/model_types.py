@@ -87,3 +87,8 @@ class ListedModels:
 
     data: list[ListedModel]
     object: Literal["list"] = "list"
+
+
+def short_name(name: str) -> str:
+    """The last part of a hub id."""
+    return name.rstrip("/").rpartition("/")[2]

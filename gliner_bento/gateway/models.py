@@ -25,7 +25,7 @@ from gliner_bento.gateway.loop_pacer import LoopPacer
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.overload import OverloadPolicy
-from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
+from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow, short_name
 from gliner_bento.replicas.base import ROWS_AGE_S, Archive, Call, Models, Outcome, Replica, StreamStep
 from gliner_bento.status_types import ModelCard, ModelInfo, ReplicaHealth, ReplicaList
 from gliner_bento.tasks.base import ExtractionWarning, Item, Result
@@ -297,8 +297,3 @@ class ModelTable:
     def _put(self, row: ModelRow, replica: Replica) -> None:
         self._served[row.name] = ServedModel(row, replica, self._options, self._pacer)
         self.policies[row.name] = self._served[row.name].policy
-
-
-def short_name(name: str) -> str:
-    """The last part of a hub id."""
-    return name.rstrip("/").rpartition("/")[2]

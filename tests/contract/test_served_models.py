@@ -51,7 +51,10 @@ def serve(checkpoint: Any, tmp_path_factory: Any) -> Callable[[Callable[[httpx.A
     (root / "broken" / "gliner_config.json").write_text("{}")
     settings = Settings(
         model_root=root,
-        model_settings={"related": {"max_text_chars": len(TEXT), "max_batch_items": 300, "pinned": True}},
+        model_settings={
+            "related": {"max_text_chars": len(TEXT), "max_batch_items": 300, "pinned": True}
+            | {"recognizers": (), "default_threshold": 0.4}
+        },
         probe_models=False,
         max_model_bytes=2**26,
         models=tuple(f"{name}={checkpoint(family, **options)}" for name, (family, options) in FAMILIES.items()),
@@ -252,6 +255,13 @@ def test_each_model_has_its_own_limits(serve: Any) -> None:
             (True, False, True),
             (False, True, True),
         ]
+        card = {"text": "4012888888881881", "language": "en", "entities": ["CREDIT_CARD"], "score_threshold": 1}
+        for model, found, names, threshold in (("general", 1, True, "0.5"), ("related", 0, False, "0.4")):
+            assert len((await client.post("/analyze", json=card | {"model": model})).json()) == found
+            recognizers = (await client.get(f"/recognizers?model={model}")).json()
+            assert ("CreditCardRecognizer" in recognizers) == names
+            (version,) = (await client.get(f"/versions?model={model}")).json()["versions"]
+            assert version.endswith(f"-{threshold}-0.5")
 
     serve(scene)
 

@@ -281,4 +281,6 @@ def test_a_single_model_is_unloaded_and_loaded_by_the_name_of_its_checkpoint(ser
     refused = service.extract(**BODY)
     assert (refused.status_code, refused.json()["error"]["message"]) == (503, "the model is unloaded")
     assert service.request("POST", "/v1/models/demo/load").json()["state"] == "ready"
+    taken = service.request("POST", "/v1/models", json={"name": "demo", "source": "other"})
+    assert (taken.status_code, taken.json()["error"]["message"]) == (409, "name: there is a model demo")
     assert service.extract(**BODY).json()["model"] == "demo"

@@ -21,6 +21,9 @@ SAFETENSORS = "model.safetensors"
 PICKLED = "pytorch_model.bin"
 FORMATS = (SAFETENSORS, f"{SAFETENSORS}.index.json", PICKLED, f"{PICKLED}.index.json")
 
+HUB = "hub:"
+"""Prefix of a hub id that is never taken for a folder or an archive of this machine."""
+
 GLINER2_MAX_WORDS = 512
 """Maximum words of a pass if a GLiNER2 model's configuration has no `max_len`; the package gliner2 has no limit."""
 

@@ -12,6 +12,7 @@ from gliner_bento.engine.checkpoint.archive import is_archive, name_of, unpacked
 from gliner_bento.engine.checkpoint.find import (
     BACKBONES,
     FORMATS,
+    HUB,
     ModelError,
     WeightFiles,
     check_config,
@@ -63,21 +64,23 @@ class Checkpoint:
 def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | None = None) -> Checkpoint:
     """Find and check a checkpoint. Downloads missing files, also those of backbones, to the hub's cache.
 
-    model: a folder, an archive or a hub id. onnx_file: the ONNX file to run in place of weights, inside the folder.
+    model: a folder, an archive or a hub id; with the prefix `HUB` only a hub id.
+    onnx_file: the ONNX file to run in place of weights, inside the folder.
     Raises ModelError.
     """
     if onnx_file is not None and not stays_inside(onnx_file):
         raise ModelError(f"onnx_model_file {onnx_file!r} is not inside the checkpoint's folder")
     hub = Hub(options)
+    only_hub, model = model.startswith(HUB), model.removeprefix(HUB)
     path = Path(model).expanduser()
-    if is_archive(path):
+    if not only_hub and is_archive(path):
         folder, name = unpacked(path, options.conversion_cache_dir), name_of(path)
-    elif path.is_dir():
+    elif not only_hub and path.is_dir():
         folder, name = path, path.resolve().name
     elif is_hub_id(model):
         folder, name = _downloaded(model, hub, options.revision, onnx_file), model
     else:
-        raise ModelError(f"{model!r} is neither a folder nor a hub id (owner/name)")
+        raise ModelError(f"{model!r} is {'no' if only_hub else 'neither a folder nor a'} hub id (owner/name)")
     if config_of(folder) is None:
         raise ModelError(f"{model!r} is {no_checkpoint(folder)}")
     if onnx_file and not is_file(folder / onnx_file):

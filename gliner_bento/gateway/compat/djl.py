@@ -19,11 +19,11 @@ from gliner_bento.errors import ErrorDetail, InvalidField, NotReady, NotSupporte
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response, path_parameter, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.models import ServedModel, short_name
+from gliner_bento.gateway.models import ServedModel
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.tasks import answer_one
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.model_types import AddModelRequest
+from gliner_bento.model_types import AddModelRequest, short_name
 from gliner_bento.tasks.extraction import EXTRACTION, LABELS, TEXT, ExtractRequest, ExtractResponse
 
 _ERROR_TYPES = {

@@ -21,10 +21,10 @@ from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import LazySequence
-from gliner_bento.gateway.models import short_name
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
+from gliner_bento.model_types import short_name
 from gliner_bento.tasks.extraction import TEXT, BatchResult, Extraction, ExtractionOptions, Relation, extraction_of
 from gliner_bento.tasks.fields import Elements
 
@@ -157,8 +157,9 @@ def _hints(parent: ElementTree.Element, tag: str) -> dict[str, str]:
 
 
 async def _version(gateway: Gateway) -> str:
-    model, options = await gateway.models.default.info(), gateway.options
-    thresholds = f"{options.default_threshold:g}-{options.default_relation_threshold:g}"
+    served = gateway.models.default
+    model, limits = await served.info(), served.limits
+    thresholds = f"{limits.default_threshold:g}-{limits.default_relation_threshold:g}"
     return "-".join(filter(None, (short_name(model.model), model.fingerprint, thresholds)))
 
 

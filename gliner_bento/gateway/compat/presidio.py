@@ -159,7 +159,8 @@ class Names(RootModel[list[str]]):
 
 async def _analyze(gateway: Gateway, request: Request) -> Response:
     body = AnalyzeRequest.model_validate_json(await request.body() or b"{}")
-    gateway, options = await gateway.with_model(body.model), gateway.options
+    gateway = await gateway.with_model(body.model)
+    options = gateway.models.default.limits
     configured = _configured(options)
     names = body.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(configured))
     labels = {name: label_of(name, configured) for name in names}
@@ -307,7 +308,7 @@ async def _supported_entities(gateway: Gateway, _: Request) -> Response:
 
 
 async def _recognizers(gateway: Gateway, _: Request) -> Response:
-    names = enabled(gateway.options.recognizers)
+    names = enabled(gateway.models.default.limits.recognizers)
     return json_response([RECOGNIZER, *dict.fromkeys(rule.recognizer for rule in RULES if rule.entity in names)])
 
 

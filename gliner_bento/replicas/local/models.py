@@ -24,7 +24,7 @@ from gliner_bento.errors import (
     StartupError,
     one_line,
 )
-from gliner_bento.model_types import UPLOADED, AddModelRequest, ModelAction, ModelRow, ModelState
+from gliner_bento.model_types import UPLOADED, AddModelRequest, ModelAction, ModelRow, ModelState, short_name
 from gliner_bento.replicas.base import Archive, Call, Replica
 from gliner_bento.replicas.local.archives import ModelArchives
 from gliner_bento.replicas.local.hosted import HostedModel, HostedReplica
@@ -133,7 +133,8 @@ class LocalModels:
 
     async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
         """See `Models`."""
-        if request.name in self._rows:
+        unnamed = self._rows.get(None)
+        if request.name in self._rows or (unnamed and request.name in (unnamed.title, short_name(unnamed.title))):
             raise Conflict(f"name: there is a model {request.name}", param="name")
         row = self._rows[request.name] = self._requests.row(request, uploading=archive is not None)
         try:

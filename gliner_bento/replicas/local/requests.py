@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from gliner_bento.engine.checkpoint.find import HUB
 from gliner_bento.errors import InvalidField
 from gliner_bento.model_types import UPLOADED, AddModelRequest
 from gliner_bento.replicas.local.archives import ModelArchives
 from gliner_bento.replicas.local.hosted import HostedModel
 from gliner_bento.settings import Settings
 from gliner_bento.settings.models import MODEL_PROPERTIES, checked_own
+from gliner_bento.storage.archives import shown
 
-_HUB = "hub:"
+_OPERATORS = frozenset({"adapter_root", "allow_adapter_hub", "cache_dir"})
+"""Settings that a request must not set: they let the server read and write more than the operator has allowed."""
 
 
 class ModelRequests:
@@ -27,6 +32,8 @@ class ModelRequests:
         """The settings of the model that a request adds; see `row`."""
         if reserved := sorted(request.settings.keys() & MODEL_PROPERTIES):
             raise InvalidField(f"settings: {reserved[0]} is not a setting", param="settings")
+        if reserved := sorted(request.settings.keys() & _OPERATORS):
+            raise InvalidField(f"settings: {reserved[0]} can only be set where the server is started", param="settings")
         try:
             own = checked_own(request.settings)
         except ValueError as error:
@@ -40,15 +47,16 @@ class ModelRequests:
         root = self._settings.model_root
         if source == UPLOADED:
             if not (folder := self._archives.find(name)):
-                raise InvalidField("source: no archive was sent", param="source")
+                raise InvalidField("source: no archive was sent, or it has no files", param="source")
             return str(folder)
-        if source.startswith(_HUB):
+        if source.startswith(HUB):
             if not self._settings.allow_model_hub:
                 raise InvalidField("source: the hub is not enabled (setting allow_model_hub)", param="source")
-            return source.removeprefix(_HUB)
+            return source
         if root is None:
             raise InvalidField("source: folders are not enabled (setting model_root)", param="source")
-        path = (root / source).resolve()
-        if not path.is_relative_to(root) or not path.is_dir():
-            raise InvalidField(f"source: no folder {source!r} in model_root", param="source")
-        return str(path)
+        with suppress(ValueError, OSError):  # a zero byte; a name that is too long
+            path = (root / source).resolve()
+            if path.is_relative_to(root) and path.is_dir():
+                return str(path)
+        raise InvalidField(f"source: no folder {shown(source)} in model_root", param="source")

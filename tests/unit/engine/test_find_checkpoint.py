@@ -86,6 +86,14 @@ def test_safetensors_are_downloaded_if_there_are_any_and_what_is_missing_is_repo
     assert not any("\n" in answer.get("error", "") for answer in found.values())
 
 
+def test_a_hub_id_with_its_prefix_is_never_a_folder(tmp_path: Path, hub: HubServer) -> None:
+    """The working directory has models/demo."""
+    downloaded, same_name, root = find(tmp_path, hub.endpoint, "hub:one/both", "hub:models/demo", "hub:/")
+    assert "model.safetensors" in downloaded["files"]
+    assert "'models/demo' is no folder and is not in the cache" in same_name["error"]
+    assert root["error"] == "'/' is no hub id (owner/name)"
+
+
 def test_revision_token_and_cache_dir_are_huggingface_hubs(tmp_path: Path, hub: HubServer) -> None:
     given = {"token": "hf_secret", "cache_dir": str(tmp_path / "elsewhere")}
     [gated] = find(tmp_path, hub.endpoint, "one/gated", revision="v1", **given)

@@ -182,7 +182,10 @@ def test_a_model_is_added_changed_and_removed_while_others_serve(host: Host) -> 
     ("request_", "match"),
     [
         (added("c", source="../c"), "source: no folder"),
+        (added("c", source="c\0"), "source: no folder"),
+        (added("c", source="c" * 300), "source: no folder"),
         (added("c", source="hub:owner/name"), "allow_model_hub"),
+        (added("c", settings={"adapter_root": "/"}), "adapter_root can only be set where the server is started"),
         (added("c", settings={"port": 1}), "port: cannot be set for one model"),
         (added("c", settings={"dtype": "int4"}), "dtype"),
         (added("c", settings={"pinned": True}), "pinned is not a setting"),
