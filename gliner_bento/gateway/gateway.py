@@ -15,6 +15,7 @@ from typing import Any, cast
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
 from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS
 from gliner_bento.gateway import request_id, request_record
+from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.handler import Handler
 from gliner_bento.gateway.models import ModelTable, Replicas, ServedModel
 from gliner_bento.gateway.options import GatewayOptions
@@ -98,6 +99,12 @@ class Gateway:
         any of them."""
         limits = (await self.models.find(body["model"])).limits
         return task.batch_of(body, partial(_check_size, limits))
+
+    async def adapters(self) -> AdapterApi:
+        """The adapters of the default model. Raises `ModelNotLoaded`."""
+        served = await self.models.find(None)
+        served.check_serving()
+        return served.adapters
 
     def check_text(self, text: str, limits: Limits | None = None) -> None:
         """Raise `TooLarge` for a text of more than `max_text_chars` characters."""

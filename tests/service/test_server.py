@@ -280,6 +280,7 @@ def test_a_single_model_is_unloaded_and_loaded_by_the_name_of_its_checkpoint(ser
     assert service.request("POST", "/v1/models/demo/unload").json()["state"] == "unloaded"
     refused = service.extract(**BODY)
     assert (refused.status_code, refused.json()["error"]["message"]) == (503, "the model is unloaded")
+    assert service.request("GET", "/v1/adapters").json()["error"]["message"] == "the model is unloaded"
     assert service.request("POST", "/v1/models/demo/load").json()["state"] == "ready"
     taken = service.request("POST", "/v1/models", json={"name": "demo", "source": "other"})
     assert (taken.status_code, taken.json()["error"]["message"]) == (409, "name: there is a model demo")

@@ -104,7 +104,7 @@ async def _predict_route(gateway: Gateway, request: Request) -> Response:
 
 
 async def _adapter_cache_route(gateway: Gateway, request: Request) -> Response:
-    return await _adapter_cache(gateway.models.default.adapters, request.query_params.get("adapter_id"))
+    return await _adapter_cache(await gateway.adapters(), request.query_params.get("adapter_id"))
 
 
 async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNERServeResponse, bool]:

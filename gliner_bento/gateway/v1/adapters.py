@@ -46,20 +46,20 @@ _EXAMPLES: dict[type[Any], Any] = {
 
 
 async def _list(gateway: Gateway, request: Request) -> Response:
-    return json_response(await gateway.models.default.adapters.list())
+    return json_response(await (await gateway.adapters()).list())
 
 
 async def _get(gateway: Gateway, request: Request) -> Response:
-    return json_response(await gateway.models.default.adapters.get(request.path_params["adapter_id"]))
+    return json_response(await (await gateway.adapters()).get(request.path_params["adapter_id"]))
 
 
 async def _delete(gateway: Gateway, request: Request) -> Response:
-    await gateway.models.default.adapters.remove(request.path_params["adapter_id"])
+    await (await gateway.adapters()).remove(request.path_params["adapter_id"])
     return Response(status_code=204)
 
 
 async def _put(gateway: Gateway, request: Request) -> Response:
-    adapter_id, adapters = request.path_params["adapter_id"], gateway.models.default.adapters
+    adapter_id, adapters = request.path_params["adapter_id"], await gateway.adapters()
     options = _query_options(request).model_dump(exclude_unset=True)
     kind = media_type(request.headers)
     if is_json(kind):

@@ -190,13 +190,15 @@ class HealthChecker:
             self._answered(member, call.result())
 
     def suspect(self, member: Member, reason: str) -> None:
-        """A call has failed as if the member were lost: give the member no more work until it answers a probe."""
+        """A call has failed as if the member were lost: give the member no more work until a probe succeeds."""
         if member.state in ("ready", "not_ready"):
             self._dispatcher.close(member.number)
             self._change(member, "suspect", reason)
             self._refuse_if_hopeless()
             if member.probe_now and not member.probe_now.done():
                 member.probe_now.set_result(None)
+        elif member.state == "suspect":
+            member.reason = reason  # of the latest probe
 
     def _lose(self, member: Member, reason: str) -> None:
         self.suspect(member, reason)

@@ -49,6 +49,26 @@ def test_a_replica_that_hangs_is_noticed_without_a_request():
     run_fast(scene)
 
 
+def test_a_suspect_replica_has_the_reason_of_its_latest_probe():
+    only = MortalReplica()
+
+    async def unloaded():
+        raise NotReady("the model is unloaded")
+
+    async def scene():
+        fleet = await started(only)
+        only.hang()
+        await asyncio.sleep(10)
+        first = (await fleet.status()).replicas[0].reason
+        only.status = unloaded
+        await asyncio.sleep(10)
+        (health,) = (await fleet.status()).replicas
+        await fleet.close()
+        return first, health.reason, health.state
+
+    assert run_fast(scene) == ("it did not answer a probe within 2 s", "the model is unloaded", "suspect")
+
+
 def test_the_status_adds_up_the_ready_replicas_and_shows_each():
     one, other, dead = MortalReplica(resident=["a", "b"]), MortalReplica(resident=["b", "c"]), MortalReplica(hangs=True)
 
