@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints
 
 from gliner_bento.tasks.fields import Elements, Name, Strict
 
-MODEL_NAME = r"^[A-Za-z0-9_.-]{1,64}$"
+MODEL_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
 
 ModelState = Literal["loading", "ready", "evicted", "unloading", "unloaded", "failed"]
 ModelAction = Literal["load", "unload", "pin", "unpin"]

@@ -17,6 +17,7 @@ _MAX_NAMED = 5
 _MAX_NAME_CHARS = 100
 
 _BRANCH_TYPES = {"list_type", "dict_type"}  # errors about branches of a union, most of which the caller did not mean
+_BOOL_BRANCH = "bool"
 _NO_FIELD = re.compile(r"(list|dict|constrained-str|function-[a-z]+)\[.*\]|\[key\]|constrained-str|str|bool|int|float")
 """Parts of an error's path that name no field: pydantic adds them for branches of unions and keys of dictionaries."""
 
@@ -28,12 +29,12 @@ def from_model(invalid: ValidationError, model: type[Any] | None = None) -> GLiN
 
 def from_validation(errors: Sequence[Mapping[str, Any]], model: type[Any] | None = None) -> GLiNERBentoError:
     """One error for pydantic's list. It names all unknown and missing fields, because an unknown field is often a
-    missing one misspelt. If no field is unknown or missing, it is the first error that is not of `_BRANCH_TYPES`,
+    missing one misspelt. If no field is unknown or missing, it is the first error that is not about a branch,
     or else the first error.
 
     model: the type that was validated, whose field names are suggested for unknown fields.
     """
-    first = next((error for error in errors if error["type"] not in _BRANCH_TYPES), errors[0])
+    first = next((error for error in errors if not _is_branch(error)), errors[0])
     if first["type"] == "json_invalid":
         return MalformedRequest(f"the body is not valid JSON ({first['msg'].removeprefix('Invalid JSON: ')})")
     wrong_names = [error for kind in (_UNKNOWN, _MISSING) for error in errors if error["type"] == kind]
@@ -41,12 +42,20 @@ def from_validation(errors: Sequence[Mapping[str, Any]], model: type[Any] | None
         return _wrong_names(wrong_names, model)
     path = _path(first["loc"])
     message = first["msg"].removeprefix("Value error, ")
-    if first["type"] in _BRANCH_TYPES and len(errors) > 1:
+    if _is_branch(first) and len(errors) > 1:
+        deepest = max(errors, key=lambda error: len(error["loc"]))
         message = "Input should be a list, or a {name: description} object"
-        deepest = max((error["loc"] for error in errors), key=len)
-        if len(deepest) > len(first["loc"]):  # the error is in a value of the list or object
-            path, message = _path(deepest), "Input should be a description, or an object with options"
+        if any(error["loc"][-1] == _BOOL_BRANCH for error in errors):
+            message = "Input should be true, false or a list"
+        elif len(deepest["loc"]) > len(first["loc"]):  # the error is in a value of the list or object
+            path, message = _path(deepest["loc"]), deepest["msg"]
+            if _NO_FIELD.fullmatch(str(deepest["loc"][-1])):
+                message = "Input should be a description, or an object with options"
     return InvalidField(f"{path or 'body'}: {message}", param=path or None)
+
+
+def _is_branch(error: Mapping[str, Any]) -> bool:
+    return error["type"] in _BRANCH_TYPES or (len(error["loc"]) > 1 and error["loc"][-1] == _BOOL_BRANCH)
 
 
 def _wrong_names(errors: Sequence[Mapping[str, Any]], model: type[Any] | None) -> InvalidField:
@@ -63,8 +72,9 @@ def _problem(error: Mapping[str, Any], model: type[Any] | None) -> str:
 
 def _path(loc: Sequence[str | int], *, keep_last: bool = False) -> str:
     """The path without the parts that pydantic adds. keep_last: keep the last part, because it names a field."""
-    kept_index = len(loc) - 1 if keep_last else None
-    parts = [part for index, part in enumerate(loc) if index == kept_index or not _NO_FIELD.fullmatch(str(part))]
+    kept = {index + 1 for index, part in enumerate(loc) if str(part).startswith("dict[")}  # keys of an object
+    kept |= {len(loc) - 1} if keep_last else set()
+    parts = [part for index, part in enumerate(loc) if index in kept or not _NO_FIELD.fullmatch(str(part))]
     return ".".join(str(part)[:_MAX_NAME_CHARS] for part in parts)
 
 

@@ -145,7 +145,13 @@ def _named_checkpoints(values: tuple[str, ...]) -> tuple[str, ...]:
     named = dict(value.split("=", 1) for value in values)
     if len(named) < len(values):
         raise ValueError("a name is given twice")
-    return tuple(f"{name}={_checkpoint(path)}" for name, path in named.items())
+    checkpoints = []
+    for name, path in named.items():
+        try:
+            checkpoints.append(f"{name}={_checkpoint(path)}")
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return tuple(checkpoints)
 
 
 def _formats(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
@@ -110,7 +111,9 @@ def checked_own(given: Mapping[str, Any]) -> dict[str, Any]:
         if name in MODEL_PROPERTIES:
             checked[name] = TypeAdapter(bool).validate_python(value, strict=True)
         elif name not in _own_validators():
-            raise ValueError(f"{name}: cannot be set for one model")
+            nearest = difflib.get_close_matches(name, _own_validators(), n=1)
+            suggestion = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise ValueError(f"{name}: cannot be set for one model{suggestion}")
         else:
             try:
                 checked[name] = _own_validators()[name].validate_python(value)

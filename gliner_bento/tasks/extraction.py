@@ -133,7 +133,10 @@ class ExtractionOptions:
     ] = "window"
     window_words: Annotated[
         Words | None,
-        Field(description="Number of words of a window, at most the model's maximum. Default: the server's setting."),
+        Field(
+            description="Number of words of a window, at most the model's maximum. Default: the server's setting. "
+            "Without effect if long_text is not `window`."
+        ),
     ] = None
     window_overlap_words: Annotated[
         OverlapWords | None,

@@ -153,7 +153,7 @@ async def _infer(gateway: Gateway, request: Request, name: str | None) -> Respon
     if not body:
         raise InvalidField("the body must be that of /v1/extract: text, labels, ...")
     fields = vars(ExtractRequest.model_validate_json(body))
-    return await answer_one(EXTRACTION, gateway, fields | ({"model": name} if name else {}))
+    return await answer_one(EXTRACTION, gateway, fields | {"model": fields["model"] or name})
 
 
 async def _ping(gateway: Gateway, _: Request) -> Response:

@@ -68,10 +68,13 @@ class Rates:
             return None
         usage = self._usage_of(tenant, rate)
         if concurrency and usage.running >= concurrency:
-            raise RateLimited(f"this tenant has {concurrency} concurrent requests already (max_tenant_concurrency)")
+            setting = "max_tenant_concurrency" if tenant.max_concurrency is None else "max_concurrency of its key"
+            raise RateLimited(f"this tenant has {concurrency} concurrent requests already ({setting})")
         if rate and usage.available < 1:
+            own = tenant.max_requests_per_s is not None
+            setting = "max_requests_per_s of its key" if own else "max_tenant_requests_per_s"
             raise RateLimited(
-                f"this tenant may send {rate:g} requests per second (max_tenant_requests_per_s)",
+                f"requests per second of this tenant: {rate:g} ({setting})",
                 retry_after_s=math.ceil((1 - usage.available) / rate),
             )
         return usage

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from gliner_bento.errors import (
@@ -261,7 +262,7 @@ class LocalModels:
                     await asyncio.to_thread(self._probe, row.settings, _PROBE_TIMEOUT_S)
                 row.replica = await asyncio.to_thread(self._make_replica, row, row.twin(self._rows.values()))
             except Exception as error:
-                failure = _as_public(error)
+                failure = _as_public(error, row.settings.model)
                 if isinstance(failure, DoesNotFit):  # does not count as a failure
                     self._note_failures(row, row.failures - 1)
                 await asyncio.to_thread(free_memory)
@@ -377,7 +378,7 @@ class LocalModels:
 
     def _fail(self, row: HostedModel, error: BaseException) -> None:
         row.state, row.reason = "failed", one_line(error)
-        logger.error("the model %s could not be loaded: %s", row.title, row.reason)
+        logger.error("the model %s could not be loaded: %s", row.title, one_line(error.__cause__ or error))
 
     async def _forget(self, row: HostedModel) -> None:
         row.state = "unloading"  # so that no request loads it meanwhile
@@ -426,12 +427,13 @@ def free_memory() -> None:
     release_memory()
 
 
-def _as_public(error: Exception) -> GLiNERBentoError:
-    """The public error for an error that a load has raised."""
+def _as_public(error: Exception, checkpoint: str) -> GLiNERBentoError:
+    """The public error for an error that a load has raised. It does not say in which folder the checkpoint is."""
     if isinstance(error, GLiNERBentoError):
         return error
     if _OUT_OF_MEMORY in str(error) or isinstance(error, MemoryError):
         return DoesNotFit(f"the memory has run out while the model was loaded: {one_line(error)}")
     if not isinstance(error, StartupError | OSError):
         logger.exception("a model could not be loaded")
-    return ModelFailed(one_line(error))
+    folder = Path(checkpoint)
+    return ModelFailed(one_line(error).replace(checkpoint, folder.name if folder.is_absolute() else checkpoint))

@@ -84,6 +84,7 @@ def test_a_wrong_value_is_reported_where_all_names_are_right():
         ({"labels": {"person": {"threshold": float("nan")}}}, "labels.person.threshold"),
         ({"labels": {"person": {"threshold": "0.5"}}}, "labels.person.threshold"),
         ({"labels": {"person": {"description": " "}}}, "labels.person.description"),
+        ({"labels": {"str": {"threshold": 2}}}, "labels.str.threshold"),
         ({"labels": {"person": 1}}, "labels.person"),
         ({"labels": {"person": None}}, "labels.person"),
         ({"labels": {"person": ""}}, "labels.person"),
@@ -99,6 +100,20 @@ def test_a_wrong_value_of_a_label_or_relation_is_located(fields, param):
     error = error_of(ExtractRequest, TEXT | {"labels": ["x"]} | fields)
     assert error.param == param
     assert error.message.startswith(f"{param}: ")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"labels": 1}, "labels: Input should be a list, or a {name: description} object"),
+        ({"labels": {"person": 1}}, "labels.person: Input should be a description, or an object with options"),
+        ({"relations": {"knows": {"head": "x"}}}, "relations.knows.head: Input should be a valid list"),
+        ({"recognizers": "all"}, "recognizers: Input should be true, false or a list"),
+        ({"recognizers": [1]}, "recognizers.0: Input should be a valid string"),
+    ],
+)
+def test_the_message_is_about_the_form_that_the_caller_has_chosen(fields, message):
+    assert str(error_of(ExtractRequest, TEXT | {"labels": ["x"]} | fields)) == message
 
 
 def test_without_the_type_nothing_is_suggested():

@@ -139,13 +139,15 @@ def hold_close(models: LocalModels, name: str) -> tuple[threading.Event, threadi
     return begun, ends
 
 
-def test_a_model_that_fails_at_the_start_is_reported_and_a_required_one_ends_it(host: Host) -> None:
-    host.errors["b"] = StartupError("no weights")
+def test_a_model_that_fails_at_the_start_is_reported_and_a_required_one_ends_it(host: Host, caplog: Any) -> None:
+    """Clients do not learn where it is."""
+    host.errors["b"] = StartupError(f"'{host.folder / 'b'}' has no weights")
     models = host.models()
     assert [(row.state, row.reason) for row in asyncio.run(models.rows())] == [
         ("ready", None),
-        ("failed", "no weights"),
+        ("failed", "'b' has no weights"),
     ]
+    assert f"the model b could not be loaded: '{host.folder / 'b'}' has no weights" in caplog.text
     for replica in models.loaded():
         replica.close()
     with pytest.raises(StartupError, match="no weights"):
