@@ -50,7 +50,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
-    """Build and write the graph."""
+    """Build the graph, and write it unless all documents have failed."""
     kind = options.format or _SUFFIXES.get(options.output.suffix)
     if kind is None:
         raise CommandError(f"graph: --output: {options.output.suffix} is no known suffix; use --format")
@@ -60,8 +60,9 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     with backend.failing_in_one_line("graph"):
         asyncio.run(_add(options, flags, _documents(options, kind, failed), builder, failed))
         graph = builder.graph()
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        FORMATS[kind](graph, options.output)
+        if builder.documents or not failed:
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            FORMATS[kind](graph, options.output)
     for location, reason in failed.items():
         write_line(f"graph: {location}: {reason}")
     counts = {"documents": builder.documents, "entities": len(graph), "relations": graph.number_of_edges()}
@@ -124,8 +125,10 @@ async def _add(
     labels = backend.names(options.labels, "--labels")
     if not labels:
         raise CommandError("graph: --labels is required for texts: names, separated by commas")
+    fields = backend.request_fields(options)
+    backend.check_fields(labels, fields)
     async with backend.client(options, flags) as client:
-        async for outcome in client.extract_many(chain([first], texts), labels, **backend.request_fields(options)):
+        async for outcome in client.extract_many(chain([first], texts), labels, **fields):
             location = waiting_locations.popleft()
             if outcome.result is None:
                 failed[location] = outcome.error.message

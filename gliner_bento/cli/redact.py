@@ -108,6 +108,8 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     exit_on_sigterm()
     with backend.failing_in_one_line("redact"), _inputs(options) as (inputs, output):
         _run(options, flags, inputs, output, report)
+        if options.inputs == ["-"]:
+            report.rename(inputs[0], "-")
     _print(options, report)
     if report.failed:
         return FILES_FAILED
@@ -127,9 +129,13 @@ def _run(
     patterns = None if options.no_patterns else _patterns(pattern_flags)
     model_flags = {name: value for name, value in flags.items() if name not in PATTERN_SETTINGS}
     columns = [*filter(None, map(str.strip, options.columns.split(",")))]
+    if not columns:
+        raise CommandError("redact: --columns: names no column")
     invalid = report.failed.__setitem__ if options.skip_invalid else None
     read_options = ReadOptions(columns, options.encoding, invalid)
     jobs, report.skipped = find_files(inputs, output, mapping=options.mapping, restore=options.restore)
+    if not jobs:
+        raise CommandError(f"redact: {', '.join(options.inputs)}: no files to read")
     if options.restore:
         with options.restore.open(encoding="utf-8") as mapping:
             restore_files(jobs, read_options, mapping, report)
@@ -195,12 +201,12 @@ async def _redact(
             if writes:
                 await process(jobs, answers=answers, mapping=mapping)
             if options.check:
-                redacted = report.files
+                redacted = report.files, report.records
                 files = [job.target or job.source for job in jobs]
                 checks = [RedactionJob(file, None, file.name) for file in files if file.path.exists()]
                 await process(checks, answers=answers if model_checks else _empty_results, mapping=None)
                 if writes:
-                    report.files = redacted  # those that are checked are the same files
+                    report.files, report.records = redacted  # those that are checked are the same files
 
 
 @asynccontextmanager
@@ -210,6 +216,7 @@ async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], *, by_
         yield _empty_results
         return
     labels, fields = backend.names(options.labels, "--labels") or list(LABELS), backend.request_fields(options)
+    backend.check_fields(labels, fields)
     async with backend.client(options, flags) as client:
         yield lambda texts: client.extract_many(texts, labels, window=_WINDOW, **fields)
 

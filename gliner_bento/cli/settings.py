@@ -35,14 +35,17 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     else:
         width = max(len(name) for name, *_ in effective)
-        sys.stdout.writelines(f"{name:<{width}}  {value}  ({source})\n" for name, value, source in effective)
+        sys.stdout.writelines(
+            f"{name:<{width}}  {'unset' if value is None else value}  ({source})\n" for name, value, source in effective
+        )
     return 0
 
 
-def effective_settings(settings: Settings, flags: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Name, value and origin of each setting."""
+def effective_settings(settings: Settings, flags: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
+    """Name, value (None: unset) and origin of each setting."""
     file = str(settings.config or CONFIGURATION_FILE)
     in_file = settings.configuration().gliner
     for name in Settings.model_fields:
         source = origin(name, flags) or (file if name in in_file else "default")
-        yield name, text_of(getattr(settings, name)), source
+        value = getattr(settings, name)
+        yield name, None if value is None else text_of(value), source

@@ -30,6 +30,7 @@ from gliner_bento.errors import (
     Forbidden,
     GLiNERBentoError,
     InternalError,
+    ModelNotLoaded,
     NotReady,
     QueueFull,
     RateLimited,
@@ -51,7 +52,7 @@ DEFAULT_RETRY_S = 120.0
 _MAX_CHARS = 2**18  # a request with at least as many characters gets no further text
 _MIN_AVOID_S = 1.0
 """Minimum time for which a server that is not ready or does not answer is avoided, if there are other servers."""
-_TRANSIENT_CODES = {QueueFull.code, RateLimited.code, NotReady.code}
+_TRANSIENT_CODES = {QueueFull.code, RateLimited.code, NotReady.code, ModelNotLoaded.code}
 _CALLER_ERRORS = (Unauthorized, Forbidden, RouteNotFound)
 
 Send = Callable[[HttpCall[ExtractBatchResponse]], Awaitable[httpx.Response]]

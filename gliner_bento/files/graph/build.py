@@ -67,8 +67,8 @@ class GraphBuilder:
                 for link in relations
                 if link["head"]["label"] is not None and link["tail"]["label"] is not None
             ]
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not entities and relations as the API returns them: {error!r}") from None
+        except (KeyError, TypeError, ValueError):
+            raise ValueError("not entities and relations as the API returns them") from None
         of_document = {node for node, _, _ in nodes}
         for (head, tail, _), _ in edges:
             for node in (head, tail):

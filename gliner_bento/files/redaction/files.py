@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +24,7 @@ from gliner_bento.files.records.sources import Source, refuse_devices, refuse_ov
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.spans import LabeledSpan, merged
 from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
-from gliner_bento.files.redaction.text_file import Entry, TextFile, TextRecord
+from gliner_bento.files.redaction.text_file import Entry, TextFile, TextRecord, replaced_text
 from gliner_bento.storage.files import file_lock
 from gliner_bento.tasks.extraction import LIMIT_WARNINGS, BatchResult
 
@@ -71,6 +72,13 @@ class RedactionReport:
     skipped: list[str] = field(default_factory=list)
     left: list[Leftover] = field(default_factory=list)
 
+    def rename(self, path: Path, name: str) -> None:
+        """Call a file by another name."""
+        self.failed = {
+            place.replace(str(path), name): reason.replace(str(path), name) for place, reason in self.failed.items()
+        }
+        self.left = [replace(one, file=name) if one.file == str(path) else one for one in self.left]
+
     def fail(self, job: RedactionJob, error: Exception) -> None:
         """Note why a file has no copy, or only one from an earlier run."""
         old_copy = f"; {job.target.path} is of an earlier run" if job.target and job.target.path.is_file() else ""
@@ -100,7 +108,7 @@ def find_files(
             jobs.append(RedactionJob(source, target, name))
             if source.kind == "parquet":
                 pyarrow()  # raises if it is not installed
-    names = Counter(job.name for job in jobs)
+    names = Counter(job.name for job in jobs if output)
     if repeated := next((name for name, number in names.items() if number > 1), None):
         raise ValueError(f"{repeated}: two inputs have this name")
     read = [job.source.path for job in jobs]
@@ -226,7 +234,7 @@ async def redact_files(
                         report.redacted[entry["label"]] += 1
                         if mapping:
                             mapping.write(json.dumps({"file": file.job.name, **entry}, ensure_ascii=False) + "\n")
-                    report.records += 1
+                report.records += bool(step.record and step.record.fields)
             except _FAULTS as error:
                 file.discard()
                 report.fail(file.job, error)
@@ -311,17 +319,19 @@ def restore_files(
     for number, line in enumerate(mapping, 1):
         try:
             entry = json.loads(line)
-            by_name.setdefault(entry.pop("file"), []).append(entry)
-        except (ValueError, KeyError, AttributeError):
+            replaced_text(entry)
+            by_name.setdefault(str(entry["file"]), []).append(entry)
+        except (ValueError, KeyError, TypeError):
             raise ValueError(f"line {number}: not a line of a mapping") from None
     _remove_unfinished(jobs)
     # One file to restore and one in the mapping are the same file, even if it has been renamed.
     only_entries = next(iter(by_name.values())) if len(by_name) == len(jobs) == 1 else []
+    all_entries = [*chain.from_iterable(by_name.values())]
     for job in jobs:
         file = None
         try:
             file = _OpenFile(job, options)
-            file.content.restore(by_name.get(job.name, only_entries))
+            file.content.restore(by_name.get(job.name, only_entries), all_entries)
             file.finish()
             report.files += 1
         except (*_FAULTS, TypeError, KeyError) as error:

@@ -11,7 +11,7 @@ from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.redaction.redact import ReplacedText, redact, restore_anyway
 from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Replace
-from gliner_bento.files.redaction.text_file import Entry, Field, TextRecord
+from gliner_bento.files.redaction.text_file import Entry, Field, TextRecord, replaced_text
 
 
 class ParquetFile:
@@ -61,13 +61,11 @@ class ParquetFile:
             for replacement in cell.replacements
         ]
 
-    def restore(self, entries: Iterable[Entry]) -> None:
+    def restore(self, entries: Iterable[Entry], _: Iterable[Entry] = ()) -> None:
         """Write the original. Raises RestoreError."""
         by_cell: dict[tuple[int, str], list[ReplacedText]] = {}
         for entry in entries:
-            given = dict(entry)
-            cell = int(given.pop("row")), given.pop("column")
-            by_cell.setdefault(cell, []).append(ReplacedText(**given))
+            by_cell.setdefault((int(entry["row"]), entry["column"]), []).append(replaced_text(entry))
         for record in self.records():
             texts = {
                 field.column: restore_anyway(field.text, by_cell.get((record.line - 1, field.column), []))

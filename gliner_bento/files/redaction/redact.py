@@ -97,15 +97,25 @@ def restore_anyway(text: str, replacements: Sequence[ReplacedText]) -> str:
 def restore_placeholders(text: str, replacements: Iterable[ReplacedText]) -> str:
     """Replace each placeholder and hash of an edited text by its first original.
 
-    Raises RestoreError if text was masked or removed, or if a placeholder has several originals.
+    Raises RestoreError if text was masked or removed, or if a placeholder of the text has several originals.
     """
     originals: dict[str, str] = {}
+    ambiguous = set()
     for replaced in replacements:
-        if not re.fullmatch(r"\[.+_\w+\]", replaced.replacement, re.DOTALL):
+        if not is_placeholder(replaced.replacement):
             raise RestoreError("the text has changed, and only placeholders and hashes can be found in it again")
         original = originals.setdefault(replaced.replacement, replaced.text)
         if normalized(original) != normalized(replaced.text):
-            raise RestoreError(f"the text has changed, and {replaced.replacement} has several originals")
-    if not originals:
-        return text
-    return re.sub("|".join(map(re.escape, originals)), lambda match: originals[match[0]], text)
+            ambiguous.add(replaced.replacement)
+
+    def original_of(match: re.Match[str]) -> str:
+        if match[0] in ambiguous:
+            raise RestoreError(f"the text has changed, and {match[0]} has several originals")
+        return originals[match[0]]
+
+    return re.sub("|".join(map(re.escape, originals)), original_of, text) if originals else text
+
+
+def is_placeholder(replacement: str) -> bool:
+    """Whether a replacement can be found in an edited text: a placeholder or a hash, not a mask."""
+    return re.fullmatch(r"\[.+_\w+\]", replacement, re.DOTALL) is not None

@@ -16,12 +16,29 @@ from typing import IO, Any
 from gliner_bento.files.records import readers
 from gliner_bento.files.records.readers import ReadOptions, byte_order_mark, decoded, not_encoded, opened
 from gliner_bento.files.records.sources import Source, delimiter_of
-from gliner_bento.files.redaction.redact import Redacted, ReplacedText, redactions, restore_anyway, substituted
+from gliner_bento.files.redaction.redact import (
+    Redacted,
+    ReplacedText,
+    is_placeholder,
+    redactions,
+    restore_anyway,
+    restore_placeholders,
+    substituted,
+)
 from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Replace
 
 Entry = dict[str, Any]
 """A line of the mapping: a `ReplacedText`, and where it is."""
+
+
+def replaced_text(entry: Entry) -> ReplacedText:
+    """The replacement of an entry. Raises KeyError, TypeError and ValueError."""
+    start, *texts = (entry[name] for name in ("start", "label", "replacement", "text"))
+    if not isinstance(start, int) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("not an entry of a mapping")
+    return ReplacedText(start, *texts)
+
 
 _BEFORE_KEY, _BEFORE_VALUE = re.compile(r"[\s{,]*"), re.compile(r"[\s:]*")
 _JSON_CHAR = re.compile(
@@ -214,10 +231,16 @@ class TextFile:
         self._chars += len(redacted.text)
         return [asdict(replaced) for replaced in in_file]
 
-    def restore(self, entries: Iterable[Entry]) -> None:
-        """Write the original. Raises RestoreError."""
+    def restore(self, entries: Sequence[Entry], others: Iterable[Entry] = ()) -> None:
+        """Write the original. others: entries of other files, for the placeholders of a file without entries of its
+        own, such as a summary. Raises RestoreError."""
         text = "".join(self._lines())
-        self._out.write(self._encoded(restore_anyway(text, [ReplacedText(**entry) for entry in entries])))
+        if entries:
+            text = restore_anyway(text, [*map(replaced_text, entries)])
+        else:
+            replacements = map(replaced_text, others)
+            text = restore_placeholders(text, [one for one in replacements if is_placeholder(one.replacement)])
+        self._out.write(self._encoded(text))
 
     def close(self) -> None:
         """Does nothing: only a Parquet file has an end to write."""

@@ -28,6 +28,7 @@ TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "in").mkdir()
+    (tmp_path / "empty").mkdir()
     (tmp_path / "in" / "a.txt").write_bytes(TEXT.encode())
     (tmp_path / "in" / "b.jsonl").write_text('{"text": "bob@example.org", "note": "bob@example.org"}\n')
     return tmp_path
@@ -191,6 +192,39 @@ def test_standard_input_goes_to_standard_output(folder, monkeypatch, capsysbinar
     assert written.err == b"1 file: 2 email address\n"
 
 
+def test_standard_input_has_no_other_name(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    assert cli.main(["redact", "-", "--check"]) == 3
+    assert capsys.readouterr().out.startswith("-:1: email address: ada@example.org\n-:1: email address: ")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{")))
+    assert redact("", "-", "--format", "jsonl") == 2
+    assert capsys.readouterr().err.startswith("gliner-bento: redact: -: line 1: ")
+
+
+def test_records_are_counted_without_headers_whether_checked_or_copied(folder, capsys):
+    (folder / "in" / "c.csv").write_text("text\nbob@example.org\n")
+    for arguments in (["--check"], ["-o", "{}/out", "--patterns-only"]):
+        cli.main(["redact", f"{folder}/in", *(word.format(folder) for word in arguments), "--json"])
+        report = json.loads(capsys.readouterr().out)
+        assert (report["files"], report["records"]) == (3, 3)
+
+
+def test_two_files_of_one_name_can_be_checked(folder):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.txt").write_text("nothing")
+    assert redact(folder, "--check", "{}/sub", "{}/sub/a.txt") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--threshold", "7"], "threshold: Input should be less"), (["--labels", ","], "--labels: has no names")],
+)
+def test_options_with_which_every_text_would_fail_are_refused_first(folder, capsys, arguments, message):
+    assert cli.main(["redact", f"{folder}/in", "-o", f"{folder}/out", *arguments]) == 1
+    assert message in capsys.readouterr().err
+    assert not (folder / "out").exists()
+
+
 def test_a_file_that_fails_is_one_line_and_code_2(folder, capsys):
     (folder / "in" / "c.txt").write_bytes(b"\xff\xff")
     assert redact(folder, "{}/in", "-o", "{}/out") == 2
@@ -217,6 +251,8 @@ def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, cap
     [
         (["{}/in"], "redact: -o is required"),
         (["{}/gone", "-o", "{}/out"], "gone: no such file or folder"),
+        (["{}/empty", "--check"], "empty: no files to read"),
+        (["{}/in", "-o", "{}/out", "--columns", ","], "redact: --columns: names no column"),
         (["{}/in", "-o", "{}/in/out"], "is inside the input"),
         (["{}/in", "-o", "{}/out", "--encoding", "nope"], "argument --encoding: unknown encoding: nope"),
         (

@@ -42,6 +42,7 @@ def test_settings_and_keys_are_printed_as_json(capsys):
     assert cli.main(["settings", "--json", "--max-labels", "7"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["max_labels"] == {"value": "7", "origin": "--max-labels"}
+    assert shown["revision"] == {"value": None, "origin": "default"}
     assert shown.keys() == Settings.model_fields.keys()
     assert cli.main(["keys", "new", "a", "--json"]) == 0
     written = capsys.readouterr()

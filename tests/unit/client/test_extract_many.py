@@ -13,7 +13,7 @@ import pytest
 
 from gliner_bento.client import AsyncClient, Client, many
 from gliner_bento.client.aimd import SendWindow, delay_s
-from gliner_bento.errors import InvalidField, NotReady, QueueFull, Unauthorized
+from gliner_bento.errors import InvalidField, ModelNotLoaded, NotReady, QueueFull, Unauthorized
 
 KINDS = pytest.mark.parametrize("kind", [Client, AsyncClient])
 
@@ -157,6 +157,7 @@ def test_the_number_of_concurrent_texts_follows_what_the_server_accepts(kind, mo
     [
         (error_response(429, QueueFull("full"), **{"Retry-After": "7"}), 7.0),
         (error_response(503, NotReady("starting"), **{"Retry-After": "2"}), 2.0),
+        (error_response(503, ModelNotLoaded("evicted"), **{"Retry-After": "2"}), 2.0),
         (httpx.Response(502, text="<html>"), 0.0),
         (httpx.Response(503, text="", headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}), 0.0),
         (httpx.ConnectError("refused", request=httpx.Request("POST", "http://test")), 0.0),

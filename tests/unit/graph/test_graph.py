@@ -132,6 +132,7 @@ def test_what_cannot_be_read_is_skipped_and_the_others_are_in_the_graph(tmp_path
         ('{"entities": [{"text": "a"}]}', ["-o", "g.graphml"], "a.jsonl: line 1: not entities and relations"),
         ('{"txt": "a"}', ["-o", "g.graphml"], "a.jsonl: line 1: has neither 'entities' nor a text 'text'"),
         ('{"text": "a"}', ["-o", "g.graphml"], "--labels is required for texts"),
+        ('{"text": "a"}', ["-o", "g.graphml", "--labels", "b", "--threshold", "3"], "threshold: Input should be less"),
         ("{}", ["-o", "g.xml"], "--output: .xml is no known suffix"),
         ("{}", ["-o", "a.jsonl", "--format", "jsonld"], "a.jsonl: is an input; choose another output"),
         ("{}", [], "the following arguments are required"),

@@ -315,6 +315,35 @@ def test_an_edited_copy_is_restored_where_its_placeholders_are_unambiguous(tmp_p
         restore_anyway("x [PERSON_1]", entries)
 
 
+def test_a_summary_of_several_files_is_restored_by_its_placeholders(tmp_path):
+    documents, summaries, run = tmp_path / "documents", tmp_path / "summaries", Placeholders()
+    documents.mkdir()
+    summaries.mkdir()
+    (documents / "a.txt").write_text("Ada met Bob")
+    (documents / "b.txt").write_text("Bob left")
+    (summaries / "both.txt").write_text("[PERSON_1] and [PERSON_2].")
+    (summaries / "neither.txt").write_text("[PERSON_9] and [1].")
+    for styles, restored in ((lambda: run, "Ada and Bob."), (Placeholders, None)):
+        _, mapping = redact_folder(documents, tmp_path / "out", styles=styles)
+        report = RedactionReport()
+        restore_files(find_files([summaries], tmp_path / "again")[0], ReadOptions(), mapping, report)
+        assert (tmp_path / "again" / "neither.txt").read_text() == "[PERSON_9] and [1]."
+        if restored:
+            assert (tmp_path / "again" / "both.txt").read_text() == restored
+            (tmp_path / "again" / "both.txt").unlink()
+        else:
+            assert "[PERSON_1] has several originals" in report.failed[str(summaries / "both.txt")]
+
+
+@pytest.mark.parametrize(
+    "line", ["1", "{}", '{"file": "a", "start": "0", "label": "x", "replacement": "[X_1]", "text": "y"}', "{"]
+)
+def test_a_line_that_is_not_of_a_mapping_is_named(tmp_path, line):
+    (tmp_path / "a.txt").write_text("[X_1]")
+    with pytest.raises(ValueError, match="line 1: not a line of a mapping"):
+        restore_files(find_files([tmp_path / "a.txt"], tmp_path / "b")[0], ReadOptions(), [line], RedactionReport())
+
+
 def test_check_reports_what_is_left_with_its_line(tmp_path):
     (tmp_path / "a.txt").write_text("x\r\nwrite to ada@example.org\n")
     (tmp_path / "b.jsonl").write_text('{"text": "x"}\n{"text": "4111 1111 1111 1111"}\n')
