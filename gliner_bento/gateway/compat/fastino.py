@@ -414,6 +414,6 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
         "Fastino's format, for entities, relations, classifications and structures",
         request=FastinoRequest,
         response=FastinoResponse,
-        errors=extract_errors(without=(404,)),
+        errors=extract_errors(),
     )
     return [extraction]

@@ -166,7 +166,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "Hugging Face's zero-shot classification",
             request=ZeroShotRequest,
             response=ZeroShotLabels,
-            errors=extract_errors(without=(404,)),
+            errors=extract_errors(),
         ),
         _FORMAT.post(
             "/pipeline/token-classification",
@@ -175,6 +175,6 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "Hugging Face's token classification",
             request=TokenRequest,
             response=TokenEntities,
-            errors=extract_errors(without=(404,)),
+            errors=extract_errors(),
         ),
     ]

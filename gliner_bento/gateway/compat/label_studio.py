@@ -275,7 +275,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "Label Studio's ML backend: pre-annotations of tasks",
             request=LabelStudioPredictRequest,
             response=LabelStudioPredictions,
-            errors=(400, 413, 415, 429, *COMMON_ERRORS, 504),
+            errors=(400, 404, 413, 415, 429, *COMMON_ERRORS, 504),
         ),
         _FORMAT.post(
             "/webhook",

@@ -261,7 +261,7 @@ def endpoints(options: GatewayOptions) -> list[Endpoint]:
             f"The format {suffix}",
             request=NemoExtractRequest,
             response=NemoExtractResponse,
-            errors=extract_errors(without=(404,)),
+            errors=extract_errors(),
         ),
         _FORMAT.get(f"{prefix}/v1/models", list_models, "nemo_models", f"The models {suffix}", response=ListedModels),
         _FORMAT.get(

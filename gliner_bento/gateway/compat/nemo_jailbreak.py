@@ -63,6 +63,6 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "The format of the NIM that detects jailbreaks",
             request=NemoClassifyRequest,
             response=NemoJailbreak,
-            errors=extract_errors(without=(404,)),
+            errors=extract_errors(),
         )
     ]

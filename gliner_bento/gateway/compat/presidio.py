@@ -163,7 +163,10 @@ async def _analyze(gateway: Gateway, request: Request) -> Response:
     options = gateway.models.default.limits
     configured = _configured(options)
     names = body.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(configured))
-    labels = {name: label_of(name, configured) for name in names}
+    first_names: dict[str, str] = {}  # by label: two types may have one
+    for name in names:
+        first_names.setdefault(label_of(name, configured), name)
+    labels = {name: label for label, name in first_names.items()}
     recognition = await asyncio.to_thread(_Recognition, body, options, names)
     texts = body.text if isinstance(body.text, list) else [body.text]
     extractions = await _extract(gateway, body, texts, labels)
@@ -347,7 +350,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "The format of Presidio's analyzer",
             request=AnalyzeRequest,
             response=AnalyzeResponse,
-            errors=extract_errors(without=(404, 422)),
+            errors=extract_errors(without=(422,)),
         ),
         _ANONYMIZER.post(
             "/anonymize",

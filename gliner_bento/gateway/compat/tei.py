@@ -88,6 +88,6 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             "text-embeddings-inference's sequence classification",
             request=TeiPredictRequest,
             response=TeiScores,
-            errors=extract_errors(without=(404,)),
+            errors=extract_errors(),
         )
     ]

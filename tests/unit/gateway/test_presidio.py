@@ -34,6 +34,8 @@ def test_the_model_reads_labels_for_presidios_names(client, replica):
     assert replica.calls[0][0][0].labels == {"EMAIL_ADDRESS": "email address", "EMPLOYEE_ID": "employee id"}
     ask(client, "/analyze", BODY | {"entities": None})
     assert list(replica.calls[1][0][0].labels) == list(OPTIONS.presidio_entities)
+    ask(client, "/analyze", BODY | {"entities": ["PERSON", "Person", "PERSON"]})
+    assert replica.calls[2][0][0].labels == {"PERSON": "person"}
 
 
 def test_labels_are_configured(replica, serving):
