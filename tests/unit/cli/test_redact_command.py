@@ -219,6 +219,7 @@ def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, cap
         (["{}/gone", "-o", "{}/out"], "gone: no such file or folder"),
         (["{}/in", "-o", "{}/in/out"], "is inside the input"),
         (["{}/in", "-o", "{}/out", "--encoding", "nope"], "argument --encoding: unknown encoding: nope"),
+        (["{}/in", "-o", "{}/out", "--encoding", "undefined"], "argument --encoding: unknown encoding: undefined"),
         (
             ["{}/in", "-o", "{}/out", "--style", "hash"],
             "GLINER_CLIENT_REDACT_KEY must have a key",
