@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gliner_bento.cli.flags import run
 from gliner_bento.errors import install_hint
-from gliner_bento.process.exits import write_line
+from gliner_bento.process.exits import INTERRUPTED, write_line
 from gliner_bento.settings.configuration import SettingsError
 
 _BROKEN_PIPE = 141
@@ -18,11 +18,12 @@ _BROKEN_PIPE = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code. For a wrong flag, setting or port, or a missing package, prints one line
-    and returns 1.
+    """Run a command and return its exit code. For a wrong flag, setting or port, a missing package, or output that
+    cannot be written, prints one line and returns 1.
 
-    If the reader of its output closes the pipe (`| head`), returns 141 without a message.
+    If the reader of its output closes the pipe (`| head`), returns 141 without a message; after Ctrl+C, 130.
     """
+    _open_missing_streams()
     try:
         try:
             return run(argv)
@@ -35,6 +36,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         write_line(f"{missing.name} is not installed; {install_hint('serve')}")
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's flush at exit fails
+        _discard_output()
         return _BROKEN_PIPE
+    except OSError as error:  # commands report those of their files
+        _discard_output()
+        write_line(f"{error.filename or 'standard output'}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        write_line("interrupted")
+        return INTERRUPTED
     return 1
+
+
+def _open_missing_streams() -> None:
+    """Open the null device in the place of each standard stream that is closed (`<&-`): Python sets it to None."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # as long as the process
+
+
+def _discard_output() -> None:
+    """Send what is left of the output to the null device, else Python's flush at exit fails."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli.backend import failing_in_one_line
-from gliner_bento.cli.parsers import add_json, server_url
+from gliner_bento.cli.parsers import CommandError, add_json, server_url
 from gliner_bento.cli.texts import aligned
 
 EXAMPLES = """examples:
@@ -25,9 +26,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags."""
     parser.add_argument("url", type=server_url, metavar="URL", help="a running gliner-bento server")
     parser.add_argument("--workload", default="mixed", help="texts and labels to send (default: mixed)")
-    parser.add_argument("--concurrency", default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)")
-    parser.add_argument("--rate", type=float, help="open loop: send this many requests/s, answered or not")
-    parser.add_argument("--seconds", type=float, default=15.0, help="duration of each load (default: 15)")
+    parser.add_argument(
+        "--concurrency", type=_counts, default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)"
+    )
+    parser.add_argument("--rate", type=_positive, help="open loop: send this many requests/s, answered or not")
+    parser.add_argument("--seconds", type=_positive, default=15.0, help="duration of each load (default: 15)")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="results folder (default: build/bench/<time>)")
     parser.add_argument("--api-key", help="key for the server (default: GLINER_CLIENT_API_KEY)")
     add_json(parser, "print the results file, server.json")
@@ -42,13 +45,35 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
             options.url,
             options.out,
             name=options.workload,
-            concurrencies=[int(number) for number in options.concurrency.split(",")],
+            concurrencies=options.concurrency,
             rate=options.rate,
             seconds=options.seconds,
             api_key=options.api_key or os.environ.get("GLINER_CLIENT_API_KEY"),
         )
     sys.stdout.write(file.read_text(encoding="utf-8") if options.json else f"{_table(points)}\nwritten to {file}\n")
+    if not any("200" in point["statuses"] for point in points):
+        raise CommandError(f"bench: {options.url}: no response has status 200")
     return 0
+
+
+def _positive(given: str) -> float:
+    try:
+        number = float(given)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a positive number, not {given!r}")
+    return number
+
+
+def _counts(given: str) -> list[int]:
+    try:
+        counts = [int(count) for count in given.split(",")]
+    except ValueError:
+        counts = [0]
+    if min(counts) < 1:
+        raise argparse.ArgumentTypeError(f"must be positive integers, separated by commas, not {given!r}")
+    return counts
 
 
 def _table(points: Sequence[Mapping[str, Any]]) -> str:

@@ -17,7 +17,7 @@ from gliner_bento.cli.parsers import CommandError, add_json, add_records
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
 from gliner_bento.files.records.writers import FORMATS
-from gliner_bento.process.exits import write_line
+from gliner_bento.process.exits import INTERRUPTED, write_line
 
 if TYPE_CHECKING:
     from gliner_bento.files.bulk.job import Job, Progress, Report
@@ -33,7 +33,7 @@ exit codes: 0 every record has a result; 1 an argument, the input, the model or 
 which; 2 some files cannot be read, one line each, or some records have failed, and are in OUT.errors.jsonl;
 130 interrupted"""
 
-FAILED_RECORDS, INTERRUPTED = 2, 130
+FAILED_RECORDS = 2
 _CONTINUE = "start the same command again to continue"
 
 

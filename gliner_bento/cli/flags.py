@@ -33,8 +33,8 @@ EXAMPLES = """examples:
   gliner-bento bulk letters/ -o letters.parquet --labels person,organization,city
   gliner-bento COMMAND --help
 
-exit codes: 0 done; 1 an argument, an input, a setting, the model or a server is wrong, and one line says which; others
-are in the help of their commands"""
+exit codes: 0 done; 1 an argument, an input, a setting, the model or a server is wrong, and one line says which;
+130 interrupted; others are in the help of their commands"""
 
 _ALL = tuple(Settings.model_fields)
 _COMMANDS: Sequence[tuple[str, Any, Sequence[str], str]] = (

@@ -47,5 +47,6 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
         sys.stdout.write(json.dumps({"entry": entry, "key": key}) + "\n")
         return 0
     sys.stdout.write(yaml.safe_dump([entry], sort_keys=False))
+    sys.stdout.flush()  # a key is of no use if its entry cannot be written
     sys.stderr.write(f"gliner-bento: the key of {options.name}, shown only now: {key}\n")
     return 0

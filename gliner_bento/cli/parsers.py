@@ -143,8 +143,8 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
 def _encoding(name: str) -> str:
     try:
         "".encode(name)
-    except LookupError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    except (LookupError, UnicodeError):  # UnicodeError: Python's codec `undefined`
+        raise argparse.ArgumentTypeError(f"unknown encoding: {name}") from None
     return name
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -20,9 +21,15 @@ _VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\
 _PIPE_COLUMNS = 10_000
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        """Leave the exit code to the command line: rich's own method ends the process."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """The console of standard output. Lines are not wrapped if it is not a terminal."""
-    output = Console(highlight=False, soft_wrap=True)
+    output = _Console(highlight=False, soft_wrap=True)
     if not output.is_terminal:
         output.width = _PIPE_COLUMNS
     return output

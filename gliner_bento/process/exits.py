@@ -8,6 +8,9 @@ from typing import NoReturn
 
 from gliner_bento.settings import Settings, SettingsError
 
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit code after Ctrl+C, as shells report it."""
+
 
 def load_or_exit() -> Settings:
     """`Settings.load()`; an invalid setting ends the process."""

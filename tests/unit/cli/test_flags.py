@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.cli import keys
 from gliner_bento.cli.flags import parse
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
@@ -132,6 +133,32 @@ def test_output_that_nobody_reads_to_its_end_is_no_error(arguments):
         os.close(writing)
     assert ended.returncode in (0, 141)  # argparse ignores a failed write of a help
     assert ended.stderr == b""
+
+
+def test_output_that_cannot_be_written_is_one_line_and_code_1(monkeypatch, capsys):
+    for words in (["settings"], ["keys", "new", "a"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            monkeypatch.setattr(sys, "stdout", full)
+            assert cli.main(words) == 1
+        assert capsys.readouterr().err == "gliner-bento: standard output: No space left on device\n"
+
+
+def test_closed_standard_streams_are_the_null_device(monkeypatch):
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert cli.main(["settings"]) == 0
+    assert cli.main(["settings", "--port", "3"]) == 1
+    with sys.stdin, sys.stdout, sys.stderr:
+        assert sys.stdin.buffer.read() == b""
+
+
+def test_an_interrupted_command_is_one_line_and_code_130(monkeypatch, capsys):
+    def interrupt() -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(keys, "new_key", interrupt)
+    assert cli.main(["keys", "new", "a"]) == 130
+    assert capsys.readouterr().err == "gliner-bento: interrupted\n"
 
 
 def test_the_command_line_runs_without_loading_torch_or_bentoml():

@@ -255,6 +255,7 @@ def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, cap
         (["{}/in", "-o", "{}/out", "--columns", ","], "redact: --columns: names no column"),
         (["{}/in", "-o", "{}/in/out"], "is inside the input"),
         (["{}/in", "-o", "{}/out", "--encoding", "nope"], "argument --encoding: unknown encoding: nope"),
+        (["{}/in", "-o", "{}/out", "--encoding", "undefined"], "argument --encoding: unknown encoding: undefined"),
         (
             ["{}/in", "-o", "{}/out", "--style", "hash"],
             "GLINER_CLIENT_REDACT_KEY must have a key",

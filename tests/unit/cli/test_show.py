@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 from rich.console import Console
@@ -51,6 +52,16 @@ def test_a_text_cannot_control_the_terminal(layout):
     shown = printed(layout(text, result))
     assert not set(shown) & {"\x1b", "\x07", "\x9b"}
     assert "[bold]word[/bold]" in shown
+
+
+def test_a_reader_that_has_left_is_an_error_of_its_own(monkeypatch):
+    class Left(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Left())
+    with pytest.raises(BrokenPipeError):
+        show.console().print("a")
 
 
 def test_relations_are_lines_below_the_text_and_a_table_of_their_own():

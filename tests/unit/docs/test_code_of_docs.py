@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -77,6 +80,17 @@ def test_the_command_line_knows_every_command_and_flag():
             parse([word for word in words if word != "..."])
         except (Exception, SystemExit) as error:
             raise AssertionError(f"{place}: gliner-bento {shlex.join(words)}: {error}") from error
+
+
+def test_the_graph_of_a_page_is_what_its_commands_print(tmp_path):
+    pytest.importorskip("networkx")
+    ((example, output),) = (pair for pair in pairwise(BLOCKS) if "cat > results.jsonl" in pair[0].code)
+    run = f'gliner-bento() {{ {shlex.quote(sys.executable)} -m gliner_bento.cli "$@"; }}\n{example.code}'
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT_ROOT)}
+    printed = subprocess.run(
+        ["bash", "-ec", run], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert printed.stdout == output.code
 
 
 def test_every_make_target_exists():

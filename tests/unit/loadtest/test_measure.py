@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
 from gliner_bento import cli
 
 
@@ -16,6 +22,50 @@ def test_a_url_without_a_server_is_one_line(capsys, tmp_path):
     assert error.startswith("gliner-bento: bench: no gliner-bento server at http://127.0.0.1:9: ")
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_server_without_a_right_answer_is_wrong(capsys, tmp_path):
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.answer(200)
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer(503)
+
+        def answer(self, status):
+            content = json.dumps({"model": "demo"}).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        load = ["--workload", "short", "--concurrency", "1", "--seconds", "0.1"]
+        assert cli.main(["bench", url, "--out", str(tmp_path), *load]) == 1
+        server.shutdown()
+    written = capsys.readouterr()
+    assert " x 503" in written.out
+    assert written.err == f"gliner-bento: bench: {url}: no response has status 200\n"
+
+
+@pytest.mark.parametrize(
+    ("flag", "values", "fault"),
+    [
+        ("--rate", ["-5", "0", "nan", "inf", "x"], "must be a positive number"),
+        ("--seconds", ["-1", "0", "nan", "inf", "x"], "must be a positive number"),
+        ("--concurrency", ["0", "1,0", "x", "1,", "1.5"], "must be positive integers, separated by commas"),
+    ],
+)
+def test_a_load_that_cannot_be_is_one_line(capsys, flag, values, fault):
+    for value in values:
+        assert cli.main(["bench", "http://127.0.0.1:9", flag, value]) == 1
+        assert capsys.readouterr().err == f"gliner-bento: argument {flag}: {fault}, not {value!r}\n"
 
 
 def test_the_url_is_required(capsys):
