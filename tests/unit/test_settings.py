@@ -275,6 +275,14 @@ def test_a_folder_without_a_checkpoint_is_refused_before_anything_starts(tmp_pat
         Settings.load({"model": str(tmp_path)})
 
 
+def test_the_wrong_one_of_several_models_is_named():
+    models = {"a": "models/demo", "b": "/nowhere"}
+    with pytest.raises(SettingsError, match=r"models: b: neither a folder nor a hub id \(owner/name\)"):
+        Settings.load({"models": models})
+    with pytest.raises(SettingsError, match="b: max_lables: cannot be set for one model; did you mean max_labels"):
+        Settings.load({"models": {"b": "models/demo"}, "model_settings": {"b": {"max_lables": 1}}})
+
+
 @pytest.mark.parametrize(
     ("kind", "message"),
     [

@@ -27,6 +27,7 @@ def test_an_inference_is_an_extraction(client, path):
     ("method", "path", "sent", "status", "kind"),
     [
         ("POST", "/predictions/other", {"json": BODY}, 404, "ModelNotFoundException"),
+        ("POST", "/predictions/memory", {"json": BODY | {"model": "other"}}, 404, "ModelNotFoundException"),
         ("POST", "/invocations?model_name=other", {"json": BODY}, 404, "ModelNotFoundException"),
         ("GET", "/models/other", {}, 404, "ModelNotFoundException"),
         ("POST", "/predictions/memory", {"json": {"text": "Ada"}}, 400, "TranslateException"),

@@ -90,7 +90,9 @@ def test_a_tenants_own_limits_replace_the_settings():
     fast = Tenant("fast", max_concurrency=3, max_requests_per_s=20)
     assert limits.admitted(fast) == 20
     assert limits.admitted(Tenant("free", max_concurrency=0, max_requests_per_s=0)) == 100
-    assert Limits().admitted(Tenant("slow", max_requests_per_s=5)) == 5
+    slow = Limits()
+    assert slow.admitted(Tenant("slow", max_requests_per_s=5)) == 5
+    assert str(slow.refusal) == "requests per second of this tenant: 5 (max_requests_per_s of its key)"
 
 
 def test_the_headers_show_the_limit_that_is_reached_first():

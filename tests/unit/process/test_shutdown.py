@@ -28,7 +28,7 @@ Shutdown(
     {timeout_s},
     begin=lambda: say("begin"),
     needed=lambda: bool(requests) and requests.pop(),
-    fail=lambda: say("fail"),
+    fail=lambda: (say("fail"), {hangs} and threading.Event().wait()),
     ending=lambda: say("ending"),
 ).install()
 os.kill(os.getpid(), signal.SIGTERM)
@@ -41,7 +41,7 @@ say("ended")
 
 def run(**parts: object) -> tuple[int, list[str], str]:
     """Exit code, lines and the errors of a process that gets the signal twice."""
-    code = PROCESS.format(**{"needed": "", "timeout_s": 60, "ends": True} | parts)
+    code = PROCESS.format(**{"needed": "", "timeout_s": 60, "ends": True, "hangs": False} | parts)
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, timeout=240
     )
@@ -56,9 +56,9 @@ def test_a_server_that_others_need_goes_on_until_they_have_ended() -> None:
     assert run(needed="True, True, True") == (0, ["begin", "the server stops, needed by 0", "ended"], "")
 
 
-@pytest.mark.parametrize("needed", ["", "*[True] * 10_000"])
-def test_requests_that_do_not_finish_fail_and_the_process_ends(needed: str) -> None:
-    code, lines, errors = run(ends=False, timeout_s=2, needed=needed)
+@pytest.mark.parametrize("parts", [{}, {"needed": "*[True] * 10_000"}, {"hangs": True}], ids=str)
+def test_requests_that_do_not_finish_fail_and_the_process_ends(parts: dict[str, object]) -> None:
+    code, lines, errors = run(ends=False, timeout_s=2, **parts)
     assert code == 0
     assert [line for line in lines if line != "the server stops, needed by 0"] == ["begin", "fail", "ending"]
     assert errors == "gliner-bento: requests still run 2 s after the signal (shutdown_timeout_s); the process ends\n"
