@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from gliner_bento.cli.parsers import CommandError, add_server
 from gliner_bento.errors import GLiNERBentoError, StartupError, install_hint, one_line
@@ -18,7 +17,6 @@ from gliner_bento.process.exits import write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.settings.names import flag_name
-from gliner_bento.tasks.extraction import ExtractItem
 
 SETTINGS = (
     *("model", "revision", "token", "cache_dir", "device", "dtype", "runtime", "quantization"),
@@ -111,29 +109,25 @@ def _structures(given: str | None) -> dict[str, Any] | None:
     return content
 
 
+def comma_separated(value: str, flag: str) -> list[str]:
+    """The names in a flag's value. Raises `CommandError` if there is none."""
+    if not (given := [name for name in map(str.strip, value.split(",")) if name]):
+        raise CommandError(f"{flag}: has no names")
+    return given
+
+
 def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
     """The names in a flag's value, or the names and descriptions in its @FILE. Raises `CommandError`."""
     if value is None:
         return None
     if not value.startswith("@"):
-        if not (given := [name for name in map(str.strip, value.split(",")) if name]):
-            raise CommandError(f"{flag}: has no names")
-        return given
+        return comma_separated(value, flag)
     content = _read(path := Path(value[1:]), flag)
     if not isinstance(content, list | dict) or not content:
         raise CommandError(f"{flag}: {path}: must be a list of names, or names with descriptions")
     if others := [name for name in content if not isinstance(name, str)]:
         raise CommandError(f"{flag}: {path}: {others[0]} is not text in YAML; put it in quotes")
     return content
-
-
-def check_fields(labels: Any, fields: Mapping[str, Any]) -> None:
-    """Raise `CommandError` for options with which every text would fail."""
-    try:
-        ExtractItem.model_validate({"text": "", "labels": labels, **fields})
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False)[0]
-        raise CommandError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
 
 
 def _read(path: Path, flag: str) -> Any:

@@ -25,6 +25,7 @@ from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.scan import scan
 from gliner_bento.files.records.sources import refuse_overwriting, sources
 from gliner_bento.process.exits import write_line
+from gliner_bento.tasks.extraction import check_shared
 
 EXAMPLES = """examples:
   gliner-bento graph results.jsonl -o graph.graphml
@@ -60,7 +61,8 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     with backend.failing_in_one_line("graph"):
         asyncio.run(_add(options, flags, _documents(options, kind, failed), builder, failed))
         graph = builder.graph()
-        if builder.documents or not failed:
+        written = bool(builder.documents or not failed)
+        if written:
             options.output.parent.mkdir(parents=True, exist_ok=True)
             FORMATS[kind](graph, options.output)
     for location, reason in failed.items():
@@ -68,7 +70,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     counts = {"documents": builder.documents, "entities": len(graph), "relations": graph.number_of_edges()}
     if options.json:
         sys.stdout.write(json.dumps({**counts, "failed": failed}, ensure_ascii=False) + "\n")
-    else:
+    elif written:
         singular = {"documents": "document", "entities": "entity", "relations": "relation"}
         shown = (counted(number, singular[plural], plural) for plural, number in counts.items())
         sys.stdout.write(f"{', '.join(shown)}: {options.output}\n")
@@ -126,7 +128,7 @@ async def _add(
     if not labels:
         raise CommandError("graph: --labels is required for texts: names, separated by commas")
     fields = backend.request_fields(options)
-    backend.check_fields(labels, fields)
+    check_shared(labels, fields)
     async with backend.client(options, flags) as client:
         async for outcome in client.extract_many(chain([first], texts), labels, **fields):
             location = waiting_locations.popleft()

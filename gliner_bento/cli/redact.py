@@ -34,7 +34,7 @@ from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
 from gliner_bento.settings import Settings
-from gliner_bento.tasks.extraction import BatchResult, Extraction
+from gliner_bento.tasks.extraction import BatchResult, Extraction, check_shared
 from gliner_bento.tasks.recognition import enabled
 
 LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
@@ -128,9 +128,7 @@ def _run(
     pattern_flags = {name: value for name, value in flags.items() if name in PATTERN_SETTINGS}
     patterns = None if options.no_patterns else _patterns(pattern_flags)
     model_flags = {name: value for name, value in flags.items() if name not in PATTERN_SETTINGS}
-    columns = [*filter(None, map(str.strip, options.columns.split(",")))]
-    if not columns:
-        raise CommandError("redact: --columns: names no column")
+    columns = backend.comma_separated(options.columns, "redact: --columns")
     invalid = report.failed.__setitem__ if options.skip_invalid else None
     read_options = ReadOptions(columns, options.encoding, invalid)
     jobs, report.skipped = find_files(inputs, output, mapping=options.mapping, restore=options.restore)
@@ -216,7 +214,7 @@ async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], *, by_
         yield _empty_results
         return
     labels, fields = backend.names(options.labels, "--labels") or list(LABELS), backend.request_fields(options)
-    backend.check_fields(labels, fields)
+    check_shared(labels, fields)
     async with backend.client(options, flags) as client:
         yield lambda texts: client.extract_many(texts, labels, window=_WINDOW, **fields)
 

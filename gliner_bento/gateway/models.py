@@ -60,7 +60,7 @@ class ServedModel:
         self._probing: asyncio.Future[None] | None = None
 
     @property
-    def title(self) -> str:
+    def in_messages(self) -> str:
         """The model in messages, after "the"; the only model of a server may have no name."""
         return f"model {self.name}" if self.name else "model"
 
@@ -83,7 +83,7 @@ class ServedModel:
         """Raise `ModelNotLoaded` for a model that no request can use."""
         if self.row.state not in (*SERVING, "loading"):  # the replica decides whether a request waits for loading
             why = f": {self.row.reason}" if self.row.reason else ""
-            raise ModelNotLoaded(f"the {self.title} is {self.row.state}{why}")
+            raise ModelNotLoaded(f"the {self.in_messages} is {self.row.state}{why}")
 
     def check(self, item: Item) -> None:
         """Raise `InvalidField` for options that the model does not support. Until `info` is known, only the replica

@@ -40,18 +40,23 @@ def from_validation(errors: Sequence[Mapping[str, Any]], model: type[Any] | None
     wrong_names = [error for kind in (_UNKNOWN, _MISSING) for error in errors if error["type"] == kind]
     if wrong_names:
         return _wrong_names(wrong_names, model)
-    path = _path(first["loc"])
-    message = first["msg"].removeprefix("Value error, ")
+    path, message = _path(first["loc"]), first["msg"].removeprefix("Value error, ")
     if _is_branch(first) and len(errors) > 1:
-        deepest = max(errors, key=lambda error: len(error["loc"]))
-        message = "Input should be a list, or a {name: description} object"
-        if any(error["loc"][-1] == _BOOL_BRANCH for error in errors):
-            message = "Input should be true, false or a list"
-        elif len(deepest["loc"]) > len(first["loc"]):  # the error is in a value of the list or object
-            path, message = _path(deepest["loc"]), deepest["msg"]
-            if _NO_FIELD.fullmatch(str(deepest["loc"][-1])):
-                message = "Input should be a description, or an object with options"
+        path, message = _about_branches(errors)
     return InvalidField(f"{path or 'body'}: {message}", param=path or None)
+
+
+def _about_branches(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Path and message for a value that no branch of a union takes."""
+    deepest = max(errors, key=lambda error: len(error["loc"]))
+    path = _path(deepest["loc"])
+    if any(error["loc"][-1] == _BOOL_BRANCH for error in errors):
+        return path, "Input should be true, false or a list"
+    if len(deepest["loc"]) == len(errors[0]["loc"]):
+        return path, "Input should be a list, or a {name: description} object"
+    if _NO_FIELD.fullmatch(str(deepest["loc"][-1])):  # the value of a label or relation
+        return path, "Input should be a description, or an object with options"
+    return path, deepest["msg"]
 
 
 def _is_branch(error: Mapping[str, Any]) -> bool:

@@ -102,8 +102,13 @@ def refuse_unknown(
     known = tuple(known)
     for name in map(str, given):
         if normalize(name) not in known:
-            nearest = difflib.get_close_matches(normalize(name), known, n=1)
-            raise SettingsError(f"{problem} {name}" + (f"; did you mean {nearest[0]}?" if nearest else ""))
+            raise SettingsError(f"{problem} {name}{suggestion(normalize(name), known)}")
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a setting that does not exist: the closest known name, or nothing."""
+    nearest = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def resolve_aliases(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
@@ -13,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, Valida
 from pydantic_settings import BaseSettings, NoDecode
 
 from gliner_bento.settings.adapters import AdapterFields
-from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.settings.configuration import SettingsError, suggestion
 from gliner_bento.settings.field_types import AbsolutePath, CountOrAuto, Probability, existing_folder
 from gliner_bento.settings.gateway import GatewayFields
 from gliner_bento.settings.model import ModelFields
@@ -111,9 +110,7 @@ def checked_own(given: Mapping[str, Any]) -> dict[str, Any]:
         if name in MODEL_PROPERTIES:
             checked[name] = TypeAdapter(bool).validate_python(value, strict=True)
         elif name not in _own_validators():
-            nearest = difflib.get_close_matches(name, _own_validators(), n=1)
-            suggestion = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise ValueError(f"{name}: cannot be set for one model{suggestion}")
+            raise ValueError(f"{name}: cannot be set for one model{suggestion(name, _own_validators())}")
         else:
             try:
                 checked[name] = _own_validators()[name].validate_python(value)

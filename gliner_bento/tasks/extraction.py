@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, GetCoreSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, ValidationError
 from typing_extensions import Self
 
-from gliner_bento.errors import ErrorDetail, InvalidField
+from gliner_bento.errors import ErrorDetail, InvalidField, StartupError
 from gliner_bento.tasks.base import (
     BASE_ADAPTER_ID,
     NO_USAGE,
@@ -505,3 +505,12 @@ def extraction_of(
 ) -> Request[ExtractionOptions, ExtractResponse, ExtractBatchResponse]:
     """The request for texts that share options."""
     return Request(EXTRACTION, [(text, options) for text in texts], model, request_id)
+
+
+def check_shared(labels: Any, options: Mapping[str, Any]) -> None:
+    """Raise `StartupError` for labels and options with which every text would fail."""
+    try:
+        ExtractItem.model_validate({"text": "", "labels": labels, **options})
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None

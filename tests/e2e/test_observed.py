@@ -91,6 +91,7 @@ def test_two_servers_of_a_user_have_metrics_of_their_own(server, observed):
     while COUNTED not in (text := patient.get(f"{observed.url}/metrics").text):  # counted once the answer is sent
         assert time.monotonic() < give_up
     assert 'gliner_items_total{model="demo",outcome="completed"}' in text
+    assert len([line for line in text.splitlines() if not line.startswith("#")]) < 500, "see docs/operations.md"
     assert list(observed.temporary.glob("gliner-bento-*/metrics/*.db"))
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from gliner_bento.client import AsyncClient
 from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
@@ -26,7 +24,7 @@ from gliner_bento.files.records.sources import Source, digest, refuse_devices, r
 from gliner_bento.files.records.writers import FORMATS, ChunkWriter, Csv, JsonLines, Parquet
 from gliner_bento.status_types import ModelCard
 from gliner_bento.storage.files import file_lock
-from gliner_bento.tasks.extraction import BatchResult, ExtractItem
+from gliner_bento.tasks.extraction import BatchResult, check_shared
 
 CHUNK_RECORDS = 500
 PRIORITY = 100
@@ -65,13 +63,7 @@ class Job:
         for name in ("relations", *self.schema_columns):
             if self.is_csv and self.options.get(name):
                 raise StartupError(f"{self.output}: CSV has a row for each entity, and no {name}; choose .jsonl")
-        try:
-            # "any" stands for the labels in the column.
-            labels = self.labels or (["any"] if self.labels_column else None)
-            ExtractItem.model_validate({"text": "", "labels": labels, **self.options})
-        except ValidationError as error:
-            fault = error.errors(include_input=False, include_url=False)[0]
-            raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+        check_shared(self.labels or (["any"] if self.labels_column else None), self.options)  # any: the column's
         refuse_devices([self.output])
         refuse_overwriting([self.output, *map(self.side_file, _SIDE_FILES)], (source.path for source in self.sources()))
 

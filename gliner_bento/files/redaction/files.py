@@ -22,6 +22,7 @@ from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, ReadOptions, opened
 from gliner_bento.files.records.sources import Source, refuse_devices, refuse_overwriting, sources
 from gliner_bento.files.redaction.parquet_file import ParquetFile
+from gliner_bento.files.redaction.redact import is_placeholder
 from gliner_bento.files.redaction.spans import LabeledSpan, merged
 from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
 from gliner_bento.files.redaction.text_file import Entry, TextFile, TextRecord, replaced_text
@@ -326,12 +327,13 @@ def restore_files(
     _remove_unfinished(jobs)
     # One file to restore and one in the mapping are the same file, even if it has been renamed.
     only_entries = next(iter(by_name.values())) if len(by_name) == len(jobs) == 1 else []
-    all_entries = [*chain.from_iterable(by_name.values())]
+    replacements = map(replaced_text, chain.from_iterable(by_name.values()))
+    placeholders = [replaced for replaced in replacements if is_placeholder(replaced.replacement)]
     for job in jobs:
         file = None
         try:
             file = _OpenFile(job, options)
-            file.content.restore(by_name.get(job.name, only_entries), all_entries)
+            file.content.restore(by_name.get(job.name, only_entries), placeholders)
             file.finish()
             report.files += 1
         except (*_FAULTS, TypeError, KeyError) as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import IO, Any
 
 from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import ReadOptions
-from gliner_bento.files.redaction.redact import ReplacedText, redact, restore_anyway
+from gliner_bento.files.redaction.redact import ReplacedText, redact, restore_anyway, restore_placeholders
 from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Replace
 from gliner_bento.files.redaction.text_file import Entry, Field, TextRecord, replaced_text
@@ -61,14 +61,16 @@ class ParquetFile:
             for replacement in cell.replacements
         ]
 
-    def restore(self, entries: Iterable[Entry], _: Iterable[Entry] = ()) -> None:
-        """Write the original. Raises RestoreError."""
+    def restore(self, entries: Sequence[Entry], placeholders: Sequence[ReplacedText]) -> None:
+        """See `TextFile.restore`."""
         by_cell: dict[tuple[int, str], list[ReplacedText]] = {}
         for entry in entries:
             by_cell.setdefault((int(entry["row"]), entry["column"]), []).append(replaced_text(entry))
         for record in self.records():
             texts = {
                 field.column: restore_anyway(field.text, by_cell.get((record.line - 1, field.column), []))
+                if by_cell
+                else restore_placeholders(field.text, placeholders)
                 for field in record.fields
             }
             self._write(record.raw, texts)

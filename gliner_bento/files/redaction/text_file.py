@@ -19,7 +19,6 @@ from gliner_bento.files.records.sources import Source, delimiter_of
 from gliner_bento.files.redaction.redact import (
     Redacted,
     ReplacedText,
-    is_placeholder,
     redactions,
     restore_anyway,
     restore_placeholders,
@@ -231,15 +230,12 @@ class TextFile:
         self._chars += len(redacted.text)
         return [asdict(replaced) for replaced in in_file]
 
-    def restore(self, entries: Sequence[Entry], others: Iterable[Entry] = ()) -> None:
-        """Write the original. others: entries of other files, for the placeholders of a file without entries of its
-        own, such as a summary. Raises RestoreError."""
+    def restore(self, entries: Sequence[Entry], placeholders: Sequence[ReplacedText]) -> None:
+        """Write the original. placeholders: those of all files, for one without entries of its own, such as a summary.
+        Raises RestoreError."""
         text = "".join(self._lines())
-        if entries:
-            text = restore_anyway(text, [*map(replaced_text, entries)])
-        else:
-            replacements = map(replaced_text, others)
-            text = restore_placeholders(text, [one for one in replacements if is_placeholder(one.replacement)])
+        own = [*map(replaced_text, entries)]
+        text = restore_anyway(text, own) if own else restore_placeholders(text, placeholders)
         self._out.write(self._encoded(text))
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
 def _problems(gateway: Gateway) -> list[str]:
     """A line for each model that could not be loaded, without the reason: probes need no API key, and a reason may name
     a folder."""
-    return [f"{served.title}: {served.row.state}" for served in gateway.models if served.row.reason]
+    return [f"{served.in_messages}: {served.row.state}" for served in gateway.models if served.row.reason]
 
 
 async def _metrics(gateway: Gateway, _: Request) -> Response:

@@ -435,5 +435,5 @@ def _as_public(error: Exception, checkpoint: str) -> GLiNERBentoError:
         return DoesNotFit(f"the memory has run out while the model was loaded: {one_line(error)}")
     if not isinstance(error, StartupError | OSError):
         logger.exception("a model could not be loaded")
-    folder = Path(checkpoint)
-    return ModelFailed(one_line(error).replace(checkpoint, folder.name if folder.is_absolute() else checkpoint))
+    reason, path = one_line(error), Path(checkpoint)
+    return ModelFailed(reason.replace(checkpoint, path.name) if path.is_absolute() else reason)

@@ -252,7 +252,7 @@ def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, cap
         (["{}/in"], "redact: -o is required"),
         (["{}/gone", "-o", "{}/out"], "gone: no such file or folder"),
         (["{}/empty", "--check"], "empty: no files to read"),
-        (["{}/in", "-o", "{}/out", "--columns", ","], "redact: --columns: names no column"),
+        (["{}/in", "-o", "{}/out", "--columns", ","], "redact: --columns: has no names"),
         (["{}/in", "-o", "{}/in/out"], "is inside the input"),
         (["{}/in", "-o", "{}/out", "--encoding", "nope"], "argument --encoding: unknown encoding: nope"),
         (["{}/in", "-o", "{}/out", "--encoding", "undefined"], "argument --encoding: unknown encoding: undefined"),
