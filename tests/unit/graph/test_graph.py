@@ -111,6 +111,13 @@ def test_results_of_many_files_become_one_graph(tmp_path, capsys):
     assert len(nx.read_graphml(tmp_path / "g.graphml")) == 2
 
 
+def test_no_graph_is_written_if_every_document_has_failed(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "y", "entities": null, "error": "text: too long"}\n')
+    assert cli.main(["graph", str(tmp_path / "a.jsonl"), "-o", str(tmp_path / "g.graphml")]) == 2
+    assert capsys.readouterr().out == ""
+    assert not (tmp_path / "g.graphml").exists()
+
+
 @pytest.mark.parametrize(("flag", "documents", "place"), [([], 2, "in/b.jsonl"), (["--skip-invalid"], 3, "line 2")])
 def test_what_cannot_be_read_is_skipped_and_the_others_are_in_the_graph(tmp_path, capsys, flag, documents, place):
     (tmp_path / "in").mkdir()

@@ -316,6 +316,9 @@ def test_an_edited_copy_is_restored_where_its_placeholders_are_unambiguous(tmp_p
 
 
 def test_a_summary_of_several_files_is_restored_by_its_placeholders(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     documents, summaries, run = tmp_path / "documents", tmp_path / "summaries", Placeholders()
     documents.mkdir()
     summaries.mkdir()
@@ -323,12 +326,14 @@ def test_a_summary_of_several_files_is_restored_by_its_placeholders(tmp_path):
     (documents / "b.txt").write_text("Bob left")
     (summaries / "both.txt").write_text("[PERSON_1] and [PERSON_2].")
     (summaries / "neither.txt").write_text("[PERSON_9] and [1].")
+    pq.write_table(pa.table({"text": ["[PERSON_2]"]}), summaries / "c.parquet")
     for styles, restored in ((lambda: run, "Ada and Bob."), (Placeholders, None)):
         _, mapping = redact_folder(documents, tmp_path / "out", styles=styles)
         report = RedactionReport()
         restore_files(find_files([summaries], tmp_path / "again")[0], ReadOptions(), mapping, report)
         assert (tmp_path / "again" / "neither.txt").read_text() == "[PERSON_9] and [1]."
         if restored:
+            assert pq.read_table(tmp_path / "again" / "c.parquet")["text"].to_pylist() == ["Bob"]
             assert (tmp_path / "again" / "both.txt").read_text() == restored
             (tmp_path / "again" / "both.txt").unlink()
         else:
