@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import asdict, replace
 
 from gliner_bento.errors import (
+    Conflict,
     GLiNERBentoError,
     ModelNotFound,
     ModelNotLoaded,
@@ -263,13 +264,32 @@ class ModelTable:
         return self._apply(await self._changeable.add(request, self._options.request_timeout_s, archive))
 
     async def change(self, name: str, action: ModelAction) -> ServedModel:
-        """See `Models`."""
-        return self._apply(await self._changeable.change(name, action, self._options.request_timeout_s))
+        """See `Models`. Raises `Conflict` for unloading a model that a ready server needs."""
+        models = self._changeable
+        if action == "unload":
+            await self._check_not_needed(name)
+        return self._apply(await models.change(name, action, self._options.request_timeout_s))
 
     async def remove(self, name: str) -> None:
-        """See `Models`."""
-        await self._changeable.remove(name, self._options.request_timeout_s)
+        """See `Models`. Raises `Conflict` for a model that a ready server needs."""
+        models = self._changeable
+        await self._check_not_needed(name)
+        await models.remove(name, self._options.request_timeout_s)
         await self.refresh()
+
+    async def _check_not_needed(self, name: str) -> None:
+        """Raise `Conflict` for the default model, or the only one that serves, while the server is ready: load
+        balancers then send it requests that nothing would answer."""
+        await self.refresh()
+        serving = [served for served in self if served.row.state in SERVING]
+        served = await self._named(name)
+        if served not in serving or not await self.ready():
+            return
+        default = next(iter(self))  # of the server, not of this request
+        if served is default:
+            raise Conflict(f"{name} is the default model, which requests without a model get; it cannot be unloaded")
+        if len(serving) == 1:
+            raise Conflict(f"{name} is the only model that serves; load another one first")
 
     @property
     def _changeable(self) -> Models:

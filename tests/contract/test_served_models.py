@@ -327,6 +327,8 @@ def test_a_model_is_added_unloaded_under_load_and_deleted(serve: Any, reference:
             "too_large",
         )
         assert error_of(await client.post("/v1/models", json=new)) == (409, "conflict")
+        assert error_of(await client.post("/v1/models/general/unload")) == (409, "conflict")
+        assert error_of(await client.delete("/v1/models/general")) == (409, "conflict")
         broken = {"name": "broken", "source": "broken"}
         assert error_of(await client.post("/v1/models", json=broken)) == (422, "model_failed")
         assert set(await states(client)) == {"general", "related", "new"}

@@ -276,11 +276,10 @@ def test_the_gateway_loads_no_torch():
     assert loaded.strip() == "False"
 
 
-def test_a_single_model_is_unloaded_and_loaded_by_the_name_of_its_checkpoint(service):
-    assert service.request("POST", "/v1/models/demo/unload").json()["state"] == "unloaded"
-    refused = service.extract(**BODY)
-    assert (refused.status_code, refused.json()["error"]["message"]) == (503, "the model is unloaded")
-    assert service.request("GET", "/v1/adapters").json()["error"]["message"] == "the model is unloaded"
+def test_a_single_model_keeps_serving_and_is_found_by_the_name_of_its_checkpoint(service):
+    refused = service.request("POST", "/v1/models/demo/unload")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+    assert "demo is the default model" in refused.json()["error"]["message"]
     assert service.request("POST", "/v1/models/demo/load").json()["state"] == "ready"
     taken = service.request("POST", "/v1/models", json={"name": "demo", "source": "other"})
     assert (taken.status_code, taken.json()["error"]["message"]) == (409, "name: there is a model demo")

@@ -220,7 +220,7 @@ _FORMAT = WireFormat(
     examples={ExtractRequest: {"text": TEXT, "labels": LABELS}},
 )
 _REGISTER_ERRORS = (400, 409, *COMMON_ERRORS, 501, 507)
-_REMOVE_ERRORS = (404, *COMMON_ERRORS, 501)
+_REMOVE_ERRORS = (404, 409, *COMMON_ERRORS, 501)
 _MODEL = path_parameter("model", "A model's name, as in /models.")
 _URL = query_parameter("url", "A folder below the server's `model_root`, or `hub:owner/name`.", required=True)
 _NEW_NAME = query_parameter("model_name", "The model's name in requests; default: the last part of the url.")

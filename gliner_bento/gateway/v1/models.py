@@ -153,7 +153,8 @@ _ACTIONS: dict[ModelAction, tuple[str, str]] = {
     ),
     "unload": (
         "Unload a model",
-        "Waits for its running requests; further ones get 503. The model stays in the list of /v1/models.",
+        "Waits for its running requests; further ones get 503. The model stays in the list of /v1/models. While the "
+        "server is ready, its default model and the only model that serves are not unloaded (409).",
     ),
     "pin": ("Pin a model", "A pinned model is never evicted, and never unloaded because it is idle."),
     "unpin": ("Unpin a model", "The model may be evicted, or unloaded because it is idle, as the settings say."),

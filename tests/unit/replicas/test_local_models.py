@@ -27,6 +27,8 @@ from gliner_bento.errors import (
     NotReady,
     StartupError,
 )
+from gliner_bento.gateway.models import ModelTable
+from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.model_types import UPLOADED, AddModelRequest
 from gliner_bento.process.instances import by_model
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
@@ -625,3 +627,38 @@ def test_a_crash_of_the_process_that_tries_a_model_is_an_error(monkeypatch: Any)
     monkeypatch.setattr(probe, "_COMMAND", [sys.executable, "-c", "import time; time.sleep(60)"])
     with pytest.raises(ModelFailed, match="did not end"):
         probe.probe(Settings(), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("failed", "required", "needed", "message"),
+    [
+        ("", "", "a", "a is the default model"),
+        ("c", "", "a", "a is the default model"),
+        ("ac", "", "b", "b is the only model that serves"),
+        ("c", "c", "", ""),  # the server is not ready
+    ],
+)
+def test_a_ready_server_keeps_its_default_and_its_only_model(
+    host: Host, failed: str, required: str, needed: str, message: str
+) -> None:
+    models = host.models("abc", {name: {"required": True} for name in required})
+    table = ModelTable(models.replicas, Settings().view(GatewayOptions), models)
+
+    async def play() -> None:
+        for name in failed:
+            models._fail(models.row_of(name), ModelFailed("is broken"))
+        for action in (table.change(needed, "unload"), table.remove(needed)) if needed else ():
+            with pytest.raises(Conflict, match=message):
+                await action
+            assert models.row_of(needed).state == "ready"
+            assert await table.ready()
+        if needed and not failed:
+            of_a_request = await table.with_default("b")  # a request that names a model in its URL
+            with pytest.raises(Conflict, match="a is the default model"):
+                await of_a_request.change("a", "unload")
+        others = [name for name in "abc" if name not in failed and name != needed]
+        for name in reversed(others):
+            assert (await table.change(name, "unload")).row.state == "unloaded"
+        assert await table.ready() == bool(needed)
+
+    scene(models, play)
