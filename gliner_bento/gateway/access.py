@@ -1,14 +1,13 @@
 """Who may call what: finds the tenant of a request before its body is read, from its API key if the server has keys.
 
 Each `Endpoint` declares the scope that it needs. Probes, pages and the OpenAPI document are open. An unknown path needs
-any valid key, so that a caller without a key does not learn which paths exist.
+any valid key, so that a caller without a key does not learn which paths exist. On a server without keys, only clients
+on its own machine have the scope `admin`, whoever else may call it.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
-from functools import cache
 
 from starlette.datastructures import Headers
 from starlette.routing import compile_path
@@ -18,7 +17,7 @@ from gliner_bento.errors import Forbidden, Unauthorized
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
-from gliner_bento.gateway.policy.client_address import ClientAddress
+from gliner_bento.gateway.policy.client_address import ClientAddress, is_from_loopback, is_to_loopback
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.gateway.policy.web_pages import WebPages
 from gliner_bento.storage.api_keys import ALL_SCOPES, ApiKey, ApiKeys, KeyScope
@@ -52,12 +51,21 @@ class Access:
         """The tenant of a request, if it may call `path`. path: without the root path."""
         accepted = self._accepted_scopes(scope["method"], path)
         if self._keys is None:
-            if accepted and not (self._allow_anonymous or _is_local(scope)):
-                raise Forbidden("this server has no API keys, so it answers on the loopback address only")
             if accepted:
-                self._web_pages.check(headers)
+                self._check_without_keys(scope, headers, accepted)
             return tenants.named_in(headers, self._tenant_header) or self._at_address(scope, headers)
         return _tenant(self._identify(headers), accepted) if accepted else self._at_address(scope, headers)
+
+    def _check_without_keys(self, scope: Scope, headers: Headers, accepted: frozenset[KeyScope]) -> None:
+        if not (self._allow_anonymous or is_to_loopback(scope)):
+            raise Forbidden("this server has no API keys, so it answers on the loopback address only")
+        needs_admin = accepted == {"admin"}
+        if needs_admin and not is_from_loopback(scope, headers):
+            raise Forbidden(
+                "this server has no API keys, so only a client on its own machine, without a proxy between, may call "
+                "this route; to call it from elsewhere, set api_keys"
+            )
+        self._web_pages.check(headers, allow_public_hosts=self._allow_anonymous and not needs_admin)
 
     def _at_address(self, scope: Scope, headers: Headers) -> Tenant:
         return tenants.at_address(self._client_address.of(scope, headers))
@@ -99,19 +107,3 @@ def _tenant(key: ApiKey, accepted: frozenset[KeyScope]) -> Tenant:
         max_concurrency=key.max_concurrency,
         max_requests_per_s=key.max_requests_per_s,
     )
-
-
-def _is_local(scope: Scope) -> bool:
-    """Whether a request came over the loopback address or a Unix socket, or from within the process."""
-    server = scope.get("server")
-    return not server or _is_loopback(server[0])
-
-
-@cache
-def _is_loopback(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:  # not an address: the path of a Unix socket, or a name given within the process
-        return True
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback

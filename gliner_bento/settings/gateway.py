@@ -131,7 +131,9 @@ class GatewayFields(BaseSettings):
         "allow_anonymous.",
     )
     allow_anonymous: bool = Field(
-        False, description="Serve without API keys on addresses other than loopback, to anyone who reaches them."
+        False,
+        description="Serve without API keys on addresses other than loopback, to anyone who reaches them (except the "
+        "scope admin).",
     )
     cors_origins: Origins = Field(
         (),

@@ -24,11 +24,11 @@ class WebPages:
 
     def __init__(self, options: GatewayOptions) -> None:
         self._origins = set(options.cors_origins)
-        self._allow_public_hosts = options.allow_anonymous
         self._own_hosts = {socket.gethostname().lower(), *(_host_in(origin) for origin in self._origins)}
 
-    def check(self, headers: Headers) -> None:
-        """Raise `Forbidden` for a request from a page that may not call the server."""
+    def check(self, headers: Headers, *, allow_public_hosts: bool) -> None:
+        """Raise `Forbidden` for a request from a page that may not call the server. allow_public_hosts: whether clients
+        other than pages may call it by a name in public DNS."""
         origin, host_header = headers.get("origin"), headers.get("host", "")
         if "*" in self._origins or origin in self._origins:
             return
@@ -37,9 +37,10 @@ class WebPages:
             raise Forbidden(f"a page of {(origin or 'another site')[:200]} may not call this server (cors_origins)")
         if host in self._own_hosts or not _is_public(host):
             return
-        if not self._allow_public_hosts:
+        if not allow_public_hosts:
             rule = "a server without API keys may only be called by an IP address or a name of its machine"
-            raise Forbidden(f"host {host_header[:200]}: {rule}; to allow other names, set api_keys or allow_anonymous")
+            allow = "set api_keys or (not for the scope admin) allow_anonymous"
+            raise Forbidden(f"host {host_header[:200]}: {rule}; to allow other names, {allow}")
         if origin and not origin.startswith("https:"):  # a certificate proves that the name is the server's
             raise Forbidden(f"a page of {origin[:200]} may not call this server (use cors_origins, API keys or https)")
 

@@ -42,11 +42,12 @@ def app(replica):
     return app
 
 
-def ask(app, method, path, key=None, address="127.0.0.1", **kwargs):
-    """Sends a request with a key to the server at an address."""
+def ask(app, method, path, key=None, address="127.0.0.1", peer=("127.0.0.1", 4000), version="1.1", **kwargs):
+    """Sends a request with a key to the server at an address, from a peer."""
 
     async def at_address(scope, receive, send):
-        await app(scope | {"server": (address, 3000)}, receive, send)
+        more = {"server": address and (address, 3000), "client": peer, "http_version": version}
+        await app(scope | more, receive, send)
 
     async def send():
         client = httpx.AsyncClient(transport=httpx.ASGITransport(at_address), base_url="http://test")
@@ -169,6 +170,65 @@ def test_without_keys_loopback_is_open(replica, address):
     app = GatewayApp(OPTIONS)
     app.bind(replica)
     assert ask(app, "POST", "/v1/extract", address=address, json=BODY).status_code == 200
+
+
+ADMIN_ROUTES = [
+    ("POST", "/v1/models"),
+    ("POST", "/v1/models/memory/unload"),
+    ("DELETE", "/v1/models/memory"),
+    ("POST", "/models?url=x"),
+    ("DELETE", "/models/memory"),
+    ("POST", "/models/memory/v1/models/memory/unload"),
+    ("POST", "/v1/models/memory/unload/"),
+]
+FORWARDED = [
+    {name: value}
+    for name in ("X-Forwarded-For", "X-Real-IP", "x-forwarded-for", "True-Client-IP")
+    for value in ("127.0.0.1", "::1", "203.0.113.7", "")
+] + [{"Forwarded": "for=127.0.0.1"}, {"Via": "1.1 proxy"}, {"X-Forwarded-Proto": "https"}, {"CF-Connecting-IP": "::1"}]
+
+
+def models_of(replica, **settings):
+    app = GatewayApp(dataclasses.replace(OPTIONS, **settings))
+    app.bind(replica)
+    return app
+
+
+@pytest.mark.parametrize(("method", "path"), ADMIN_ROUTES)
+def test_without_keys_only_clients_on_the_machine_change_models(replica, method, path):
+    app = models_of(replica, allow_anonymous=True, forwarded_allow_ips=("*",))
+    for peer in (("127.0.0.1", 4000), ("::1", 4000), ("::ffff:127.0.0.1", 4000)):
+        assert ask(app, method, path, peer=peer, content=b"{}").status_code in (415, 422, 501)  # it may call the route
+    for peer in (("10.0.0.5", 4000), ("fe80::1%eth0", 4000), ("::ffff:10.0.0.5", 4000), ("0.0.0.0", 4000), None):
+        answer = ask(app, method, path, peer=peer, content=b"{}")
+        assert answer.status_code == 403, peer
+        assert "api_keys" in answer.text
+    assert ask(app, "POST", "/v1/extract", peer=("10.0.0.5", 4000), json=BODY).status_code == 200
+    unix = ask(app, method, path, address="/run/server.sock", peer=None, content=b"{}")
+    assert unix.status_code in (415, 422, 501)
+
+
+@pytest.mark.parametrize("headers", FORWARDED, ids=str)
+@pytest.mark.parametrize("settings", [{}, {"allow_anonymous": True}, {"forwarded_allow_ips": ("*",)}], ids=str)
+def test_without_keys_a_forwarded_request_changes_no_models(replica, settings, headers):
+    app = models_of(replica, **settings)
+    for peer in (("127.0.0.1", 4000), None):
+        address = "127.0.0.1" if peer else "/run/server.sock"
+        answer = ask(app, "POST", "/v1/models/memory/unload", address=address, peer=peer, headers=headers)
+        assert code(answer) == (403, "forbidden")
+        assert ask(app, "POST", "/v1/extract", address=address, peer=peer, headers=headers, json=BODY).is_success
+
+
+def test_a_proxy_without_forwarding_headers_is_known_by_its_version_or_by_the_name_that_it_passes_on(replica):
+    app = models_of(replica, allow_anonymous=True)
+    assert ask(app, "POST", "/v1/models/memory/unload", version="1.0").status_code == 403
+    assert ask(app, "POST", "/v1/models/memory/unload", headers={"Host": "ner.example"}).status_code == 403
+    assert ask(app, "POST", "/v1/extract", headers={"Host": "ner.example"}, json=BODY, version="1.0").is_success
+
+
+def test_a_key_with_the_scope_admin_is_enough_anywhere(app):
+    answer = ask(app, "POST", "/v1/models/memory/unload", "key-admin", peer=("10.0.0.5", 1), headers=FORWARDED[2])
+    assert answer.status_code == 501
 
 
 def test_the_document_says_which_scope_a_route_needs(app, replica):
