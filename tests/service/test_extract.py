@@ -220,8 +220,6 @@ BAD = {
     "an endless label": (json.dumps({"text": "a", "labels": ["x", "very " * 3000]}), 422, "labels.1"),
     "descriptions that collide": ('{"text": "a", "labels": {"x": "same", "y": "same"}}', 422, "labels"),
     "an unknown adapter": ('{"text": "a", "labels": ["x"], "adapter_id": "nobody"}', 404, "adapter_id"),
-    "a lone surrogate": ('{"text": "\\ud800", "labels": ["x"]}', 400, None),
-    "a lone surrogate label": ('{"text": "a", "labels": ["\\udfff"]}', 400, None),
     "bytes that are no UTF-8": (b'{"text": "\xff\xfe", "labels": ["x"]}', 400, None),
     "deeply nested JSON": ('{"text": "a", "labels": ' + "[" * 50000 + "]" * 50000 + "}", 400, None),
     "10,000 numbers as labels": (json.dumps({"text": "a", "labels": [0] * 10000}), 422, "labels.0"),

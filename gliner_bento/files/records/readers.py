@@ -7,7 +7,6 @@ import codecs
 import csv
 import gzip
 import io
-import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import msgspec
 from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, pyarrow
 from gliner_bento.files.records.sources import Source, delimiter_of
+from gliner_bento.surrogates import without_escaped_surrogates
 
 MAX_RECORD_BYTES = 64 * 2**20
 FILE_ERRORS = (OSError, EOFError, zlib.error)
@@ -32,10 +32,6 @@ _MARKS = (  # UTF-32-LE comes before UTF-16-LE, because its mark begins with tha
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# Any escape of JSON. The group `half` matches a surrogate without its other half.
-_ESCAPE = re.compile(r"\\(?:[^u]|u(?:[dD][89abAB]..\\u[dD][c-fC-F]..|(?P<half>[dD][89a-fA-F]..)|))", re.DOTALL)
 
 csv.field_size_limit(MAX_RECORD_BYTES)
 
@@ -173,19 +169,12 @@ def _jsonl(lines: Iterable[str], _delimiter: str) -> _Records:
 def _object(line: str) -> Row | ValueError:
     try:
         _check_size(len(line))
-        row = msgspec.json.decode(without_lone_surrogates(line))
+        row = msgspec.json.decode(without_escaped_surrogates(line.encode()))
     except ValueError as error:  # a UnicodeEncodeError for a byte that could not be decoded
         return error
     except RecursionError as error:
         return ValueError(str(error))
     return row if isinstance(row, dict) else ValueError("must be a JSON object")
-
-
-def without_lone_surrogates(line: str) -> str:
-    """A JSON line with U+FFFD for lone surrogates, which a request cannot contain. Its length is the same."""
-    if not _SURROGATE.search(line):
-        return line
-    return _ESCAPE.sub(lambda match: "\\ufffd" if match["half"] else match[0], line)
 
 
 def _csv(lines: Iterable[str], delimiter: str) -> _Records:

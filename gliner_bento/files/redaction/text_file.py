@@ -26,6 +26,7 @@ from gliner_bento.files.redaction.redact import (
 )
 from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Replace
+from gliner_bento.surrogates import without_escaped_surrogates
 
 Entry = dict[str, Any]
 """A line of the mapping: a `ReplacedText`, and where it is."""
@@ -121,7 +122,7 @@ def _fields(
     if kind == "text":
         return [Field(record.raw)]
     if kind == "jsonl":
-        return _json_fields(readers.without_lone_surrogates(record.raw), columns)
+        return _json_fields(without_escaped_surrogates(record.raw.encode()).decode(), columns)
     cells = list(_csv_cells(record.raw, delimiter))
     if [cell.text for cell in cells] != record.cells:
         raise ValueError("the quotes are ambiguous, so the row cannot be split into cells")

@@ -19,6 +19,7 @@ from gliner_bento.errors import ErrorDetail, InvalidField, NotReady, NotSupporte
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response, path_parameter, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.models import ServedModel
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.v1.tasks import answer_one
@@ -149,10 +150,9 @@ async def _invocations(gateway: Gateway, request: Request) -> Response:
 
 
 async def _infer(gateway: Gateway, request: Request, name: str | None) -> Response:
-    body = await request.body()
-    if not body:
+    if not await request.body():
         raise InvalidField("the body must be that of /v1/extract: text, labels, ...")
-    fields = vars(ExtractRequest.model_validate_json(body))
+    fields = vars(await json_body(request, ExtractRequest))
     return await answer_one(EXTRACTION, gateway, fields | {"model": fields["model"] or name})
 
 

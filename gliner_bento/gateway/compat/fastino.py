@@ -20,6 +20,7 @@ from typing_extensions import TypedDict
 from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
@@ -277,7 +278,7 @@ class _ValueFormat:
 
 
 async def _gliner2(gateway: Gateway, request: Request) -> Response:
-    body = FastinoRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, FastinoRequest)
     gateway, schema, threshold = await gateway.with_model(body.model), _schema(body), body.threshold
     options = ExtractionOptions(
         labels=_types(schema.entities) or (await entity_types_of_relations(gateway) if schema.relations else None),

@@ -20,6 +20,7 @@ from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.options import GatewayOptions
@@ -98,7 +99,7 @@ class GLiNERServeAdapterCache(BaseModel):
 
 
 async def _predict_route(gateway: Gateway, request: Request) -> Response:
-    body, truncated = await predict(gateway, GLiNERServeRequest.model_validate_json(await request.body() or b"{}"))
+    body, truncated = await predict(gateway, await json_body(request, GLiNERServeRequest))
     headers = {"X-GLiNER-Truncated": "true"} if truncated else None
     return json_response(body, headers=headers)
 

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MessageError
@@ -101,7 +102,7 @@ class TokenEntities(RootModel[list[EntityGroup] | list[list[EntityGroup]]]):
 
 
 async def _zero_shot(gateway: Gateway, request: Request) -> Response:
-    body = ZeroShotRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, ZeroShotRequest)
     options = ExtractionOptions(classifications={_CLASSIFICATION: _classification_options(body.parameters)})
     return await _response(gateway, body, options, lambda result: result.classifications[_CLASSIFICATION].labels)
 
@@ -123,7 +124,7 @@ def _classification_options(parameters: ZeroShotParameters) -> ClassificationOpt
 
 
 async def _token(gateway: Gateway, request: Request) -> Response:
-    body = TokenRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, TokenRequest)
     parameters = body.parameters
     if parameters.aggregation_strategy == "none":
         param = "parameters.aggregation_strategy"

@@ -20,6 +20,7 @@ from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
@@ -164,7 +165,7 @@ async def _version(gateway: Gateway) -> str:
 
 
 async def _setup(gateway: Gateway, request: Request) -> Response:
-    LabelStudioSetupRequest.model_validate_json(await request.body() or b"{}")
+    await json_body(request, LabelStudioSetupRequest)
     return json_response(LabelStudioVersion(await _version(gateway)))
 
 
@@ -174,12 +175,12 @@ async def _versions(gateway: Gateway, _: Request) -> Response:
 
 async def _webhook(_: Gateway, request: Request) -> Response:
     """Accepts events, which change nothing, because annotations do not train the model. A known event gets 201."""
-    event = LabelStudioWebhookRequest.model_validate_json(await request.body() or b"{}")
+    event = await json_body(request, LabelStudioWebhookRequest)
     return json_response(LabelStudioAccepted(), 201 if event.action in _EVENTS else 200)
 
 
 async def _predict(gateway: Gateway, request: Request) -> Response:
-    body = LabelStudioPredictRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, LabelStudioPredictRequest)
     version = await _version(gateway)
     if not body.tasks:
         return json_response(LabelStudioPredictions([]))

@@ -21,6 +21,7 @@ from gliner_bento.errors import InvalidField, NotReady
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence, LazyText, Text, json_text
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError, now_s
@@ -164,7 +165,7 @@ class NemoHealth:
 
 
 async def _chat(gateway: Gateway, request: Request) -> Response:
-    body = ChatCompletionRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, ChatCompletionRequest)
     if body.stream:
         raise InvalidField("stream: not supported", param="stream")
     content = body.messages[-1].content
@@ -184,7 +185,7 @@ async def _chat(gateway: Gateway, request: Request) -> Response:
 
 
 async def _extract(gateway: Gateway, request: Request) -> Response:
-    body = NemoExtractRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, NemoExtractRequest)
     entities = (await _detect(gateway, body.text, body)).entities
     nemo_entities = LazySequence(_nemo_entity, entities)
     return json_response(NemoExtractResponse(nemo_entities, len(entities), _tagged(body.text, entities)))

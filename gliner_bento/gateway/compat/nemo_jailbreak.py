@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
 from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
@@ -39,7 +40,7 @@ class NemoJailbreak:
 
 
 async def _classify(gateway: Gateway, request: Request) -> Response:
-    body = NemoClassifyRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, NemoClassifyRequest)
     labels = list(gateway.options.nemo_jailbreak_labels)
     options = ExtractionOptions(
         classifications={_CLASSIFICATION: {"labels": labels, "top_k": len(labels), "merge": "max"}}, long_text="window"

@@ -24,6 +24,7 @@ from gliner_bento.gateway.anonymize import OPERATORS, AnonymizedText, Detected, 
 from gliner_bento.gateway.endpoint import Endpoint, json_response, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
@@ -158,7 +159,7 @@ class Names(RootModel[list[str]]):
 
 
 async def _analyze(gateway: Gateway, request: Request) -> Response:
-    body = AnalyzeRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, AnalyzeRequest)
     gateway = await gateway.with_model(body.model)
     options = gateway.models.default.limits
     configured = _configured(options)
@@ -294,10 +295,9 @@ def _result(
 
 
 async def _anonymize(gateway: Gateway, request: Request) -> Response:
-    body = await request.body()
-    if not body:
+    if not await request.body():
         raise MalformedRequest("the body is empty")
-    fields = AnonymizeRequest.model_validate_json(body)
+    fields = await json_body(request, AnonymizeRequest)
     gateway.check_text(fields.text)
     detected = [
         Detected(result.start, result.end, result.entity_type, result.score) for result in fields.analyzer_results

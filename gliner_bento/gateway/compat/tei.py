@@ -15,6 +15,7 @@ from starlette.responses import Response
 from gliner_bento.errors import ErrorDetail, InvalidField
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
 from gliner_bento.tasks.classifications import LabelScore
@@ -56,7 +57,7 @@ class TeiScores(RootModel[list[LabelScore] | list[list[LabelScore]]]):
 
 
 async def _predict(gateway: Gateway, request: Request) -> Response:
-    body = TeiPredictRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, TeiPredictRequest)
     if body.raw_scores:
         raise InvalidField("raw_scores: true is not supported", param="raw_scores")
     if body.truncation_direction == "Left":

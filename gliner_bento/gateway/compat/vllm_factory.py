@@ -23,6 +23,7 @@ from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, now_s
@@ -171,7 +172,7 @@ class VllmError:
 
 
 async def _pooling(gateway: Gateway, request: Request) -> Response:
-    body = PoolingRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, PoolingRequest)
     gateway, data = await gateway.with_model_if_several(body.model), body.data
     schema = _schema(data)
     options = ExtractionOptions(

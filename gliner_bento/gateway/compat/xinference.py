@@ -17,6 +17,7 @@ from gliner_bento.errors import ModelNotFound
 from gliner_bento.gateway.endpoint import Endpoint, json_response, path_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
 from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
@@ -49,7 +50,7 @@ class XinferenceAuth:
 
 
 async def _abort(gateway: Gateway, request: Request) -> Response:
-    body = XinferenceAbortRequest.model_validate_json(await request.body() or b"{}")
+    body = await json_body(request, XinferenceAbortRequest)
     try:
         await gateway.with_model_if_several(request.path_params["model_uid"])
     except ModelNotFound:

@@ -18,12 +18,13 @@ from mcp.types import Tool as ListedTool
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from gliner_bento import __version__
 from gliner_bento.errors import GLiNERBentoError, QueueFull
 from gliner_bento.gateway.endpoint import Endpoint, Operation
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_content
 from gliner_bento.gateway.mcp.tools import TOOLS
 from gliner_bento.gateway.validation import from_model
 
@@ -81,8 +82,14 @@ class _McpResponse(Response):
             stateless=True,
             max_request_body_size=self._gateway.options.max_body_bytes,
         )
+        content = await json_content(Request(scope, receive))
+        messages: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+
+        async def receive_content() -> Message:
+            return messages.pop() if messages else await receive()
+
         async with manager.run():
-            await manager.handle_request(scope, receive, send)
+            await manager.handle_request(scope, receive_content, send)
 
 
 async def _list_tools(gateway: Gateway, *_: object) -> ListToolsResult:

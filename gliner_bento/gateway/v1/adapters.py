@@ -23,6 +23,7 @@ from gliner_bento.gateway.endpoint import (
     success,
 )
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.media import is_json, media_type
 from gliner_bento.gateway.validation import from_model
 
@@ -63,7 +64,7 @@ async def _put(gateway: Gateway, request: Request) -> Response:
     options = _query_options(request).model_dump(exclude_unset=True)
     kind = media_type(request.headers)
     if is_json(kind):
-        body = PutAdapterRequest.model_validate_json(await request.body() or b"{}")
+        body = await json_body(request, PutAdapterRequest)
         if in_both := sorted(options.keys() & body.model_fields_set):
             raise InvalidField(f"{in_both[0]}: is in the query and in the body", param=in_both[0])
         info, created = await adapters.put(adapter_id, body.model_copy(update=options))

@@ -24,6 +24,7 @@ from gliner_bento.gateway.endpoint import (
     success,
 )
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.media import is_json, media_type
 from gliner_bento.gateway.models import ServedModel
 from gliner_bento.gateway.validation import from_model
@@ -62,7 +63,7 @@ async def _listed(gateway: Gateway, served: ServedModel) -> ListedModel:
 
 async def _add(gateway: Gateway, request: Request) -> Response:
     if is_json(media_type(request.headers)) or not gateway.options.max_model_bytes:
-        added = await gateway.models.add(AddModelRequest.model_validate_json(await request.body()))
+        added = await gateway.models.add(await json_body(request, AddModelRequest))
     else:
         added = await gateway.models.add(_request_in(request.query_params), archive_of(request))
     return json_response(await _listed(gateway, added), status=201)

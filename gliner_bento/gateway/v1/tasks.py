@@ -19,6 +19,7 @@ from gliner_bento.errors import Aborted, ErrorBody, GLiNERBentoError
 from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import NDJSON
 from gliner_bento.http.pieces import coalesced
@@ -58,7 +59,7 @@ async def _stream(task: AnyTask, gateway: Gateway, request: Request) -> Response
 
 async def _fields(model: type[BaseModel], request: Request) -> Mapping[str, Any]:
     """The validated fields of the body."""
-    return vars(model.model_validate_json(await request.body() or b"{}"))
+    return vars(await json_body(request, model))
 
 
 async def _abort(gateway: Gateway, request: Request) -> Response:

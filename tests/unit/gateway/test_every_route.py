@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import dataclasses
 import json
 import logging
@@ -209,6 +210,24 @@ def with_text(value, text: str):
         name: with_text(one, text) for name, one in value.items() if name in {"texts", "messages", "tasks", "data"}
     }
     return value | nested | {name: text for name in own}
+
+
+@pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
+def test_half_of_a_surrogate_pair_is_read_as_a_replacement_character(replica, serving, endpoint):
+    body = json.dumps(with_text(json.loads(example(endpoint)), "Ada \ud83d \U0001f600")).encode()
+    assert rb"\ud83d \ud83d\ude00" in body
+    response = asyncio.run(send(serving(replica, LARGE), endpoint, body))
+    assert response.status_code == 200, response.text
+    assert {item.text for items, _ in replica.calls for item in items} == {"Ada \ufffd \U0001f600"}
+
+
+@pytest.mark.parametrize("endpoint", WITH_BODY, ids=named)
+def test_a_byte_order_mark_changes_nothing(serving, endpoint):
+    without, marked = (
+        asyncio.run(send(serving(MemoryReplica(), LARGE), endpoint, mark + example(endpoint)))
+        for mark in (b"", codecs.BOM_UTF8)
+    )
+    assert marked.status_code == without.status_code
 
 
 @pytest.mark.parametrize("endpoint", [one for one in REFUSABLE if one.path not in SMALL_ANSWERS], ids=named)
