@@ -124,6 +124,12 @@ class AdapterNotFound(GLiNERBentoError):
 
     code = "adapter_not_found"
 
+    @classmethod
+    def disabled(cls, param: str | None = None) -> AdapterNotFound:
+        """The server has no adapters at all."""
+        message = "adapters are not enabled (setting enable_lora, flag --enable-lora)"
+        return cls(f"{param}: {message}" if param else message, param=param)
+
 
 class MethodNotAllowed(GLiNERBentoError):
     """The route exists, the method does not."""

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from gliner_bento.cli.parsers import CommandError, add_server
-from gliner_bento.errors import GLiNERBentoError, StartupError, install_hint, one_line
+from gliner_bento.errors import GLiNERBentoError, InvalidField, StartupError, Unauthorized, install_hint, one_line
 from gliner_bento.process.exits import write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
@@ -36,10 +36,17 @@ def failing_in_one_line(command: str, url: str = "") -> Iterator[None]:
         yield
     except (SettingsError, BrokenPipeError):
         raise
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except httpx.HTTPError as error:
         raise CommandError(f"{command}: {url}: {one_line(error)}") from None
     except (GLiNERBentoError, StartupError, OSError, ValueError) as error:
-        raise CommandError(f"{command}: {one_line(error)}") from None
+        raise CommandError(f"{command}: {explained(error)}") from None
+
+
+def explained(error: Exception) -> str:
+    """An error on one line, with the flag that helps in place of the field or header of the API."""
+    if isinstance(error, Unauthorized):
+        return "the server needs an API key: give it with --api-key KEY"
+    return one_line(error)
 
 
 def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
@@ -159,7 +166,13 @@ async def clients(
     async with AsyncExitStack() as stack:
         if options.url:
             from gliner_bento.client import AsyncClient  # noqa: PLC0415
+            from gliner_bento.client.calls import checked_url  # noqa: PLC0415
 
+            for url in options.url:
+                try:
+                    checked_url(url)
+                except InvalidField as error:
+                    raise CommandError(f"{options.command}: --{error}") from None
             yield [await stack.enter_async_context(AsyncClient(url, **client_options)) for url in options.url]
         else:
             try:
@@ -168,6 +181,8 @@ async def clients(
                 text = f"a model in this process needs {missing.name}; name a server with --url, or"
                 raise CommandError(f"{text} {install_hint('serve')}") from None
             settings = adjust(Settings.load(flags))
+            if getattr(options, "adapter_id", None) and not settings.enable_lora:
+                raise CommandError(f"{options.command}: --adapter-id: add --enable-lora")
             announce_loading(settings.model)
             yield [await stack.enter_async_context(in_process(settings))]
 

@@ -72,10 +72,10 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         job.check()
         with progress_bar(hidden=options.quiet) as progress:
             report = asyncio.run(_run(job, options, flags, progress))
-    except (StartupError, httpx.InvalidURL) as error:
+    except StartupError as error:
         raise CommandError(f"bulk: {one_line(error)}") from None
     except (GLiNERBentoError, httpx.HTTPError) as error:
-        raise CommandError(f"bulk: {', '.join(options.url)}: {one_line(error)}; {_CONTINUE}") from None
+        raise CommandError(f"bulk: {', '.join(options.url)}: {backend.explained(error)}; {_CONTINUE}") from None
     except OSError as error:
         raise CommandError(f"bulk: {error.filename or job.output}: {error.strerror}; {_CONTINUE}") from None
     except KeyboardInterrupt:

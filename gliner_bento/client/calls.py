@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache, partial
 from pathlib import Path
@@ -15,9 +16,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from gliner_bento.adapter_types import AdapterInfo, AdapterList
 from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
-from gliner_bento.errors import ErrorBody, ErrorDetail, InternalError, NotReady, from_detail
+from gliner_bento.errors import (
+    DeadlineExceeded,
+    ErrorBody,
+    ErrorDetail,
+    InternalError,
+    InvalidField,
+    NotReady,
+    from_detail,
+)
 from gliner_bento.model_types import ListedModel, ListedModels, ModelAction
 from gliner_bento.status_types import AbortResponse, ModelCard, ServerStatus
+from gliner_bento.surrogates import without_surrogates
 from gliner_bento.tasks.base import AnyTask
 from gliner_bento.tasks.extraction import ExtractBatchResponse
 from gliner_bento.tasks.labels import LabelOptions
@@ -41,11 +51,61 @@ class HttpCall(Generic[Answer]):
     query: dict[str, Any] | None = None
     upload: Path | None = None
 
+    def options(self) -> dict[str, Any]:
+        """Arguments of httpx's `request` for body and query. An upload is sent by the clients."""
+        if self.body is None:
+            return {"params": self.query}
+        text = json.dumps(self.body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        content = without_surrogates(text).encode()
+        return {"params": self.query, "content": content, "headers": {"Content-Type": "application/json"}}
+
     def parse_response(self, response: httpx.Response) -> Answer:
         """The parsed content. Raises the `GLiNERBentoError` of an error response."""
         if response.is_success:
             return self.parse(response.content)
         raise from_detail(_error_detail(response))
+
+
+def checked_url(url: str) -> str:
+    """Raises `InvalidField` for what is not the URL of a server."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise InvalidField(f"url: {url!r}: {error}", param="url") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidField(f"url: {url!r} must begin with http:// or https://, as http://localhost:3000", param="url")
+    return url
+
+
+@contextmanager
+def without_httpx_errors(url: str) -> Iterator[None]:
+    """Raises `DeadlineExceeded` or `NotReady` in place of httpx's errors about a server that does not answer."""
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        raise DeadlineExceeded(f"{url}: no answer within the client's timeout_s") from error
+    except httpx.TransportError as error:
+        raise not_answered(url, error) from error
+
+
+def not_answered(url: str, error: httpx.TransportError) -> NotReady:
+    """The error for a server that cannot be reached, or that ends a connection without an answer."""
+    hint = "; is a server running there?" if isinstance(error, httpx.ConnectError) else ""
+    return NotReady(f"{url}: {str(error) or type(error).__name__}{hint}")
+
+
+def checked_text(text: object, param: str) -> str:
+    """A text as a request can contain it: U+FFFD for lone surrogates. Raises `InvalidField` if it is not a string."""
+    if not isinstance(text, str):
+        raise InvalidField(f"{param}: must be a text (str), not {type(text).__name__}", param=param)
+    return without_surrogates(text)
+
+
+def checked_texts(texts: Sequence[str]) -> list[str]:
+    """As `checked_text`. Raises `InvalidField` also for one string in place of several."""
+    if isinstance(texts, str):
+        raise InvalidField("texts: must be several texts, such as a list, not one string", param="texts")
+    return [checked_text(text, f"texts.{index}") for index, text in enumerate(texts)]
 
 
 def single(task: str, text: str, options: dict[str, Any]) -> HttpCall[Any]:
@@ -65,13 +125,14 @@ def batch(task: str, texts: Sequence[str], options: dict[str, Any]) -> HttpCall[
 
 def extract(text: str, labels: Labels | None, options: dict[str, Any]) -> HttpCall[ExtractAnswer]:
     """`POST /v1/extract`."""
+    text = checked_text(text, "text")
     body = {"text": text, **_labels_field(labels), **options}
     return HttpCall("POST", "/v1/extract", lambda content: _parser(ExtractAnswer)(content).with_text(text), body)
 
 
 def extract_batch(texts: Sequence[str], labels: Labels | None, options: dict[str, Any]) -> HttpCall[ExtractBatchAnswer]:
     """`POST /v1/extract/batch`, with options that all texts share."""
-    texts = list(texts)
+    texts = checked_texts(texts)
     body = {"texts": texts, **_labels_field(labels), **options}
     parse = _parser(ExtractBatchAnswer)
     return HttpCall("POST", "/v1/extract/batch", lambda content: parse(content).with_texts(texts), body)

@@ -17,6 +17,7 @@ from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_RETRY_S, DEFAULT_WINDOW, Sender, Text, in_order, in_order_sync
 from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
 from gliner_bento.client.upload import opened, pieces
+from gliner_bento.errors import InvalidField
 from gliner_bento.model_types import ListedModel, ModelAction
 from gliner_bento.status_types import AbortResponse, ModelCard, ServerStatus
 from gliner_bento.tasks.extraction import BatchResult, Entity, StreamedEnd, StreamedEntity
@@ -34,7 +35,8 @@ class Client:
     `options` are the other fields of a method's request (`relations`, `request_id`, ...; see `ExtractRequest`).
     The default `api_key` is the environment variable `GLINER_CLIENT_API_KEY`.
     `model` is the server's model that all calls use, also those about adapters; a call's option `model` overrides it.
-    Every method raises the `GLiNERBentoError` of an error response, or httpx's own error if no response arrived.
+    Every method raises the `GLiNERBentoError` of an error response; if none arrived, `NotReady`, or `DeadlineExceeded`
+    after `timeout_s`.
 
         with Client() as client:
             for entity in client.extract("Ada Lovelace lived in London.", ["person", "city"]).entities:
@@ -44,7 +46,8 @@ class Client:
     def __init__(
         self, url: str = DEFAULT_URL, *, api_key: str | None = None, timeout_s: float = 60.0, model: str | None = None
     ) -> None:
-        self._url, self._api_key, self._timeout_s, self._model = url, api_key, timeout_s, model
+        self._url, self._api_key = calls.checked_url(url), api_key
+        self._timeout_s, self._model = timeout_s, model
         self._http = httpx.Client(
             base_url=url, timeout=timeout_s, headers=_authorization(api_key), params=_query(model)
         )
@@ -72,7 +75,10 @@ class Client:
     def run_stream(self, task: str, text: str, **options: Any) -> Iterator[Any]:
         """The lines of a task's stream for one text; the last one is the rest of the answer."""
         call = calls.stream(task, text, options)
-        with self._http.stream(call.method, call.path, json=call.body) as response:
+        with (
+            calls.without_httpx_errors(self._url),
+            self._http.stream(call.method, call.path, **call.options()) as response,
+        ):
             if not response.is_success:
                 response.read()
                 call.parse_response(response)  # raises the response's error
@@ -101,7 +107,7 @@ class Client:
         window: about how many texts may be read ahead of the results that the caller has taken.
         retry_s: how long a request is repeated while it is refused or the server is unreachable; then the error is
         raised."""
-        _check_window(window)
+        _check_many(texts, window)
         client = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s, model=self._model)
         sender = Sender([client.send], labels, options, window=window, retry_s=retry_s)
         return in_order_sync(texts, sender, window, client.aclose)
@@ -180,8 +186,9 @@ class Client:
         self.close()
 
     def _send(self, call: calls.HttpCall[Answer]) -> Answer:
-        with opened(call.upload) as file:
-            response = self._http.request(call.method, call.path, json=call.body, params=call.query, content=file)
+        options = call.options()
+        with opened(call.upload) as file, calls.without_httpx_errors(self._url):
+            response = self._http.request(call.method, call.path, **options | ({"content": file} if file else {}))
         return call.parse_response(response)
 
 
@@ -197,6 +204,7 @@ class AsyncClient:
         model: str | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        self._url = calls.checked_url(url)
         self._http = httpx.AsyncClient(
             base_url=url,
             timeout=timeout_s,
@@ -228,12 +236,13 @@ class AsyncClient:
     async def run_stream(self, task: str, text: str, **options: Any) -> AsyncGenerator[Any, None]:
         """As `Client.run_stream`."""
         call = calls.stream(task, text, options)
-        async with self._http.stream(call.method, call.path, json=call.body) as response:
-            if not response.is_success:
-                await response.aread()
-                call.parse_response(response)  # raises the response's error
-            async for line in response.aiter_lines():
-                yield call.parse(line.encode())
+        with calls.without_httpx_errors(self._url):
+            async with self._http.stream(call.method, call.path, **call.options()) as response:
+                if not response.is_success:
+                    await response.aread()
+                    call.parse_response(response)  # raises the response's error
+                async for line in response.aiter_lines():
+                    yield call.parse(line.encode())
 
     async def extract_batch(
         self, texts: Sequence[str], labels: Labels | None = None, **options: Any
@@ -251,13 +260,13 @@ class AsyncClient:
         **options: Any,
     ) -> AsyncGenerator[BatchResult, None]:
         """As `Client.extract_many`; the texts may be an asynchronous iterable."""
-        _check_window(window)
+        _check_many(texts, window)
         sender = Sender([self.send], labels, options, window=window, retry_s=retry_s)
         return in_order(texts, sender, window)
 
     async def send(self, call: calls.HttpCall[Any]) -> httpx.Response:
         """Send a call; returns the unparsed response."""
-        return await self._http.request(call.method, call.path, json=call.body, params=call.query)
+        return await self._http.request(call.method, call.path, **call.options())
 
     async def abort(self, request_id: str) -> AbortResponse:
         """As `Client.abort`."""
@@ -324,19 +333,18 @@ class AsyncClient:
         await self.aclose()
 
     async def _send(self, call: calls.HttpCall[Answer]) -> Answer:
-        with opened(call.upload) as file:
-            response = await self._http.request(
-                call.method,
-                call.path,
-                json=call.body,
-                params=call.query,
-                content=pieces(file) if file else None,
-                headers={"Content-Length": str(os.fstat(file.fileno()).st_size)} if file else None,
-            )
+        options = call.options()
+        with opened(call.upload) as file, calls.without_httpx_errors(self._url):
+            if file:
+                length = str(os.fstat(file.fileno()).st_size)
+                options |= {"content": pieces(file), "headers": {"Content-Length": length}}
+            response = await self._http.request(call.method, call.path, **options)
         return call.parse_response(response)
 
 
-def _check_window(window: int) -> None:
+def _check_many(texts: object, window: int) -> None:
+    if isinstance(texts, str):
+        raise InvalidField("texts: must be several texts, such as a list, not one string", param="texts")
     if window < 1:
         raise ValueError("window: must be at least 1")
 

@@ -25,11 +25,12 @@ from typing import Any
 import httpx
 
 from gliner_bento.client.aimd import SendWindow, delay_s
-from gliner_bento.client.calls import HttpCall, Labels, extract_items
+from gliner_bento.client.calls import HttpCall, Labels, checked_text, extract_items, not_answered
 from gliner_bento.errors import (
     Forbidden,
     GLiNERBentoError,
     InternalError,
+    InvalidField,
     ModelNotLoaded,
     NotReady,
     QueueFull,
@@ -87,21 +88,27 @@ class Sender:
         self._retry_s = retry_s
         self._changed = asyncio.Condition()
 
-    async def send(self, texts: Sequence[Text]) -> list[BatchResult]:
-        """A result or an error for each text.
+    async def send(self, given: Sequence[Text | InvalidField]) -> list[BatchResult]:
+        """A result or an error for each text. An `InvalidField` in place of a text is its error.
 
         Raises errors that concern all texts, such as a wrong API key, and the error of a text that is still refused
         after `retry_s`.
         """
+        texts: dict[int, Text] = {}
         results: dict[int, BatchResult] = {}
-        waiting = list(range(len(texts)))  # indexes of the texts without a final result
+        for index, text in enumerate(given):
+            if isinstance(text, InvalidField):
+                results[index] = BatchResult(error=text.detail())
+            else:
+                texts[index] = text
+        waiting = list(texts)  # indexes of the texts without a final result
         attempt, deadline_s = 0, time.monotonic() + self._retry_s
-        while True:
+        while waiting:
             answered, retry_after_s = await self._request([texts[index] for index in waiting])
             results.update(zip(waiting, answered, strict=True))
             waiting = [index for index in waiting if _code(results[index]) in _TRANSIENT_CODES]
             if not waiting:
-                return [results[index] for index in range(len(texts))]
+                break
             pause_s = delay_s(attempt, retry_after_s)
             if time.monotonic() + pause_s > deadline_s:
                 error = results[waiting[0]].error
@@ -109,6 +116,7 @@ class Sender:
                 raise from_detail(error)
             await asyncio.sleep(pause_s)
             attempt += 1
+        return [results[index] for index in range(len(given))]
 
     async def _request(self, texts: Sequence[Text]) -> tuple[list[BatchResult], float]:
         """Send the texts in one request, and then each text whose result depends on the batch in a request of its own.
@@ -124,10 +132,10 @@ class Sender:
             if not all(map(_belongs_to, results, texts)):  # all are dropped, because they may be in a wrong order
                 message = "the server's answer has an empty result, or an entity that is not in the text"
                 results = _failed(texts, InternalError(message))
-        except (*_CALLER_ERRORS, httpx.UnsupportedProtocol):
+        except _CALLER_ERRORS:
             raise
         except httpx.TransportError as error:
-            results = _failed(texts, NotReady(f"{error.request.url.host}: {str(error) or type(error).__name__}"))
+            results = _failed(texts, not_answered(error.request.url.host, error))
             retry_after_s = 0.0
         except GLiNERBentoError as error:
             results = _failed(texts, error)
@@ -234,26 +242,34 @@ def _loop_in_a_thread() -> Iterator[asyncio.AbstractEventLoop]:
         loop.close()
 
 
+_Group = list[Text | InvalidField]
+
+
 class _Groups:
-    """Divides texts into groups, one per request."""
+    """Divides texts into groups, one per request. A text that is not one counts as its error."""
 
     def __init__(self) -> None:
-        self._group: list[Text] = []
-        self._chars = 0
+        self._group: _Group = []
+        self._chars = self._count = 0
 
-    def add(self, text: Text) -> list[Text]:
+    def add(self, text: Text) -> _Group:
         """Add a text; returns the group if it is complete now, else an empty list."""
-        self._group.append(text)
-        self._chars += len(_text_of(text))
+        try:
+            checked = _checked(text, f"texts.{self._count}")
+            self._chars += len(_text_of(checked))
+            self._group.append(checked)
+        except InvalidField as error:
+            self._group.append(error)
+        self._count += 1
         return self.take() if len(self._group) == MAX_TEXTS or self._chars >= _MAX_CHARS else []
 
-    def take(self) -> list[Text]:
+    def take(self) -> _Group:
         """Return the texts collected so far, and start a new group."""
         group, self._group, self._chars = self._group, [], 0
         return group
 
 
-def _grouped(texts: Iterable[Text]) -> Iterator[list[Text]]:
+def _grouped(texts: Iterable[Text]) -> Iterator[_Group]:
     groups = _Groups()
     for text in texts:
         if group := groups.add(text):
@@ -262,7 +278,7 @@ def _grouped(texts: Iterable[Text]) -> Iterator[list[Text]]:
         yield group
 
 
-async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIterator[list[Text]]:
+async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIterator[_Group]:
     if not isinstance(texts, AsyncIterable):
         for group in _grouped(texts):
             yield group
@@ -273,6 +289,13 @@ async def _grouped_async(texts: Iterable[Text] | AsyncIterable[Text]) -> AsyncIt
             yield group
     if group := groups.take():
         yield group
+
+
+def _checked(text: Text, param: str) -> Text:
+    """Raises `InvalidField`, as `checked_text` does."""
+    if not isinstance(text, Mapping):
+        return checked_text(text, param)
+    return {**text, "text": checked_text(text.get("text"), f"{param}.text")}
 
 
 def _text_of(text: Text) -> str:

@@ -340,7 +340,7 @@ class GLiNEREngine:
         if adapter_id is None or adapter_id == BASE_ADAPTER_ID:
             return None
         if self._acquire is None:
-            raise AdapterNotFound("adapter_id: adapters are not enabled (setting enable_lora)", param="adapter_id")
+            raise AdapterNotFound.disabled("adapter_id")
         return self._acquire(adapter_id)
 
     def collate(self, batch: Sequence[Prepared]) -> CollatedBatch:

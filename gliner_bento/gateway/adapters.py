@@ -69,4 +69,4 @@ class AdapterApi:
 
     def _require_enabled(self) -> None:
         if not self.enabled:
-            raise AdapterNotFound("adapters are not enabled (enable_lora)")
+            raise AdapterNotFound.disabled()

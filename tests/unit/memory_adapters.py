@@ -140,5 +140,5 @@ class MemoryReplicaAdapters:
     @property
     def _enabled(self) -> MemoryManager:
         if self._manager is None:
-            raise AdapterNotFound("adapters are not enabled (enable_lora)")
+            raise AdapterNotFound.disabled()
         return self._manager

@@ -178,7 +178,7 @@ class LocalAdapters:
     @property
     def _enabled(self) -> Manager:
         if self._manager is None:
-            raise AdapterNotFound("adapters are not enabled (enable_lora)")
+            raise AdapterNotFound.disabled()
         return self._manager
 
     @staticmethod

@@ -1,12 +1,15 @@
 """What the clients send, and what they make of answers, good and bad."""
 
+import json
+import socket
 from pathlib import Path
 
 import httpx
 import pytest
 
-from gliner_bento.client import calls
-from gliner_bento.errors import Conflict, InternalError, InvalidField, NotReady
+from benchmark.server import free_port
+from gliner_bento.client import AsyncClient, Client, calls
+from gliner_bento.errors import Conflict, DeadlineExceeded, InternalError, InvalidField, NotReady
 
 
 def test_a_call_carries_its_options():
@@ -70,3 +73,47 @@ def test_a_deletion_answers_nothing():
 def test_an_answer_without_a_required_field_is_httpxs_error(content, place):
     with pytest.raises(httpx.DecodingError, match=place):
         calls.extract_items(["Ada"], ["person"], {}).parse_response(httpx.Response(200, content=content))
+
+
+def test_a_request_has_no_half_of_a_surrogate_pair():
+    call = calls.extract("\ud83d Ada", ["per\udc00son"], {"structures": {"a\ud800": ["b"]}})
+    sent = json.loads(call.options()["content"])
+    assert sent == {"text": "\ufffd Ada", "labels": ["per\ufffdson"], "structures": {"a\ufffd": ["b"]}}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("Ada", "texts: must be several texts, such as a list, not one string"),
+        (["Ada", None], "texts.1: must be a text (str), not NoneType"),
+    ],
+)
+def test_a_batch_of_other_things_than_texts_is_refused(texts, message):
+    with pytest.raises(InvalidField) as caught:
+        calls.extract_batch(texts, ["x"], {})
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("url", ["localhost:3000", "", "ftp://host", "http://", "http://a:b", "http:///path"])
+def test_a_url_that_is_none_is_refused_before_the_first_request(kind, url):
+    with pytest.raises(InvalidField, match="url: "):
+        kind(url)
+
+
+def test_a_server_that_is_not_there_is_one_error_of_ours():
+    with Client(f"http://127.0.0.1:{free_port()}") as client:
+        for call in (
+            client.model,
+            lambda: client.extract("Ada", ["x"]),
+            lambda: list(client.extract_stream("a", ["x"])),
+        ):
+            with pytest.raises(NotReady, match="is a server running there"):
+                call()
+
+
+def test_an_answer_that_does_not_come_is_one_error_of_ours():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with Client(url, timeout_s=0.05) as client, pytest.raises(DeadlineExceeded, match="timeout_s"):
+            client.model()

@@ -117,6 +117,27 @@ def words_of(results) -> list[str]:
 
 
 @KINDS
+def test_what_is_not_a_text_is_an_error_of_its_own(kind, monkeypatch):
+    texts = ["Ada", None, {"text": float("nan")}, 5, {"labels": ["x"]}, "half \ud83d", *["Bob"] * 20]
+    results = run(kind, Server(), texts, monkeypatch)
+    assert len(results) == len(texts)
+    wrong = {index: result.error.message for index, result in enumerate(results) if result.error}
+    assert wrong == {
+        1: "texts.1: must be a text (str), not NoneType",
+        2: "texts.2.text: must be a text (str), not float",
+        3: "texts.3: must be a text (str), not int",
+        4: "texts.4.text: must be a text (str), not NoneType",
+    }
+    assert [entity.text for entity in results[5].result.entities] == ["half", "\ufffd"]
+
+
+@KINDS
+def test_one_string_is_not_several_texts(kind):
+    with pytest.raises(InvalidField, match="texts: must be several texts"):
+        kind("http://test").extract_many("Ada", ["word"])
+
+
+@KINDS
 def test_results_come_in_the_order_of_the_texts(kind, monkeypatch):
     texts = [f"text {number}" for number in range(500)]
     server = Server()
