@@ -275,11 +275,11 @@ class Scheduler:
         self._chunked.resume(request_id)
 
     def abort(self, request_id: str) -> bool:
-        """Fail every unfinished item of the request with `Aborted`; False if there is none."""
+        """Fail every unfinished item of the request with `Aborted`; False if there is none, or if all finish now."""
         with self._lock:
             entries = self._queue.of_request(request_id)
-        self._fail(entries, lambda: Aborted("the request was aborted"))
-        return bool(entries)
+        ended = [self._finish(entry, Aborted("the request was aborted")) for entry in entries]
+        return any(ended)
 
     def expire(self) -> None:
         """Fail every item whose deadline has passed. Called by the deadline thread and the lanes."""
@@ -323,10 +323,14 @@ class Scheduler:
 
     def finish(self, entry: Entry, outcome: ResultOrError) -> None:
         """Finish an item and answer its future, or merge the outcome of a pass into its item; see `ItemOwner`."""
+        self._finish(entry, outcome)
+
+    def _finish(self, entry: Entry, outcome: ResultOrError) -> bool:
+        """As `finish`. Returns False if the item had finished before, so that `outcome` is ignored."""
         with self._lock:
             state = self._queue.finish(entry)
             if state is None:
-                return
+                return False
             self._chunked.on_finish(entry)
             if state is PREPARING or state is LOADING_ADAPTER:
                 self._dispatcher.wake()  # a lane may hold a partial batch for it
@@ -334,6 +338,7 @@ class Scheduler:
             self._chunked.add(entry, outcome)
         else:
             self._answer(entry, outcome)
+        return True
 
     def _answer(self, entry: Entry, outcome: ResultOrError) -> None:
         wanted = entry.future.set_running_or_notify_cancel()  # False: its caller has cancelled it

@@ -29,6 +29,7 @@ PIECE_TOKENS = 2048
 _ABORT_INTERVAL_S = 0.05
 _ABORT_TIMEOUT_S = 5.0
 
+_ABORTED = "the request was aborted"
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
 
 
@@ -116,18 +117,14 @@ class Fleet:
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """See `Replica`. Items that a lost replica has not answered are repeated once, on another one."""
         with self._request(call) as request:
-            pieces = self._pieces(items)
-            if len(pieces) == 1:
-                return await self._extract(request, *pieces[0])
-            tasks = [asyncio.ensure_future(self._extract(request, *piece)) for piece in pieces]
-            try:
-                return [outcome for outcomes in await asyncio.gather(*tasks) for outcome in outcomes]
-            finally:
-                for task in tasks:
-                    task.cancel()
+            outcomes = await self._extract_pieces(request, self._pieces(items))
+            if request.aborted and not any(isinstance(outcome, Aborted) for outcome in outcomes):
+                return [Aborted(_ABORTED)] * len(items)  # the results were on their way when `abort` returned True
+            return outcomes
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """See `Replica`. If the replica is lost, a stream is repeated once, or raises `NotReady` if it has begun."""
+        result: Result | None = None
         with self._request(call) as request:
             _, cost = self._pieces([item])[0]
             for repeated in (False, True):
@@ -136,18 +133,24 @@ class Fleet:
                     try:
                         async with aclosing(member.replica.stream(item, call)) as steps:
                             while (step := await member.run(anext(steps, None))) is not None:
+                                if request.aborted:
+                                    raise Aborted(_ABORTED)
                                 begun = begun or bool(step)  # an empty step only reports progress
                                 self._count_tokens(member)
                                 if isinstance(step, Result):
                                     self._estimate.learn(item, step.usage.tokens)
+                                    result = step
+                                    break
                                 yield step
-                        return
+                        break
                     except NotReady as error:
                         self._health.suspect(member, error.message)
                         if begun:
                             raise NotReady(_BROKEN_STREAM) from error
                         if repeated:
                             raise
+        if result is not None:  # it is sent whatever `abort` says from now on, so `abort` no longer finds the request
+            yield result
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`. Aborts on all replicas that are `ready` or `not_ready`, and items that wait for a replica.
@@ -211,6 +214,18 @@ class Fleet:
                 begin, cost = end, 0.0
         return pieces or [(items, 0)]
 
+    async def _extract_pieces(
+        self, request: _Request, pieces: Sequence[tuple[Sequence[Item], int]]
+    ) -> Sequence[Outcome]:
+        if len(pieces) == 1:
+            return await self._extract(request, *pieces[0])
+        tasks = [asyncio.ensure_future(self._extract(request, *piece)) for piece in pieces]
+        try:
+            return [outcome for outcomes in await asyncio.gather(*tasks) for outcome in outcomes]
+        finally:
+            for task in tasks:
+                task.cancel()
+
     async def _extract(self, request: _Request, items: Sequence[Item], cost: int) -> Sequence[Outcome]:
         outcomes = await self._attempt(request, items, cost)
         lost = [index for index, outcome in enumerate(outcomes) if isinstance(outcome, NotReady)]
@@ -251,7 +266,7 @@ class Fleet:
         Raises `Aborted`, `DeadlineExceeded`, `NotReady` (no replica will be ready) or `QueueFull` (too many items
         wait)."""
         if request.aborted:
-            raise Aborted("the request was aborted")
+            raise Aborted(_ABORTED)
         adapter_id = next((item.adapter_id for item in items if item.adapter_id is not None), None)
         call = request.call
         ticket = Ticket(max(1, cost), adapter_id, call.share, call.priority)
@@ -288,7 +303,7 @@ class Fleet:
                 raise QueueFull(f"{self._waiting_items.capacity} items wait for a replica already; try again later")
             await asyncio.wait([notified], timeout=request.call.wait_s(self._clock()))
             if request.aborted:
-                raise Aborted("the request was aborted")
+                raise Aborted(_ABORTED)
             if ticket.error is not None:
                 raise ticket.error
             if ticket.replica is None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import pytest
 from fake_time import now_s, run_fast
-from mortal_fleet import asked, assert_right, started
+from mortal_fleet import asked, assert_right, call, item, started
 from mortal_replica import MortalReplica
 
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady, QueueFull
 from gliner_bento.replicas.base import Call, Outcome
-from gliner_bento.replicas.fleet.fleet import PIECE_TOKENS
+from gliner_bento.replicas.fleet.fleet import PIECE_TOKENS, Fleet
 from gliner_bento.tasks.extraction import Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
@@ -208,3 +208,39 @@ def test_a_cancelled_request_is_cancelled_where_it_runs():
 
     assert run_fast(scene) == 0
     assert one.cancelled == 1
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("texts", [1, 40])
+def test_a_request_whose_abort_was_confirmed_gets_no_result(streamed: bool, texts: int):
+    """Also if its result is on the way already. The other way round, a request that has its result is not aborted."""
+
+    class Answering(MortalReplica):
+        """Its abort comes too late: it has answered."""
+
+        async def abort(self, request_id: str) -> bool:
+            return False
+
+    async def ask(fleet: Fleet) -> Sequence[object]:
+        if not streamed:
+            return await asked(fleet, *["Ada met Charles" * PIECE_TOKENS] * texts)
+        try:
+            return [step async for step in fleet.stream(item(), call())]
+        except Aborted as error:
+            return [error]
+
+    async def scene():
+        confirmed = 0
+        for turns in range(60):
+            fleet = await started(Answering(item_s=0.0), Answering(item_s=0.0))
+            asking = asyncio.create_task(ask(fleet))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            aborted = await fleet.abort("r")
+            outcomes = await asking
+            assert any(isinstance(outcome, Aborted) for outcome in outcomes) == aborted, turns
+            confirmed += aborted
+            await fleet.close()
+        assert 0 < confirmed < 60
+
+    run_fast(scene)

@@ -48,6 +48,19 @@ def test_abort_fails_all_waiting_items_of_the_request_and_no_other(
     assert [[item.text for item in batch] for batch in engine.batches] == [["holds the lane"], ["c"]]
 
 
+def test_abort_of_a_request_that_finishes_now_says_that_it_aborted_nothing(
+    start: Start, gate: Gate, item: MakeItem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = start(FakeEngine(on_forward=gate))
+    running = hold_lane(scheduler, gate, item)
+    found = scheduler._queue.of_request("holds the lane")
+    gate.open()
+    assert isinstance(ending_of(running), Extraction)
+    monkeypatch.setattr(scheduler._queue, "of_request", lambda _: found)  # as if it had finished right after the search
+    assert not scheduler.abort("holds the lane")
+    assert isinstance(ending_of(running), Extraction)
+
+
 def test_abort_of_a_running_item_answers_immediately_and_drops_its_result(
     start: Start, gate: Gate, item: MakeItem, tally: Tally
 ) -> None:
