@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import compile_path
 
 from gliner_bento.errors import ErrorBody, RateLimited, UnsupportedMediaType
@@ -17,7 +17,7 @@ from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import JSON, media_type
-from gliner_bento.http.pieces import PIECE_BYTES, coalesced, next_piece
+from gliner_bento.http.pieces import PIECE_BYTES, PiecesResponse, coalesced, next_piece
 from gliner_bento.storage.api_keys import KeyScope
 
 COMMON_ERRORS = (500, 503)
@@ -137,7 +137,7 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
     if len(start) < PIECE_BYTES:
         return Response(start, status_code=status, media_type=JSON, headers=headers)
     pieces = coalesced(chain((start,), parts))
-    return StreamingResponse(pieces, status_code=status, media_type=JSON, headers=headers)
+    return PiecesResponse(pieces, status_code=status, media_type=JSON, headers=headers)
 
 
 def archive_of(request: Request) -> AsyncIterator[bytes]:

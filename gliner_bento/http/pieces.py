@@ -5,7 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
 PIECE_BYTES = 64 * 1024
+
+
+class PiecesResponse(StreamingResponse):
+    """A response in pieces, of an app behind `CancelOnDisconnect`, which cancels it once if the client disconnects.
+
+    Starlette's own response also watches the connection, and then cancels its pieces repeatedly: even while they end.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        await self.stream_response(send)
 
 
 def next_piece(parts: Iterator[bytes]) -> bytes:

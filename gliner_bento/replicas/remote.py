@@ -20,6 +20,7 @@ from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
 from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
 from gliner_bento.replicas.base import Archive, Call, Outcome, Replica, ReplicaStatus, StreamStep
+from gliner_bento.replicas.ended import within
 from gliner_bento.replicas.messages import (
     Frames,
     ItemsMessage,
@@ -98,7 +99,7 @@ class Connection(ABC):
     ) -> T:
         """Call `method` of the `ReplicaServer`. Returns its result, of type `kind`; raises `late` after `timeout_s`."""
         with self.errors(late or NotReady(_UNREACHABLE)):
-            answer = await asyncio.wait_for(self.call(method, encode(arguments)), timeout_s)
+            answer = await within(self.call(method, encode(arguments)), timeout_s)
             reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
         return reply.unwrap()
 
@@ -130,7 +131,7 @@ class RemoteReplica:
         """See `Replica`."""
         message = ItemsMessage.of(items, call)
         with self._connection.errors(DeadlineExceeded.before(_ANSWERED)):
-            answer = await asyncio.wait_for(self._connection.call("extract", message), _timeout_s(call))
+            answer = await within(self._connection.call("extract", message), _timeout_s(call))
             outcomes, self.tokens_run = OutcomesMessage.read(answer)
         return outcomes
 
@@ -139,7 +140,7 @@ class RemoteReplica:
         message, frames = ItemsMessage.of([item], call), Frames()
         with self._connection.errors(DeadlineExceeded.before(_ANSWERED)):
             async with aclosing(self._connection.stream(message)) as pieces:
-                while piece := await asyncio.wait_for(anext(pieces, b""), _timeout_s(call)):
+                while piece := await within(anext(pieces, b""), _timeout_s(call)):
                     for answer in frames.add(piece):
                         step, self.tokens_run = StreamMessage.read(answer)
                         if isinstance(step, GLiNERBentoError):

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gliner_bento.errors import Aborted, ErrorBody, GLiNERBentoError
@@ -22,7 +22,7 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import NDJSON
-from gliner_bento.http.pieces import coalesced
+from gliner_bento.http.pieces import PiecesResponse, coalesced
 from gliner_bento.status_types import AbortResponse
 from gliner_bento.tasks.base import AnyTask
 
@@ -66,7 +66,7 @@ async def _abort(gateway: Gateway, request: Request) -> Response:
     return json_response(await gateway.abort(request.path_params["request_id"]))
 
 
-class _Lines(StreamingResponse):
+class _Lines(PiecesResponse):
     """A response with a JSON line per part. At its end, closes `rest`: if the client has left, this aborts the item."""
 
     def __init__(self, first: Sequence[Any], rest: AsyncGenerator[Sequence[Any], None]) -> None:

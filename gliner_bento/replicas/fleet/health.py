@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from gliner_bento.errors import GLiNERBentoError, NotReady
 from gliner_bento.replicas.base import Replica, ReplicaStatus
+from gliner_bento.replicas.ended import until_ended
 from gliner_bento.replicas.fleet.dispatch import Dispatcher
 from gliner_bento.status_types import HealthState, ModelInfo, ReplicaHealth
 
@@ -64,12 +65,9 @@ class Member:
         call = asyncio.ensure_future(work)
         self.calls[call] = None
         try:
-            await asyncio.wait([call])
+            await until_ended(call)
         finally:
             self.calls.pop(call, None)
-            if not call.done():
-                call.cancel()
-                await asyncio.wait([call])
         if call.cancelled():
             raise NotReady(_LOST)
         return call.result()

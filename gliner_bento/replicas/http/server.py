@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
-from gliner_bento.http.pieces import coalesced
+from gliner_bento.http.pieces import PiecesResponse, coalesced
 from gliner_bento.replicas.base import Models, Replica
 from gliner_bento.replicas.messages import Frames, OutcomesMessage, calls_of_models
 from gliner_bento.replicas.remote import ReplicaServer
@@ -65,11 +65,11 @@ class ReplicaApp:
         pieces = OutcomesMessage.of(outcomes, server.replica.tokens_run)
         if len(outcomes) == 1:
             return _response(b"".join(pieces))
-        return StreamingResponse(coalesced(pieces), media_type=MEDIA_TYPE)
+        return PiecesResponse(coalesced(pieces), media_type=MEDIA_TYPE)
 
     async def _stream(self, request: Request) -> Response:
         message = await request.body()
-        return StreamingResponse(self.server(request).stream(message), media_type=MEDIA_TYPE)
+        return PiecesResponse(self.server(request).stream(message), media_type=MEDIA_TYPE)
 
     async def _install(self, request: Request) -> Response:
         body, frames = request.stream(), Frames()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -256,3 +256,30 @@ def test_streams_of_one_request_id_are_independent(serving: Serving):
 
     parts, last = run(scene)
     assert [*entities_of(parts), *last.entities] == extract(item(LONG)).entities
+
+
+def test_a_reader_that_is_cancelled_repeatedly_leaves_nothing_running(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+):
+    async def scene():
+        reading = asyncio.Event()
+
+        async def read() -> None:
+            async with aclosing(serving.replica.stream(item(LONG), call())) as steps:
+                async for _ in steps:
+                    reading.set()
+
+        reader = asyncio.create_task(read())
+        serving.release(1)
+        await reading.wait()
+        while not reader.done():
+            reader.cancel()
+            await asyncio.sleep(0)
+        with suppress(serving.cancelled):
+            await reader
+        serving.release()
+        await until(serving.idle)
+        assert serving.unfinished == 0
+
+    run(scene)
+    assert not [record for record in caplog.records if record.exc_info]

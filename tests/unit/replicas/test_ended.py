@@ -1,0 +1,113 @@
+"""Nothing is left running: a call that is cancelled again and again, as `anyio` does, still waits for what it began."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from gliner_bento.replicas.ended import until_ended, within
+from gliner_bento.replicas.fleet.health import Member
+
+
+class Steps:
+    """A generator whose steps take `turns` iterations of the event loop to end when they are cancelled."""
+
+    def __init__(self, turns: int = 5) -> None:
+        self.turns = turns
+        self.waiting = asyncio.Event()
+        self.ended = 0
+
+    async def __call__(self):
+        try:
+            yield 1
+            self.waiting.set()
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(self.turns):
+                await asyncio.sleep(0)
+            self.ended += 1
+
+
+async def cancelled_repeatedly(task: asyncio.Task[None]) -> None:
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("kind", ["within", "member"])
+def test_a_generator_can_be_closed_after_its_step_was_cancelled_repeatedly(kind):
+    async def scene():
+        steps, member = Steps(), Member("one", 0, None)
+
+        async def read():
+            async with aclosing(steps()) as each:
+                while True:
+                    await (within(anext(each), 3600) if kind == "within" else member.run(anext(each)))
+
+        reader = asyncio.create_task(read())
+        await steps.waiting.wait()
+        await cancelled_repeatedly(reader)
+        assert steps.ended == 1
+        assert not member.calls
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(scene())
+
+
+def test_the_calls_of_a_lost_member_end_also_if_their_clients_leave_meanwhile():
+    async def scene():
+        steps, member = Steps(), Member("one", 0, None)
+
+        async def read():
+            async with aclosing(steps()) as each:
+                while True:
+                    await member.run(within(anext(each), 3600))
+
+        reader = asyncio.create_task(read())
+        await steps.waiting.wait()
+        member.cancel_calls()
+        await cancelled_repeatedly(reader)
+        assert steps.ended == 1
+
+    asyncio.run(scene())
+
+
+def test_a_timeout_is_raised_after_the_work_has_ended():
+    async def scene():
+        ended = []
+
+        async def work():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.append(True)
+
+        with pytest.raises(asyncio.TimeoutError):
+            await within(work(), 0.0)
+        assert ended == [True]
+        assert await within(asyncio.sleep(0, "result"), 3600) == "result"
+
+    asyncio.run(scene())
+
+
+def test_the_error_of_a_call_that_nobody_waits_for_any_more_is_not_logged(caplog):
+    async def scene():
+        begun = asyncio.Event()
+
+        async def work():
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ConnectionError from None
+
+        waiting = asyncio.create_task(until_ended(asyncio.ensure_future(work())))
+        await begun.wait()
+        await cancelled_repeatedly(waiting)
+
+    asyncio.run(scene())
+    assert not caplog.records
