@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from gliner_bento.cli.flags import run
 from gliner_bento.errors import install_hint
@@ -24,6 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     If the reader of its output closes the pipe (`| head`), returns 141 without a message; after Ctrl+C, 130.
     """
     _open_missing_streams()
+    if isinstance(sys.stdout, TextIOWrapper):  # a name of a file may have bytes that no encoding has
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             return run(argv)

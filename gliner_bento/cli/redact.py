@@ -6,15 +6,14 @@ import argparse
 import asyncio
 import json
 import os
-import stat
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError, add_input_options, add_json
@@ -30,6 +29,7 @@ from gliner_bento.files.redaction.files import (
     redact_files,
     restore_files,
 )
+from gliner_bento.files.redaction.mapping import new_mapping
 from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
@@ -135,7 +135,7 @@ def _run(
     if not jobs:
         raise CommandError(f"redact: {', '.join(options.inputs)}: no files to read")
     if options.restore:
-        with options.restore.open(encoding="utf-8") as mapping:
+        with options.restore.open(encoding="utf-8", errors="surrogateescape") as mapping:
             restore_files(jobs, read_options, mapping, report)
         return
     asyncio.run(_redact(options, model_flags, jobs, read_options, patterns, report))
@@ -159,20 +159,6 @@ def _inputs(options: argparse.Namespace) -> Iterator[tuple[list[Path], Path | No
             sys.stdout.buffer.flush()
 
 
-@contextmanager
-def _mapping(path: Path | None) -> Iterator[IO[str] | None]:
-    """The mapping file, readable by its owner only. Raises `CommandError` if it is not empty."""
-    if path is None:
-        yield None
-        return
-    if path.exists() and path.stat().st_size:
-        raise CommandError(f"redact: --mapping: {path} exists; choose another name")
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # an existing empty file may have another mode
-            os.fchmod(file.fileno(), 0o600)
-        yield file
-
-
 def _patterns(flags: Mapping[str, Any]) -> Find:
     """A function that finds spans with the recognizers of the settings."""
     settings = Settings.load(flags)
@@ -194,7 +180,7 @@ async def _redact(
     if options.check and not patterns and not model_checks:
         raise CommandError("redact: --check: --no-patterns leaves nothing to look for without --labels")
     process = partial(redact_files, options=read_options, styles=_styles(options), patterns=patterns, report=report)
-    with _mapping(options.mapping if writes else None) as mapping:
+    with new_mapping(options.mapping) if writes and options.mapping else nullcontext() as mapping:
         async with _answers(options, flags, by_model=model_checks or model_redacts) as answers:
             if writes:
                 await process(jobs, answers=answers, mapping=mapping)

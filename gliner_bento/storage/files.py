@@ -1,4 +1,4 @@
-"""Files that processes share: locks that end with their process, durable writes, checksums. Also finds out
+"""Files that processes share: locks that end with their process, durable writes, names, checksums. Also finds out
 whether a process is alive."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _CHUNK_BYTES = 2**20
+_MAX_STEM_BYTES, _CUT_CHARS = 200, 40
 
 
 @contextmanager
@@ -22,6 +23,20 @@ def file_lock(lock_file: Path, *, wait: bool = True) -> Iterator[None]:
     with lock_file.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+
+
+def side_file(path: Path, suffix: str) -> Path:
+    """A file beside another one: PATH.suffix. The name of a file with a long name is cut, and gets a digest: file
+    systems allow 255 bytes. suffix: at most 50 bytes."""
+    return path.with_name(f"{side_stem(path).name}.{suffix}")
+
+
+def side_stem(path: Path) -> Path:
+    """What the paths of all side files of a file begin with."""
+    name = os.fsencode(path.name)
+    if len(name) <= _MAX_STEM_BYTES:
+        return path
+    return path.with_name(f"{path.name[:_CUT_CHARS]}-{hashlib.sha256(name).hexdigest()[:16]}")
 
 
 def sync(path: Path) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import gzip
 import io
-import json
 import os
 import re
 from collections import Counter, deque
@@ -21,15 +20,19 @@ from gliner_bento.errors import one_line
 from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, ReadOptions, opened
 from gliner_bento.files.records.sources import Source, refuse_devices, refuse_overwriting, sources
+from gliner_bento.files.redaction.mapping import Mapping, MappingWriter, read_mapping, replaced_text
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.redact import is_placeholder
 from gliner_bento.files.redaction.spans import LabeledSpan, merged
 from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
-from gliner_bento.files.redaction.text_file import Entry, TextFile, TextRecord, replaced_text
-from gliner_bento.storage.files import file_lock
+from gliner_bento.files.redaction.text_file import TextFile, TextRecord
+from gliner_bento.storage.files import file_lock, sha256, side_file, side_stem
 from gliner_bento.tasks.extraction import LIMIT_WARNINGS, BatchResult
 
 _FAULTS = (*FILE_ERRORS, ValueError)
+_MAX_LISTED = 20
+_PART = "gliner-bento-part"
+"""Suffix of an unfinished copy: a name that no other program gives a file."""
 
 Answers = Callable[[Iterable[str]], AsyncIterator[BatchResult]]
 """Returns a result or an error for each text, in order."""
@@ -62,8 +65,8 @@ class Leftover:
 class RedactionReport:
     """The result of a run. files, records: how many are done. redacted: number of replacements by label.
 
-    failed: files without a copy, and records that are left out, with the reason. skipped: paths that are not read.
-    left: what `--check` found.
+    failed: files without a copy, records that are left out, and restored files in which something is left, with the
+    reason. skipped: paths that are not read. left: what `--check` found.
     """
 
     files: int = 0
@@ -130,11 +133,12 @@ class _OpenFile:
             if job.target:
                 path = job.target.path
                 path.parent.mkdir(parents=True, exist_ok=True)
-                part = path.with_name(f".{path.name}.{os.getpid()}.part")
+                part = side_file(path.with_name(f".{path.name}"), f"{os.getpid()}.{_PART}")
+                created = part.open("xb")
                 # At the end, in reverse order: the copy is closed, renamed if it is complete, and else removed.
                 stack.callback(part.unlink, missing_ok=True)
                 stack.push(partial(self._rename, part, path))
-                out = stack.enter_context(_created(part, compressed=job.target.gzip))
+                out = stack.enter_context(_locked(created, compressed=job.target.gzip))
             self.content: TextFile | ParquetFile
             if job.source.kind == "parquet":
                 self.content = ParquetFile(stack.enter_context(opened(job.source)), out, options)
@@ -145,10 +149,12 @@ class _OpenFile:
     def _rename(self, part: Path, path: Path, fault: type[BaseException] | None, *_: object) -> None:
         """Called when the copy has been closed. fault: the type of an error in closing."""
         if self._complete and not fault:
+            self._before_rename(part)
             part.replace(path)
 
-    def finish(self) -> None:
-        """Complete the copy."""
+    def finish(self, before_rename: Callable[[Path], None] = lambda _: None) -> None:
+        """Complete the copy. before_rename: called with the complete file, before it gets its name."""
+        self._before_rename = before_rename
         self.content.close()
         self._complete = True
         self._stack.close()
@@ -161,20 +167,21 @@ class _OpenFile:
 
 
 def _remove_unfinished(jobs: Sequence[RedactionJob]) -> None:
-    """Remove unfinished copies of killed runs: files .NAME.PID.part that no process has locked, for each copy NAME."""
-    outputs = {job.target.path for job in jobs if job.target}
-    for folder in {output.parent for output in outputs if output.parent.is_dir()}:
-        for path in [*folder.glob(".*.part")]:
-            name = re.fullmatch(r"\.(.+)\.\d+\.part", path.name)
-            if name and folder / name[1] in outputs and path.is_file():
+    """Remove unfinished copies of killed runs, which no process has locked."""
+    stems = {side_stem(job.target.path.with_name(f".{job.target.path.name}")) for job in jobs if job.target}
+    for folder in {stem.parent for stem in stems if stem.parent.is_dir()}:
+        for path in [*folder.glob(f".*.{_PART}")]:
+            name = re.fullmatch(rf"(.+)\.\d+\.{_PART}", path.name)
+            if name and folder / name[1] in stems and path.is_file() and not path.is_symlink():
                 with contextlib.suppress(BlockingIOError), file_lock(path, wait=False):
                     path.unlink()
 
 
 @contextlib.contextmanager
-def _created(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
-    with path.open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed; see `_remove_unfinished`
+def _locked(created: IO[bytes], *, compressed: bool) -> Iterator[IO[bytes]]:
+    """The file to write to; locked until it is closed, see `_remove_unfinished`."""
+    with created as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         if compressed:
             with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as inside:
                 yield inside  # type: ignore[misc]
@@ -208,7 +215,7 @@ async def redact_files(
     answers: Answers,
     *,
     patterns: Find | None,
-    mapping: IO[str] | None,
+    mapping: MappingWriter | None,
     report: RedactionReport,
 ) -> None:
     """Write the redacted copies. A file with an error gets no copy, and the others are not affected.
@@ -225,7 +232,7 @@ async def redact_files(
                 continue
             try:
                 if step.record is None:
-                    file.finish()
+                    file.finish(*[partial(mapping.complete, file.job.name)] if mapping else ())
                     open_files.remove(file)
                     report.files += 1
                 elif file.job.target is None:
@@ -234,7 +241,7 @@ async def redact_files(
                     for entry in file.content.redact(step.record, _spans(step, patterns), styles()):
                         report.redacted[entry["label"]] += 1
                         if mapping:
-                            mapping.write(json.dumps({"file": file.job.name, **entry}, ensure_ascii=False) + "\n")
+                            mapping.add(file.job.name, entry)
                 report.records += bool(step.record and step.record.fields)
             except _FAULTS as error:
                 file.discard()
@@ -313,31 +320,45 @@ def _leftovers(step: _Step, patterns: Find | None) -> Iterator[Leftover]:
 
 
 def restore_files(
-    jobs: Sequence[RedactionJob], options: ReadOptions, mapping: Iterable[str], report: RedactionReport
+    jobs: Sequence[RedactionJob], options: ReadOptions, lines: Iterable[str], report: RedactionReport
 ) -> None:
-    """Write the originals of redacted files. Skips a file with an error. Raises ValueError for a bad mapping."""
-    by_name: dict[str, list[Entry]] = {}
-    for number, line in enumerate(mapping, 1):
-        try:
-            entry = json.loads(line)
-            replaced_text(entry)
-            by_name.setdefault(str(entry["file"]), []).append(entry)
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f"line {number}: not a line of a mapping") from None
+    """Write the originals of redacted files. Skips a file with an error, and reports what is left in the others.
+    lines: of the mapping. Raises ValueError for a bad mapping."""
+    mapping = read_mapping(lines)
     _remove_unfinished(jobs)
     # One file to restore and one in the mapping are the same file, even if it has been renamed.
-    only_entries = next(iter(by_name.values())) if len(by_name) == len(jobs) == 1 else []
-    replacements = map(replaced_text, chain.from_iterable(by_name.values()))
+    only_name = next(iter(mapping.names)) if len(mapping.names) == len(jobs) == 1 else ""
+    replacements = map(replaced_text, chain.from_iterable(mapping.entries.values()))
     placeholders = [replaced for replaced in replacements if is_placeholder(replaced.replacement)]
     for job in jobs:
+        name = job.name if job.name in mapping.names else only_name
         file = None
         try:
             file = _OpenFile(job, options)
-            file.content.restore(by_name.get(job.name, only_entries), placeholders)
+            unchanged = mapping.is_whole(name) and mapping.sha256[name] == sha256(job.source.path)
+            left = file.content.restore(mapping.entries_of(name), placeholders, unchanged=unchanged)
             file.finish()
-            report.files += 1
         except (*_FAULTS, TypeError, KeyError) as error:
             report.fail(job, error)
+        else:
+            if fault := _not_restored(mapping, name, left):
+                report.failed[str(job.source.path)] = fault
+            else:
+                report.files += 1
         finally:
             if file:
                 file.discard()
+
+
+def _not_restored(mapping: Mapping, name: str, left: Sequence[str]) -> str:
+    """Why a restored file may not be the original; empty if it is. left: see `Restored`."""
+    names = _listed(left)
+    if mapping.sha256 and name in mapping.entries and not mapping.is_whole(name):
+        return "the mapping lacks some of its originals" + (f": {names}" if names else "")
+    return f"the mapping has no original of {names}" if names else ""
+
+
+def _listed(placeholders: Sequence[str]) -> str:
+    names = list(dict.fromkeys(placeholders))
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more

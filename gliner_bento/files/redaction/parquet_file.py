@@ -8,10 +8,11 @@ from typing import IO, Any
 
 from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import ReadOptions
+from gliner_bento.files.redaction.mapping import Entry, replaced_text
 from gliner_bento.files.redaction.redact import ReplacedText, redact, restore_anyway, restore_placeholders
 from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Replace
-from gliner_bento.files.redaction.text_file import Entry, Field, TextRecord, replaced_text
+from gliner_bento.files.redaction.text_file import Field, TextRecord
 
 
 class ParquetFile:
@@ -61,19 +62,24 @@ class ParquetFile:
             for replacement in cell.replacements
         ]
 
-    def restore(self, entries: Sequence[Entry], placeholders: Sequence[ReplacedText]) -> None:
+    def restore(
+        self, entries: Sequence[Entry] | None, placeholders: Sequence[ReplacedText], *, unchanged: bool
+    ) -> Sequence[str]:
         """See `TextFile.restore`."""
         by_cell: dict[tuple[int, str], list[ReplacedText]] = {}
-        for entry in entries:
+        for entry in entries or ():
             by_cell.setdefault((int(entry["row"]), entry["column"]), []).append(replaced_text(entry))
+        left: list[str] = []
         for record in self.records():
-            texts = {
-                field.column: restore_anyway(field.text, by_cell.get((record.line - 1, field.column), []))
-                if by_cell
-                else restore_placeholders(field.text, placeholders)
+            cells = {
+                field.column: restore_placeholders(field.text, placeholders)
+                if entries is None
+                else restore_anyway(field.text, by_cell.get((record.line - 1, field.column), []), unchanged=unchanged)
                 for field in record.fields
             }
-            self._write(record.raw, texts)
+            self._write(record.raw, {column: cell.text for column, cell in cells.items()})
+            left += [placeholder for cell in cells.values() for placeholder in cell.left]
+        return left
 
     def close(self) -> None:
         """Complete the file, after its last row."""

@@ -10,7 +10,7 @@ from math import inf
 from gliner_bento.errors import TooLarge
 from gliner_bento.files.mentions import normalized
 from gliner_bento.files.redaction.spans import LabeledSpan, merged
-from gliner_bento.files.redaction.styles import Replace
+from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
 
 
 class RestoreError(ValueError):
@@ -73,28 +73,43 @@ def substituted(text: str, redactions: Iterable[tuple[LabeledSpan, str]], max_ch
     return Redacted("".join([*pieces, text[position:]]), replacements)
 
 
-def restore(text: str, replacements: Iterable[ReplacedText]) -> str:
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A restored text. left: its placeholders and hashes whose original is unknown, in order."""
+
+    text: str
+    left: Sequence[str] = ()
+
+
+def restore(text: str, replacements: Iterable[ReplacedText]) -> Restored:
     """The original of a text that has not changed since it was redacted. Raises RestoreError."""
-    pieces = []
+    pieces, kept = [], []
     position = 0
     for replaced in replacements:
         start, end = replaced.start, replaced.end
         if start < position or text[start:end] != replaced.replacement:
             raise RestoreError(f"character {start} is not {replaced.replacement!r}: the text is not the redacted one")
-        pieces += [text[position:start], replaced.text]
+        kept.append(text[position:start])
+        pieces += [kept[-1], replaced.text]
         position = end
-    return "".join([*pieces, text[position:]])
+    kept.append(text[position:])
+    return Restored("".join([*pieces, kept[-1]]), [found for piece in kept for found in _placeholders_in(piece)])
 
 
-def restore_anyway(text: str, replacements: Sequence[ReplacedText]) -> str:
-    """Restore a text; if it was edited, only the placeholders that are still in it. Raises RestoreError."""
+def restore_anyway(text: str, replacements: Sequence[ReplacedText], *, unchanged: bool = False) -> Restored:
+    """Restore a text; if it was edited, only the placeholders that are still in it. Raises RestoreError.
+
+    unchanged: the text is the redacted one, and these are all replacements: what else looks like a placeholder is of
+    the original.
+    """
     try:
-        return restore(text, replacements)
+        restored = restore(text, replacements)
     except RestoreError:
         return restore_placeholders(text, replacements)
+    return Restored(restored.text) if unchanged else restored
 
 
-def restore_placeholders(text: str, replacements: Iterable[ReplacedText]) -> str:
+def restore_placeholders(text: str, replacements: Iterable[ReplacedText]) -> Restored:
     """Replace each placeholder and hash of an edited text by its first original.
 
     Raises RestoreError if text was masked or removed, or if a placeholder of the text has several originals.
@@ -113,7 +128,15 @@ def restore_placeholders(text: str, replacements: Iterable[ReplacedText]) -> str
             raise RestoreError(f"the text has changed, and {match[0]} has several originals")
         return originals[match[0]]
 
-    return re.sub("|".join(map(re.escape, originals)), original_of, text) if originals else text
+    left = [placeholder for placeholder in _placeholders_in(text) if placeholder not in originals]
+    pattern = "|".join(map(re.escape, originals))
+    return Restored(re.sub(pattern, original_of, text) if originals else text, left)
+
+
+def _placeholders_in(text: str) -> list[str]:
+    """What `Placeholders` and `hashes` may have written into a text: their names are in capitals."""
+    found = PLACEHOLDER.findall(text)
+    return [placeholder for placeholder in found if (name := placeholder.rpartition("_")[0]) == name.upper()]
 
 
 def is_placeholder(replacement: str) -> bool:

@@ -16,6 +16,7 @@ from typing import IO, Any
 from gliner_bento.files.records import readers
 from gliner_bento.files.records.readers import ReadOptions, byte_order_mark, decoded, not_encoded, opened
 from gliner_bento.files.records.sources import Source, delimiter_of
+from gliner_bento.files.redaction.mapping import Entry, replaced_text
 from gliner_bento.files.redaction.redact import (
     Redacted,
     ReplacedText,
@@ -27,18 +28,6 @@ from gliner_bento.files.redaction.redact import (
 from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Replace
 from gliner_bento.surrogates import without_escaped_surrogates
-
-Entry = dict[str, Any]
-"""A line of the mapping: a `ReplacedText`, and where it is."""
-
-
-def replaced_text(entry: Entry) -> ReplacedText:
-    """The replacement of an entry. Raises KeyError, TypeError and ValueError."""
-    start, *texts = (entry[name] for name in ("start", "label", "replacement", "text"))
-    if not isinstance(start, int) or not all(isinstance(text, str) for text in texts):
-        raise ValueError("not an entry of a mapping")
-    return ReplacedText(start, *texts)
-
 
 _BEFORE_KEY, _BEFORE_VALUE = re.compile(r"[\s{,]*"), re.compile(r"[\s:]*")
 _JSON_CHAR = re.compile(
@@ -231,13 +220,21 @@ class TextFile:
         self._chars += len(redacted.text)
         return [asdict(replaced) for replaced in in_file]
 
-    def restore(self, entries: Sequence[Entry], placeholders: Sequence[ReplacedText]) -> None:
-        """Write the original. placeholders: those of all files, for one without entries of its own, such as a summary.
-        Raises RestoreError."""
+    def restore(
+        self, entries: Sequence[Entry] | None, placeholders: Sequence[ReplacedText], *, unchanged: bool
+    ) -> Sequence[str]:
+        """Write the original; returns the placeholders that are left, see `Restored`. Raises RestoreError.
+
+        placeholders: those of all files, for a file without entries of its own (None), such as a summary.
+        unchanged: see `restore_anyway`.
+        """
         text = "".join(self._lines())
-        own = [*map(replaced_text, entries)]
-        text = restore_anyway(text, own) if own else restore_placeholders(text, placeholders)
-        self._out.write(self._encoded(text))
+        if entries is None:
+            restored = restore_placeholders(text, placeholders)
+        else:
+            restored = restore_anyway(text, [*map(replaced_text, entries)], unchanged=unchanged)
+        self._out.write(self._encoded(restored.text))
+        return restored.left
 
     def close(self) -> None:
         """Does nothing: only a Parquet file has an end to write."""

@@ -51,6 +51,24 @@ def test_a_folder_is_redacted_and_restored(folder, capsys):
         assert (folder / "again" / name).read_bytes() == (folder / "in" / name).read_bytes()
 
 
+def test_what_is_left_in_a_restored_file_is_one_line_and_code_2(folder, capsys):
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/a.txt", "--mapping", "{}/mapping.jsonl") == 0
+    (folder / "a.txt").write_text("[EMAIL_ADDRESS_1] and [PERSON_1]")
+    capsys.readouterr()
+    assert redact(folder, "--restore", "{}/mapping.jsonl", "{}/a.txt", "-o", "{}/again.txt") == 2
+    assert capsys.readouterr() == (
+        "0 files, restored\n",
+        f"gliner-bento: redact: {folder}/a.txt: the mapping has no original of [PERSON_1]\n",
+    )
+    assert (folder / "again.txt").read_text() == "ada@example.org and [PERSON_1]"
+
+
+def test_names_that_are_not_unicode_are_printed_with_escapes(folder, capfd):
+    (folder / "in" / os.fsdecode(b"caf\xe9.txt")).write_bytes(b"\xff")
+    assert redact(folder, "{}/in", "-o", "{}/out", "--json") == 2
+    assert json.loads(capfd.readouterr().out)["failed"].keys() == {f"{folder}/in/" + os.fsdecode(b"caf\xe9.txt")}
+
+
 def test_a_label_has_one_placeholder_whoever_has_found_it():
     replace = Placeholders()
     text = "ada@example.org +44 20 4111 a date"
@@ -265,12 +283,14 @@ def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, cap
         (["{}/in", "-o", "{}/out", "--no-patterns"], "not allowed with argument"),
         (["{}/in/a.txt", "-o", "{}/o.txt", "--mapping", "{}/o.txt"], "o.txt: would be written twice"),
         (["{}/in/a.txt", "-o", "{}/o.txt", "--mapping", "{}/in/a.txt"], "in/a.txt: is an input"),
+        (["{}/in/a.txt", "-o", "{}/o.txt", "--restore", "{}/brackets"], "redact: line 1: not a line of a mapping"),
         (["{}/in/a.txt", "-o", "{}/hard.txt", "--restore", "{}/mapping"], "hard.txt: is an input"),
     ],
 )
 def test_what_cannot_run_is_one_line_and_code_1(folder, capsys, monkeypatch, arguments, message):
     monkeypatch.delenv("GLINER_CLIENT_REDACT_KEY", raising=False)
     (folder / "mapping").write_text("{}")
+    (folder / "brackets").write_text("[" * 100_000)
     (folder / "hard.txt").hardlink_to(folder / "mapping")
     assert redact(folder, *arguments) == 1
     written = capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import io
 import json
 import os
 import re
@@ -12,14 +11,17 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gliner_bento.errors import InvalidField, NotReady, StartupError
 from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.redaction.files import RedactionReport, find_files, redact_files, restore_files
+from gliner_bento.files.redaction.mapping import new_mapping
 from gliner_bento.files.redaction.redact import RestoreError, restore_anyway
 from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, mask
@@ -54,10 +56,12 @@ async def people_later(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
 
 
 def redact_folder(folder, out, options=ReadOptions(), styles=Placeholders, patterns=find_patterns, model=people):  # noqa: B008
-    report, mapping = RedactionReport(), io.StringIO()
+    report = RedactionReport()
     jobs, report.skipped = find_files([folder], out)
-    asyncio.run(redact_files(jobs, options, styles, model, patterns=patterns, mapping=mapping, report=report))
-    return report, mapping.getvalue().splitlines()
+    with tempfile.TemporaryDirectory() as scratch:
+        with new_mapping(Path(scratch, "mapping.jsonl")) as mapping:
+            asyncio.run(redact_files(jobs, options, styles, model, patterns=patterns, mapping=mapping, report=report))
+        return report, Path(scratch, "mapping.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
 
 
 def contents(folder):
@@ -165,10 +169,12 @@ def test_what_a_killed_run_has_left_is_removed_and_nothing_else(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "in" / "a.txt").write_text("Ada")
-    kept = [".a.txt.part", ".a.txt.1x.part", ".b.txt.1.part", "a.txt.1.part", ".a.txt.2.part"]
-    for name in [".a.txt.1.part", *kept]:
+    part = "gliner-bento-part"
+    of_others = [".a.txt.1.part", f".a.txt.{part}", f".a.txt.1x.{part}", f".b.txt.1.{part}", f"a.txt.1.{part}"]
+    kept = [*of_others, f".a.txt.2.{part}"]
+    for name in [f".a.txt.1.{part}", *kept]:
         (tmp_path / "out" / name).write_text("x")
-    with file_lock(tmp_path / "out" / ".a.txt.2.part"):  # another run writes it
+    with file_lock(tmp_path / "out" / kept[-1]):  # another run writes it
         redact_folder(tmp_path / "in", tmp_path / "out")
     assert contents(tmp_path / "out") == {"a.txt": b"[PERSON_1]"} | dict.fromkeys(kept, b"x")
 
@@ -187,7 +193,7 @@ def test_a_killed_run_leaves_no_copy_and_the_next_one_removes_its_part(tmp_path)
     ended = subprocess.run([sys.executable, "-c", program], cwd=PROJECT_ROOT, check=False)
     assert ended.returncode == -signal.SIGKILL
     (left,) = (tmp_path / "out").iterdir()
-    assert re.fullmatch(r"\.a\.jsonl\.\d+\.part", left.name)
+    assert re.fullmatch(r"\.a\.jsonl\.\d+\.gliner-bento-part", left.name)
     redact_folder(tmp_path / "in", tmp_path / "out")
     assert contents(tmp_path / "out") == {"a.jsonl": b'{"text": "[PERSON_1]"}\n' * 3}
 
@@ -332,6 +338,7 @@ def test_a_summary_of_several_files_is_restored_by_its_placeholders(tmp_path):
         report = RedactionReport()
         restore_files(find_files([summaries], tmp_path / "again")[0], ReadOptions(), mapping, report)
         assert (tmp_path / "again" / "neither.txt").read_text() == "[PERSON_9] and [1]."
+        assert report.failed.pop(str(summaries / "neither.txt")) == "the mapping has no original of [PERSON_9]"
         if restored:
             assert pq.read_table(tmp_path / "again" / "c.parquet")["text"].to_pylist() == ["Bob"]
             assert (tmp_path / "again" / "both.txt").read_text() == restored
@@ -341,12 +348,116 @@ def test_a_summary_of_several_files_is_restored_by_its_placeholders(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["1", "{}", '{"file": "a", "start": "0", "label": "x", "replacement": "[X_1]", "text": "y"}', "{"]
+    "line",
+    [
+        *("1", "{}\n", "{\n", "[" * 100_000, '{"a": ' * 100_000, "{\udcff}\n"),
+        *('{"file": "a", "start": "0", "label": "x", "replacement": "[X_1]", "text": "y"}', '{"file": "a"}'),
+        '{"file": "a", "replacements": "x", "sha256": ""}\n',
+    ],
+    ids=range(9),
 )
 def test_a_line_that_is_not_of_a_mapping_is_named(tmp_path, line):
     (tmp_path / "a.txt").write_text("[X_1]")
     with pytest.raises(ValueError, match="line 1: not a line of a mapping"):
         restore_files(find_files([tmp_path / "a.txt"], tmp_path / "b")[0], ReadOptions(), [line], RedactionReport())
+
+
+def restored(folder, out, mapping):
+    report = RedactionReport()
+    restore_files(find_files([folder], out)[0], ReadOptions(), mapping, report)
+    return report
+
+
+@pytest.mark.parametrize("style", [Placeholders, lambda: mask])
+def test_a_copy_whose_originals_are_not_all_in_the_mapping_is_not_called_restored(tmp_path, style):
+    (tmp_path / "in").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "in" / name).write_text("Ada met [FIGURE_1] and Bob")
+    _, mapping = redact_folder(tmp_path / "in", tmp_path / "out", styles=style)
+    whole = restored(tmp_path / "out", tmp_path / "again", mapping)
+    assert (whole.files, whole.failed) == (2, {})
+    cut = [line for line in mapping if "a.txt" in line or "Ada" in line]
+    report = restored(tmp_path / "out", tmp_path / "again", cut)
+    left = "lacks some of its originals: [FIGURE_1]" + (", [PERSON_2]" if style is Placeholders else "")
+    assert (report.files, report.failed) == (1, {str(tmp_path / "out" / "b.txt"): f"the mapping {left}"})
+    assert (tmp_path / "again" / "a.txt").read_bytes() == (tmp_path / "in" / "a.txt").read_bytes()
+
+
+def test_placeholders_that_an_edited_copy_has_gained_are_named(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("Ada")
+    _, mapping = redact_folder(tmp_path / "in", tmp_path / "out")
+    names = ", ".join(f"[CITY_{number}]" for number in range(1, 24))
+    (tmp_path / "out" / "a.txt").write_text(f"[PERSON_1], x[i_1], {names}")
+    (reason,) = restored(tmp_path / "out", tmp_path / "again", mapping).failed.values()
+    assert reason == f"the mapping has no original of {names.partition(', [CITY_21]')[0]} and 3 more"
+    assert (tmp_path / "again" / "a.txt").read_text() == f"Ada, x[i_1], {names}"
+
+
+def test_a_copy_without_replacements_keeps_what_looks_like_a_placeholder(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("Ada")
+    (tmp_path / "in" / "b.txt").write_text("see [PERSON_1]")
+    _, mapping = redact_folder(tmp_path / "in", tmp_path / "out")
+    assert restored(tmp_path / "out", tmp_path / "again", mapping).failed == {}
+    assert contents(tmp_path / "again") == contents(tmp_path / "in")
+
+
+@pytest.mark.parametrize("records", [1, 400])
+def test_a_killed_run_has_the_originals_of_every_copy_on_the_disk(tmp_path, records):
+    """It is killed when the model answers the text after the last copy: its lines may wait in a buffer."""
+    (tmp_path / "in").mkdir()
+    for number in range(30):
+        (tmp_path / "in" / f"{number:02}.jsonl").write_text(f'{{"text": "Ada {number} Bob"}}\n' * records)
+    program = (
+        "import asyncio, os, signal; from tests.unit.redaction import test_files as one; from pathlib import Path\n"
+        "async def model(texts):\n"
+        "    async for result in one.people(texts):\n"
+        "        yield result\n"
+        f"        if result.result and len(list(Path({str(tmp_path)!r}).glob('out/*.jsonl'))) == 20:\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "with one.new_mapping(folder / 'mapping') as mapping:\n"
+        "    jobs, _ = one.find_files([folder / 'in'], folder / 'out')\n"
+        "    asyncio.run(one.redact_files(jobs, one.ReadOptions(), one.Placeholders, model, patterns=None,\n"
+        "        mapping=mapping, report=one.RedactionReport()))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=PROJECT_ROOT, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    with (tmp_path / "mapping").open(encoding="utf-8") as mapping:
+        report = restored(tmp_path / "out", tmp_path / "again", mapping)
+    assert report.failed == {}
+    again = contents(tmp_path / "again")
+    assert len(again) >= 20
+    assert again == {name: content for name, content in contents(tmp_path / "in").items() if name in again}
+
+
+def test_a_mapping_that_a_killed_run_has_cut_off_serves_its_copies(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("Ada")
+    _, mapping = redact_folder(tmp_path / "in", tmp_path / "out")
+    for cut in ('{"file": "b.txt", "start": 0, "te', '{"file": "b\udcc3'):
+        assert restored(tmp_path / "out", tmp_path / "again", [*mapping, cut]).failed == {}
+
+
+@pytest.mark.parametrize("size", [200, 201, 241, 255])
+def test_names_as_long_as_a_file_system_allows(tmp_path, size):
+    (tmp_path / "in").mkdir()
+    name = f"{'n' * (size - 4)}.txt"
+    (tmp_path / "in" / name).write_text("Ada")
+    report, mapping = redact_folder(tmp_path / "in", tmp_path / "out")
+    assert report.failed == {}
+    assert restored(tmp_path / "out", tmp_path / "again", mapping).failed == {}
+    assert contents(tmp_path / "again") == {name: b"Ada"}
+
+
+def test_a_name_that_is_not_unicode_is_in_the_mapping(tmp_path):
+    (tmp_path / "in").mkdir()
+    name = os.fsdecode(b"caf\xe9.txt")
+    (tmp_path / "in" / name).write_text("Ada met \u00e9 Bob")
+    _, mapping = redact_folder(tmp_path / "in", tmp_path / "out")
+    assert restored(tmp_path / "out", tmp_path / "again", mapping).failed == {}
+    assert contents(tmp_path / "again") == contents(tmp_path / "in")
 
 
 def test_check_reports_what_is_left_with_its_line(tmp_path):

@@ -35,7 +35,7 @@ def test_everything_outside_the_spans_is_kept_and_restoring_gives_the_text(style
     assert "".join([*outside, redacted.text[position:]]) == "".join(
         char for position, char in enumerate(text) if position not in covered
     )
-    assert restore(redacted.text, redacted.replacements) == text
+    assert restore(redacted.text, redacted.replacements).text == text
 
 
 @given(case=texts_with_spans())
@@ -53,7 +53,7 @@ def test_an_edited_text_is_restored_by_its_placeholders(case):
         position = one.start + len(one.replacement)
     if not any("[" in one.text or "[" in text for one in redacted.replacements):
         restored = restore_placeholders("new " + redacted.text, redacted.replacements)
-        assert restored == "new " + "".join([*expected, redacted.text[position:]])
+        assert restored.text == "new " + "".join([*expected, redacted.text[position:]])
 
 
 def test_overlapping_spans_are_redacted_as_one_with_the_label_of_the_longest():
