@@ -151,6 +151,8 @@ def _parsed(content: str | bytes, flag: str, where: str) -> Any:
         return yaml.safe_load(content)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CommandError(f"{flag}: {where}invalid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise CommandError(f"{flag}: {where}nested too deeply") from None
 
 
 @asynccontextmanager

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError, add_json, add_records
@@ -96,7 +95,7 @@ async def _run(job: Job, options: argparse.Namespace, flags: Mapping[str, Any], 
 
 def _print(report: Report, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(msgspec.json.encode(asdict(report)).decode() + "\n")
+        sys.stdout.write(json.dumps(asdict(report), ensure_ascii=False) + "\n")
         return
     line = f"{report.output}: {counted(report.records - report.failed, 'record')}"
     line += f"; {report.resumed} from an earlier run" if report.resumed else ""

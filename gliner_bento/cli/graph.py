@@ -93,7 +93,7 @@ def _documents(options: argparse.Namespace, kind: str, failed: dict[str, str]) -
         raise ValueError(reason)
     for path, fault in scanned.skipped.items():
         failed[path] = fault.removeprefix(f"{path}: ")
-    readable = (source for source in files if str(source.path) not in scanned.skipped)
+    readable = (source for source in files if source.shown not in scanned.skipped)
     return read_documents(readable, column, read_options)
 
 

@@ -50,15 +50,25 @@ class SavedProgress:
 def load(path: Path, identity: dict[str, Any]) -> SavedProgress | None:
     """Read the checkpoint of an earlier run; None if there is none. Raises `StartupError` if it belongs to another job,
     or is not valid."""
-    try:
-        checkpoint = SavedProgress(**json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (ValueError, TypeError):
-        raise StartupError(f"{path}: not a checkpoint of this version; start with --overwrite") from None
+    try:
+        checkpoint = SavedProgress(**(stored(path) or {}))
+    except TypeError:
+        hint = "start with --overwrite" if stored(path) else "choose another output"
+        raise StartupError(f"{path}: not a checkpoint of this version; {hint}") from None
     if differing := differing_fields(identity, checkpoint.identity):
         raise StartupError(f"{path}: belongs to a job with other {', '.join(differing)}; start with --overwrite")
     return checkpoint
+
+
+def stored(path: Path) -> dict[str, Any] | None:
+    """The fields of a checkpoint of any version; None for any other file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) and isinstance(content.get("identity"), dict) else None
 
 
 def differing_fields(identity: Mapping[str, Any], stored: Mapping[str, Any]) -> list[str]:

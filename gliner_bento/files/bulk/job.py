@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,21 +15,29 @@ from gliner_bento.client import AsyncClient
 from gliner_bento.client.calls import Labels
 from gliner_bento.client.many import DEFAULT_WINDOW, Sender, Text, in_order
 from gliner_bento.errors import InvalidField, StartupError
-from gliner_bento.files.bulk.checkpoint import SavedProgress, load
+from gliner_bento.files.bulk.checkpoint import SavedProgress, load, stored
+from gliner_bento.files.bulk.side_files import SUFFIXES, locked, refuse_foreign
 from gliner_bento.files.records.columns import SCHEMA_COLUMNS, Row, pyarrow, result_columns
 from gliner_bento.files.records.readers import ReadOptions, location_of, read
 from gliner_bento.files.records.scan import column_check, scan
-from gliner_bento.files.records.sources import Source, digest, refuse_devices, refuse_overwriting, sources, text_column
+from gliner_bento.files.records.sources import (
+    Source,
+    digest,
+    refuse_devices,
+    refuse_overwriting,
+    shown,
+    sources,
+    text_column,
+)
 from gliner_bento.files.records.writers import FORMATS, ChunkWriter, Csv, JsonLines, Parquet
 from gliner_bento.status_types import ModelCard
-from gliner_bento.storage.files import file_lock
+from gliner_bento.storage.files import side_file, side_stem
 from gliner_bento.tasks.extraction import BatchResult, check_shared
 
 CHUNK_RECORDS = 500
 PRIORITY = 100
 """Priority of the job's requests: interactive requests of the same tenant are served first."""
 _CHUNK_CHARS = 2**24
-_SIDE_FILES = ("checkpoint", "errors.jsonl", "unfinished", "merged", "checkpoint.new", "lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +72,12 @@ class Job:
                 raise StartupError(f"{self.output}: CSV has a row for each entity, and no {name}; choose .jsonl")
         check_shared(self.labels or (["any"] if self.labels_column else None), self.options)  # any: the column's
         refuse_devices([self.output])
-        refuse_overwriting([self.output, *map(self.side_file, _SIDE_FILES)], (source.path for source in self.sources()))
+        refuse_overwriting([self.output, *map(self.side_file, SUFFIXES)], (source.path for source in self.sources()))
 
     def sources(self) -> Iterator[Source]:
-        """The input files, in order. Raises `StartupError`."""
-        return sources(self.inputs, [self.output])
+        """The input files, in order. Of several inputs, their names include the input. Raises `StartupError`."""
+        for source in sources(self.inputs, [self.output, side_stem(self.output)]):
+            yield replace(source, name=str(source.path)) if len(self.inputs) > 1 else source
 
     def identity(self, model: ModelCard) -> dict[str, Any]:
         """Everything that the output depends on. A job is continued only if this has not changed."""
@@ -108,7 +116,7 @@ class Job:
 
     def side_file(self, suffix: str) -> Path:
         """The path of the output with a further suffix."""
-        return self.output.with_name(f"{self.output.name}.{suffix}")
+        return side_file(self.output, suffix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +156,9 @@ async def run(job: Job, clients: Sequence[AsyncClient], progress: Progress, *, o
     Raises `StartupError` for unusable input, and the errors of `Sender.send` if the servers accept no texts. Another
     run then continues after the last chunk.
     """
-    lock = job.side_file("lock")
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(file_lock(lock, wait=False))
-        except BlockingIOError:
-            raise StartupError(f"{job.output}: another run is writing it") from None
-        stack.callback(lock.unlink, missing_ok=True)
-        checkpoint = _begin(job, job.identity(await _model(job, clients)), overwrite=overwrite)
+    with locked(job.output) as lock_was_left:
+        identity = job.identity(await _model(job, clients))
+        checkpoint = _begin(job, identity, overwrite=overwrite, lock_was_left=lock_was_left)
         state = _Run(job, checkpoint, progress)
         if not checkpoint.complete:
             sender = Sender([client.send for client in clients], job.labels, {"priority": PRIORITY, **job.options})
@@ -179,8 +182,8 @@ async def _model(job: Job, clients: Sequence[AsyncClient]) -> ModelCard:
     return first
 
 
-def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> SavedProgress:
-    """The checkpoint of an earlier run, or a new one."""
+def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool, lock_was_left: bool) -> SavedProgress:
+    """The checkpoint of an earlier run, or a new one. Raises `StartupError`. lock_was_left: by a killed run."""
     path, unfinished = job.side_file("checkpoint"), job.side_file("unfinished")
     written = [job.output, job.side_file("errors.jsonl")]
     if not overwrite:
@@ -204,7 +207,9 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool) -> SavedProgr
     records = scanned.records + sum(file not in scanned.skipped for file in files_of_invalid)
     schema = None if scanned.schema is None else bytes(scanned.schema.serialize()).hex()
     checkpoint = SavedProgress(identity, records, scanned.skipped, schema)
-    for file in (path, *written, unfinished):
+    if not stored(path):
+        refuse_foreign(job.output, left=lock_was_left)
+    for file in (*written, unfinished, path):  # the checkpoint last: it shows whose the others are
         file.unlink(missing_ok=True)
     checkpoint.save(path)
     return checkpoint
@@ -242,7 +247,7 @@ class _Run:
         """The texts after the checkpoint, each with its record's own labels and adapter."""
         options = self._job.read_options(self._skip)
         for file, source in enumerate(self._job.sources()):
-            if file < self._checkpoint.file or str(source.path) in self._checkpoint.skipped:
+            if file < self._checkpoint.file or source.shown in self._checkpoint.skipped:
                 continue
             start = self._checkpoint.number if file == self._checkpoint.file else 0
             for number, row in read(source, start, options):
@@ -268,7 +273,9 @@ class _Run:
         self._next = pending.file, pending.number + 1
         self._errors += pending.invalid
         if result.result:
-            kept = {"file": pending.source.name, "record": pending.number + 1} if self._job.is_csv else pending.row
+            kept = (
+                {"file": shown(pending.source.name), "record": pending.number + 1} if self._job.is_csv else pending.row
+            )
             self._rows.append({**kept, **result_columns(result.result, self._job.schema_columns)})
             self._warnings.update(warning.code for warning in result.result.warnings)
         elif result.error:

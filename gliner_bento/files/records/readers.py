@@ -17,7 +17,7 @@ import msgspec
 
 from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, pyarrow
-from gliner_bento.files.records.sources import Source, delimiter_of
+from gliner_bento.files.records.sources import Source, delimiter_of, shown
 from gliner_bento.surrogates import without_escaped_surrogates
 
 MAX_RECORD_BYTES = 64 * 2**20
@@ -68,11 +68,11 @@ def read(source: Source, start: int = 0, options: ReadOptions = ReadOptions()) -
             else:
                 yield number, row  # type: ignore[misc]  # `_fault` excludes ValueError
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{source.path}: {not_encoded(error)}") from None
+        raise Unreadable(f"{source.shown}: {not_encoded(error)}") from None
     except ValueError as error:  # in the record after the last one that was read
         raise Unreadable(f"{location_of(source, number + 1)}: {one_line(error)}") from None
     except FILE_ERRORS as error:
-        raise Unreadable(f"{source.path}: {getattr(error, 'strerror', None) or one_line(error)}") from None
+        raise Unreadable(f"{source.shown}: {getattr(error, 'strerror', None) or one_line(error)}") from None
 
 
 def _fault(row: Row | ValueError, source: Source, options: ReadOptions) -> str | None:
@@ -91,7 +91,7 @@ def _fault(row: Row | ValueError, source: Source, options: ReadOptions) -> str |
 def location_of(source: Source, number: int) -> str:
     """File and line of a record, for messages."""
     unit = _UNITS.get(source.kind)
-    return f"{source.path}: {unit} {number + 1}" if unit else str(source.path)
+    return f"{source.shown}: {unit} {number + 1}" if unit else source.shown
 
 
 def opened(source: Source) -> IO[bytes]:
@@ -234,7 +234,7 @@ _Rows = Iterator[tuple[int, Row | ValueError]]
 
 def _text_rows(source: Source, start: int, options: ReadOptions) -> _Rows:
     errors = "surrogateescape" if source.kind == "jsonl" else "strict"  # undecodable bytes make only their line invalid
-    file_column = {"file": source.name} if source.kind == "text" else {}
+    file_column = {"file": shown(source.name)} if source.kind == "text" else {}
     with decoded(source, options.encoding, errors) as file:
         for record in records(source.kind, lines_of(file), delimiter_of(source)):
             if record.row is None:  # a header, or a blank line without cells

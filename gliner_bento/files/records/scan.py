@@ -47,9 +47,9 @@ def scan(
                 if pa:
                     wider_schema = pa.unify_schemas([wider_schema, block_schema], promote_options="permissive")
         except Unreadable as error:
-            scanned.skipped[str(source.path)] = str(error)
+            scanned.skipped[source.shown] = str(error)
         except (ValueError, TypeError) as error:
-            fault = f"{source.path}: {one_line(error)}"
+            fault = f"{source.shown}: {one_line(error)}"
             raise StartupError(f"{fault}; Parquet needs one type per column, .jsonl output does not") from None
         else:
             scanned.records, schema = scanned.records + records, wider_schema
@@ -87,7 +87,7 @@ def _parquet_block(source: Source, columns: Sequence[str], more: Sequence[str]) 
         if str(kind) not in ("string", "large_string", "string_view", "null"):
             raise ValueError(f"column {columns[0]!r} must be strings, not {kind}")
     except (OSError, ValueError) as error:
-        raise Unreadable(f"{source.path}: {one_line(error)}") from None
+        raise Unreadable(f"{source.shown}: {one_line(error)}") from None
     return num_rows, schema.remove_metadata()
 
 

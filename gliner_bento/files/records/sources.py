@@ -39,6 +39,16 @@ class Source:
         """Whether it is compressed."""
         return self.path.suffix.lower() == ".gz"
 
+    @property
+    def shown(self) -> str:
+        """The path in messages and results, which are UTF-8."""
+        return shown(self.path)
+
+
+def shown(name: str | Path) -> str:
+    """A name of a file as Unicode: bytes that are not UTF-8 are written as escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
 
 def sources(
     inputs: Sequence[str], leave_out: Collection[Path] = (), skipped: list[str] | None = None
@@ -101,7 +111,7 @@ def digest(files: Iterator[Source]) -> str:
     hashed = hashlib.sha256()
     for source in files:
         state = source.path.stat()
-        hashed.update(f"{source.path}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+        hashed.update(f"{source.path}\0{state.st_size}\0{state.st_mtime_ns}\n".encode(errors="surrogateescape"))
     return hashed.hexdigest()
 
 

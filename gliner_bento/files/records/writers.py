@@ -64,7 +64,7 @@ class JsonLines(ChunkWriter):
     def _encoded(self, rows: Sequence[Row]) -> bytes:
         try:
             content = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise StartupError(f"{self._path}: {one_line(error)}; write .parquet, which keeps all types") from None
         if self._path.suffix == ".gz" and rows:
             content = gzip.compress(content, mtime=0)

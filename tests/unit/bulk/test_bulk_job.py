@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import re
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from gliner_bento.client import many
 from gliner_bento.errors import QueueFull, StartupError
 from gliner_bento.files.bulk import job as bulk
 from gliner_bento.files.bulk.checkpoint import SavedProgress, load
+from gliner_bento.files.bulk.side_files import SUFFIXES, locked
 
 REFUSED = "Oslo " * 30
 
@@ -290,6 +292,83 @@ def test_what_a_job_would_replace_is_kept_until_its_input_is_read(tmp_path):
     (tmp_path / "out.jsonl").unlink()
     with pytest.raises(StartupError, match=r"out\.jsonl\.errors\.jsonl: exists; choose another name"):
         run(tmp_path / "out.jsonl", [str(tmp_path / "empty.jsonl")])
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("content", ["", "mine", '{"key": 1}', "[" * 100_000])
+@pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if suffix != "merged"])
+def test_a_file_with_the_name_of_a_side_file_is_kept(tmp_path, suffix, content, overwrite):
+    (tmp_path / "a.txt").write_text("city")
+    other = tmp_path / f"out.jsonl.{suffix}"
+    other.write_text(content)
+    with pytest.raises(StartupError, match=re.escape(str(other))):
+        run(tmp_path / "out.jsonl", [str(tmp_path / "a.txt")], overwrite=overwrite)
+    assert other.read_text() == content
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", other.name}
+
+
+@pytest.mark.parametrize("suffix", ["merged", "unfinished", "checkpoint.new"])
+def test_a_file_that_a_job_would_write_later_is_kept(tmp_path, suffix):
+    (tmp_path / "a.txt").write_text("city")
+    other = tmp_path / f"out.parquet.{suffix}"
+    other.write_text("mine")
+    with pytest.raises(StartupError, match=re.escape(str(other))):
+        run(tmp_path / "out.parquet", [str(tmp_path / "a.txt")], overwrite=True)
+    assert other.read_text() == "mine"
+
+
+def test_the_errors_and_the_lock_of_an_earlier_run_are_replaced(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": REFUSED}))
+    output = tmp_path / "out.jsonl"
+    with locked(output):
+        kept = (tmp_path / "out.jsonl.lock").read_bytes()
+        with pytest.raises(StartupError, match="another run is writing it"):
+            run(output, [str(tmp_path / "a.jsonl")])
+    assert run(output, [str(tmp_path / "a.jsonl")]).failed == 1
+    (tmp_path / "out.jsonl.lock").write_bytes(kept)  # as a killed run leaves it
+    (tmp_path / "out.jsonl.checkpoint.new").write_text("{")
+    assert run(output, [str(tmp_path / "a.jsonl")], overwrite=True).failed == 1
+    assert {path.name for path in tmp_path.glob("out*")} == {"out.jsonl", "out.jsonl.errors.jsonl"}
+
+
+@pytest.mark.parametrize("size", [200, 241, 255])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_output_may_have_a_name_as_long_as_a_file_system_allows(tmp_path, suffix, size):
+    (tmp_path / "a.txt").write_text("city")
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": REFUSED}))
+    output = tmp_path / f"{'n' * (size - len(suffix) - 1)}.{suffix}"
+    first = run(output, [str(tmp_path)])
+    assert (first.records, first.failed) == (2, 1)
+    assert Path(first.errors).exists()
+    assert run(output, [str(tmp_path)], overwrite=True).records == 2  # neither output nor errors are inputs
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_files_of_one_name_in_several_folders_are_told_apart(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text("Oslo")
+    inputs = [str(tmp_path / "one"), str(tmp_path / "two")]
+    for name in ("out.jsonl", "out.csv"):
+        run(tmp_path / name, inputs)
+    expected = [f"{folder}/a.txt" for folder in inputs]
+    assert [row["file"] for row in rows_of(tmp_path / "out.jsonl")] == expected
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert [row["file"] for row in csv.DictReader(file)] == expected
+
+
+def test_names_that_are_not_unicode_are_read_and_written_with_escapes(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / os.fsdecode(b"caf\xe9.txt")).write_text("Oslo")
+    (folder / os.fsdecode(b"bad\xe9.jsonl")).write_text('{"text": "Oslo"}\n{"text": ""\n')
+    (folder / os.fsdecode(b"no\xe9.txt")).write_bytes(b"\xff")
+    (folder / "ok.txt").write_text("Oslo")
+    report = run(tmp_path / "out.jsonl", [str(folder)], skip_invalid=True)
+    assert (report.records, report.failed) == (4, 1)
+    assert [row.get("file") for row in rows_of(tmp_path / "out.jsonl")] == [None, "caf\\xe9.txt", "ok.txt"]
+    assert rows_of(Path(report.errors))[0]["place"] == f"{folder}/bad\\xe9.jsonl: line 2"
+    assert [*report.skipped] == [f"{folder}/no\\xe9.txt"]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from gliner_bento import cli
         ),
         (["a.jsonl", "-o", "out.jsonl", "--structures", '["y"]'], '--structures: ["y"]: No such file'),
         (["a.jsonl", "-o", "out.jsonl", "--structures", '{"x": '], "--structures: invalid YAML"),
+        (["a.jsonl", "-o", "out.jsonl", "--structures", '{"x": ' + "[" * 9999], "--structures: nested too deeply"),
         (["a.jsonl", "-o", "out.jsonl", "--structures", '{"x": []}'], "bulk: structures.x"),
         (["a.jsonl", "-o", "gone/out.jsonl", "--labels", "x"], "bulk: gone: no such folder"),
         (["a.jsonl", "-o", "out.jsonl"], "bulk: --labels or --labels-column is required"),
