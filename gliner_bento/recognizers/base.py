@@ -21,6 +21,12 @@ BEFORE, AFTER = r"(?<![^\W_])(?<!\d[.\-])", r"(?![^\W_])(?![.\-]\d)"
 """Where a number may begin and end: not within a word, nor within a longer number."""
 
 _START = re.compile(r"(?<![^\W_])(?=[A-Za-z]{0,6}[ \-]?\d)[A-Za-z\d]|[+(](?=\d)")
+_IDENTIFIER = re.compile(
+    r"-[\dA-Fa-f]{4}-[\dA-Fa-f]{4}-[\dA-Fa-f]{4}-[\dA-Fa-f]{12}|arn(?::[^\s:]{0,64}){3}:\d{12}", re.ASCII
+)
+"""A UUID without its first 8 characters; or the name of an AWS resource, as far as the account number."""
+_FRACTION = re.compile(r"(?:^|(?<=[\s(\[=,;:+\-]))\.(?=\d)")
+"""The point of a decimal such as .25."""
 
 Check = Callable[[str], bool]
 
@@ -111,8 +117,13 @@ class Rule:
 
 
 def starts_of(text: str) -> list[int]:
-    """Indexes where a number may begin, or the letters in front of its digits."""
-    return [found.start() for found in _START.finditer(text)]
+    """Indexes where a number may begin, or the letters in front of its digits: not within a UUID or the name of an AWS
+    resource, nor right behind a decimal point."""
+    starts = [found.start() for found in _START.finditer(text)]
+    others = {found.end() for found in _FRACTION.finditer(text)}
+    for found in _IDENTIFIER.finditer(text):
+        others.update(range(found.start() - 8, found.end()))
+    return [start for start in starts if start not in others] if others else starts
 
 
 def stdnum_check(name: str, **options: bool) -> Check:

@@ -61,10 +61,13 @@ def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: 
                     replace(match, score=words.SCORE, base=base, word=word) for match in rule.matches(text, starts)
                 )
             continue
-        source = phones.Phones(regions) if rule.entity == phones.ENTITY else rule
-        for match in source.matches(text, starts):
+        is_phone = rule.entity == phones.ENTITY
+        for match in (phones.Phones(regions) if is_phone else rule).matches(text, starts):
             word = near_words.near(rule, match.start) if match.score < 1 else ""
-            yield _with_word(match, word) if word else match
+            if word:
+                yield _with_word(match, word)
+            elif not (is_phone and phones.needs_word(match, text)):
+                yield match
 
 
 def _with_word(match: Match, word: str) -> Match:

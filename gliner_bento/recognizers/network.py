@@ -12,7 +12,7 @@ _NOT_IP = re.compile(  # right before a number: it is a version or section, not 
 )
 _DOMAINS = (
     "com|org|net|edu|gov|mil|int|info|biz|io|dev|app|ai|co|eu|uk|de|fr|es|it|nl|be|ch|at|se|no|dk|fi|pl|cz|pt|ie|gr|ru|ua|"
-    "tr|us|ca|mx|br|ar|au|nz|jp|cn|in|kr|sg|hk|tw|za|il|example|test"
+    "tr|us|ca|mx|br|ar|au|nz|jp|cn|in|kr|sg|hk|tw|za|il|example|test|xn--[a-z0-9-]{2,59}"
 )
 
 
@@ -44,7 +44,8 @@ def _url(match: re.Match[str]) -> tuple[int, int]:
 RULES = (
     Rule(
         "EMAIL_ADDRESS",
-        r"(?<![\w.+\-])[\w+][\w.!#$%&'+^`{|}~\-]{0,63}@(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.)+[^\W\d_]{2,24}(?![^\W_])",
+        r"(?<![\w.+\-])[\w+][\w.!#$%&'+^`{|}~\-]{0,63}@(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.)+"
+        r"(?:[xX][nN]--[\w\-]{1,58}[^\W_]|[^\W\d_]{2,24})(?![^\W_])",
         1.0,
         "email,e-mail,mail",
         flags=0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -15,22 +16,47 @@ _CARD = re.compile(
 )
 """First digits and lengths of the brands: Visa, Mastercard, American Express, Diners, JCB, Maestro and the like, Troy,
 UATP."""
+_USUAL = re.compile(r"\d+|\d{4}([ .\-])(?:\d{4}\1){2,3}\d{1,4}|\d{4}([ .\-])\d{6}\2\d{4,5}|\d(?:([ .\-])\d)(?:\3\d)*")
+"""Usual groups of a card's digits: one, of four, 4-6-4, 4-6-5, or all digits apart."""
+_LUHN = {str(digit): (digit, 2 * digit if digit < 5 else 2 * digit - 9) for digit in range(10)}
+"""What a digit adds to the Luhn sum: as it is, and doubled."""
 
 
 def _card(match: re.Match[str]) -> tuple[int, int] | None:
     """The longest card number at the beginning of a match, which may run into other numbers."""
+    return next(((start, end) for start, end, usual in _cards(match) if usual), None)
+
+
+def _regrouped_card(match: re.Match[str]) -> tuple[int, int] | None:
+    """The longest card number at the beginning of a match, if its digits are not grouped as usual."""
+    return next(((start, end) for start, end, usual in _cards(match) if not usual), None)
+
+
+def _cards(match: re.Match[str]) -> Iterator[tuple[int, int, bool]]:
+    """[start, end) of each card number at the beginning of a match, the longest first, and whether its digits are
+    grouped as usual. Points are between usual groups only: 154.892304753225 is a decimal."""
     text = match[0]
-    digits = end = 0
-    checksum = doubled = 0  # Luhn sums of the digits so far: with the last digit as it is, and with it doubled
-    compact = re.sub(r"\D", "", text)
-    for position, char in enumerate(text):
-        if char.isdigit():
+    compact, ends = re.sub(r"\D", "", text), []
+    digits = checksum = doubled = 0  # Luhn sums of the digits so far: with the last digit as it is, and with it doubled
+    for end, char in enumerate(text, start=1):
+        if char in _LUHN:
             digits += 1
-            digit = int(char)
-            checksum, doubled = doubled + digit, checksum + (2 * digit if digit < 5 else 2 * digit - 9)
-            if digits >= 13 and checksum % 10 == 0 and not text[position + 1 : position + 2].isdigit():
-                end = position + 1 if _CARD.fullmatch(compact, 0, digits) else end
-    return (match.start(), match.start() + end) if end else None
+            checksum, doubled = doubled + _LUHN[char][0], checksum + _LUHN[char][1]
+            if digits >= 13 and checksum % 10 == 0 and _CARD.fullmatch(compact, 0, digits):
+                ends.append(end)
+    start, string = match.start(), match.string
+    for end in reversed(ends):
+        usual, is_grouped = bool(_USUAL.fullmatch(text, 0, end)), not text[:end].isdigit()
+        around = string[max(0, start - 2) : start], string[start + end : start + end + 2]
+        if around[1][:1].isalnum() or (_is_decimal(*around) and not (usual and is_grouped)):
+            continue
+        if usual or "." not in text[:end]:
+            yield start, start + end, usual
+
+
+def _is_decimal(before: str, after: str) -> bool:
+    """Whether digits between these two characters are a part of a decimal."""
+    return (before[-1:] == "." and before[:1].isdigit()) or (after[:1] == "." and after[1:].isdigit())
 
 
 @cache
@@ -87,23 +113,22 @@ def _is_ssn(text: str) -> bool:
 
 
 def _is_itin(text: str) -> bool:
-    return stdnum_check("us.itin")(_dashed(text))
+    """Whether the fourth and fifth digits are ones that the IRS gives out; stdnum lacks 50 to 65."""
+    group = int(_dashed(text)[4:6])
+    return 50 <= group <= 65 or stdnum_check("us.itin")(_dashed(text))
 
 
 _is_hetu = stdnum_check("fi.hetu", allow_temporary=True)
 
 
+_CARD_PATTERN = r"(?<![^\W_])(?<!\+)[1-69](?:[ .\-]?\d){12,18}(?![^\W_])"
+_CARD_WORDS = "card,cards,visa,mastercard,amex,cc"
 _SSN = "ssn,ssns,ss#,social security,social"
 _TAX = "tax,taxpayer,tin"
 
 RULES = (
-    Rule(
-        "CREDIT_CARD",
-        r"(?<![^\W_])(?<!\+)[1-69](?:[ .\-]?\d){12,18}(?![^\W_])",
-        1.0,
-        "card,cards,visa,mastercard,amex,cc",
-        span=_card,
-    ),
+    Rule("CREDIT_CARD", _CARD_PATTERN, 1.0, _CARD_WORDS, span=_card),
+    Rule("CREDIT_CARD", _CARD_PATTERN, 0.1, _CARD_WORDS, stdnum_check("luhn"), span=_regrouped_card),
     Rule("IBAN_CODE", r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[ \-]?[A-Za-z0-9]){11,30}", 1.0, "iban", span=_iban),
     number("US_SSN", r"\d{3}([- .])\d{2}\1\d{4}", _is_ssn, 0.5, _SSN),
     number("US_SSN", r"\d{9}|\d{5}-\d{4}|\d{3}-\d{6}", _is_ssn, 0.05, _SSN),

@@ -60,6 +60,11 @@ def _library() -> Any:
     return import_module("phonenumbers")
 
 
+def needs_word(match: Match, text: str) -> bool:
+    """Whether a phone number of `Phones` in a text counts only if a word such as "call" is near: digits alone."""
+    return match.score < _VALID and text[match.start : match.end].isdigit()
+
+
 class Phones:
     """Finds phone numbers. of_regions: regions whose numbers need no country code."""
 

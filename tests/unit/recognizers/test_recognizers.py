@@ -6,6 +6,7 @@ import json
 import runpy
 import sys
 from collections import Counter
+from random import Random
 
 import pytest
 
@@ -47,6 +48,63 @@ def test_cards(card):
     for digit in range(1, 10):
         wrong = card[:-1] + str((int(card[-1]) + digit) % 10)
         assert ("CREDIT_CARD", wrong) not in found(f"card {wrong}.")
+
+
+def test_digits_of_decimals_are_no_numbers():
+    """Without the rule about decimal points, one in thirty of these has the digits of a card."""
+    random = Random(7)
+    for _ in range(2000):
+        text = f"at {random.uniform(-180, 180)!r}, {random.random()!r} [.{random.randrange(10**14, 10**15)}]"
+        assert candidates(text, RECOGNIZERS) == [], text
+
+
+def test_a_point_beside_a_grouped_card_is_no_decimal_point():
+    assert found("1.4111 1111 1111 1111.2024") == [("CREDIT_CARD", "4111 1111 1111 1111")]
+    assert found("Card 4111111111111111.") == [("CREDIT_CARD", "4111111111111111")]
+
+
+@pytest.mark.parametrize("groups", ["41111111 11111111", "411111 1111 111111", "4111 1111-1111 1111"])
+def test_a_card_in_unusual_groups_needs_a_word(groups):
+    assert found(f"rows: {groups}") == []
+    assert found(f"Her card is {groups}.") == [("CREDIT_CARD", groups)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "account_token:47223179-9330-4259-b66c-f2db26efb20c",
+        "{41111111-1111-1111-8000-0123456789ab}",
+        "arn:aws:iam::219099999012:user/ada and arn:aws:sns:eu-west-1:5031234567890:jobs",
+        "sha256:1b4f0e9851971998e732078544c96b36c3d01cedf7caa332359d6f1d83567014, commit 4157265550",
+        "created 1748503543012 ok, ticket 1000234567, order 4155550132",
+    ],
+)
+def test_digits_of_identifiers_are_no_cards_or_phone_numbers(text):
+    assert candidates(text, ["CREDIT_CARD", "PHONE_NUMBER"]) == []
+
+
+def test_digits_alone_are_a_phone_number_behind_a_word():
+    assert found("Call 4155550132 or 00442079460958") == [
+        ("PHONE_NUMBER", "4155550132"),
+        ("PHONE_NUMBER", "00442079460958"),
+    ]
+
+
+def test_itins_have_the_groups_of_the_irs():
+    groups = [
+        group for group in range(100) if found(f"ITIN 912-{group:02}-3456") == [("US_ITIN", f"912-{group:02}-3456")]
+    ]
+    assert groups == [*range(50, 66), *range(70, 89), *range(90, 93), *range(94, 100)]
+
+
+@pytest.mark.parametrize(
+    "address", ["a@xn--d1acufc.xn--p1ai", "ada@mail.XN--90A3AC", "info@müller.xn--vermgensberater-ctb"]
+)
+def test_mail_addresses_end_with_their_domain(address):
+    assert found(f"write to {address}, or") == [("EMAIL_ADDRESS", address)]
+    domain = address.partition("@")[2]
+    if domain.isascii() and domain.islower():
+        assert found(f"see {domain}/a.") == [("URL", f"{domain}/a")]
 
 
 SEPARATORS = {"no-break": "\xa0", "narrow": "\u202f", "dash": "\u2011", "en dash": "\u2013", "minus": "\u2212"}
