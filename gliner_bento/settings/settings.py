@@ -43,12 +43,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-# Environment variables with ENV_PREFIX that are not settings. Kubernetes sets GLINER_SERVICE_* and GLINER_PORT_* in
-# every pod of a namespace that has a Service named gliner or gliner-bento. Clients read GLINER_CLIENT_API_KEY, and the
-# command `redact` reads GLINER_CLIENT_REDACT_KEY.
-_NOT_SETTINGS = re.compile(
-    r"GLINER(_BENTO)?_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?|CLIENT_(API|REDACT)_KEY)"
+_SERVICE_LINK = re.compile(
+    rf"{ENV_PREFIX}(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)|{ENV_PREFIX}PORT"
 )
+"""Environment variables that Kubernetes sets in a pod for each Service of its namespace, here for names such as gliner,
+gliner-bento and gliner-api."""
+_CLIENT_KEYS = (f"{ENV_PREFIX}CLIENT_API_KEY", f"{ENV_PREFIX}CLIENT_REDACT_KEY")
+"""Environment variables of clients, and of the command `redact`."""
 
 _MAX_CPU_LANES = 4
 _AUTO_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
@@ -77,7 +78,7 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         if {"model", "models"} <= given.keys():
             raise SettingsError("model: leave it out, or give it a name as the others have: --model NAME=CHECKPOINT")
         refuse_unknown(
-            (name for name in os.environ if name.upper().startswith(ENV_PREFIX) and not _NOT_SETTINGS.fullmatch(name)),
+            (name for name, value in os.environ.items() if _may_be_setting(name.upper(), value)),
             [*map(env_name, known), DISABLE_COMPILE],
             "unknown environment variable",
             str.upper,
@@ -182,3 +183,10 @@ def _message(fault: Any, flags: Mapping[str, Any]) -> str:
     name = str(fault["loc"][0])
     value = "a secret" if name in ("token", "api_keys") else repr(fault["input"])
     return f"{name}: {message} (got {value} from {origin(name, flags) or 'the configuration file'})"
+
+
+def _may_be_setting(name: str, value: str) -> bool:
+    """Whether an environment variable is a setting, or may be a misspelt one. A URL in a variable like GLINER_API_PORT
+    is a service link."""
+    is_link = _SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and "://" in value)
+    return name.startswith(ENV_PREFIX) and name not in _CLIENT_KEYS and not is_link

@@ -298,13 +298,29 @@ def test_a_model_of_another_kind_is_named(tmp_path, kind, message):
         assert Settings.load({"model": str(tmp_path)}).model == str(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["GLINER_SERVICE_HOST", "GLINER_PORT", "GLINER_PORT_3000_TCP_ADDR", "GLINER_BENTO_SERVICE_PORT_HTTP"],
-)
-def test_service_links_of_kubernetes_are_not_settings(monkeypatch, name):
-    monkeypatch.setenv(name, "tcp://10.0.0.1:3000")
+@pytest.mark.parametrize("service", ["GLINER", "GLINER_BENTO", "GLINER_API", "GLINER_PII_EU_2"])
+def test_service_links_of_kubernetes_are_not_settings(monkeypatch, service):
+    host, tcp = "10.0.0.1", "tcp://10.0.0.1:3000"
+    links = {
+        "SERVICE_HOST": host,
+        "SERVICE_PORT": "3000",
+        "SERVICE_PORT_HTTP": "3000",
+        "PORT": tcp,
+        "PORT_3000_TCP": tcp,
+        "PORT_3000_TCP_PROTO": "tcp",
+        "PORT_3000_TCP_PORT": "3000",
+        "PORT_3000_TCP_ADDR": host,
+    }
+    for name, value in links.items():
+        monkeypatch.setenv(f"{service}_{name}", value)
     assert Settings.load().max_batch_size == 32
+
+
+@pytest.mark.parametrize("name", ["GLINER_SERVER_PORT", "GLINER_SERVICE_HOSTS", "GLINER_API_ADDR"])
+def test_a_misspelt_setting_is_no_service_link(monkeypatch, name):
+    monkeypatch.setenv(name, "3000")
+    with pytest.raises(SettingsError, match=f"unknown environment variable {name}"):
+        Settings.load()
 
 
 VIEWS = (SchedulerConfig, EngineOptions, AdapterSettings, GatewayOptions)
