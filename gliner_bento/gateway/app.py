@@ -40,9 +40,12 @@ from gliner_bento.replicas.base import Models
 from gliner_bento.tasks.table import TASKS
 
 _QUOTA_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+_TRACE_HEADERS = ("traceparent", "tracestate", "baggage")
+"""Request headers that OpenTelemetry's instrumentation adds in a browser."""
 _CORS = {
     "allow_methods": ["GET", "POST", "PUT", "DELETE"],
-    "allow_headers": ["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
+    "allow_headers": [*("Authorization", "Content-Type", "X-API-Key", "X-Request-ID"), *_TRACE_HEADERS],
+    "allow_private_network": True,
     "expose_headers": ["X-Request-ID", "Retry-After", *_QUOTA_HEADERS],
 }
 

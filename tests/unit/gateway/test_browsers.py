@@ -68,6 +68,20 @@ def test_the_pages_of_an_allowed_origin_may_call_the_server(shared):
     assert "X-Request-ID" in refused.headers["access-control-expose-headers"]
 
 
+def test_a_preflight_for_a_private_network_or_a_traced_request_is_allowed(shared):
+    asked = {
+        "Access-Control-Request-Private-Network": "true",
+        "Access-Control-Request-Headers": "content-type,traceparent",
+    }
+    answer = ask(shared, "OPTIONS", "/v1/extract", headers={"Origin": ORIGIN, **PREFLIGHT, **asked})
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-private-network"] == "true"
+    assert "traceparent" in answer.headers["access-control-allow-headers"]
+    foreign = ask(shared, "OPTIONS", "/v1/extract", headers={"Origin": "https://evil.example", **PREFLIGHT, **asked})
+    assert foreign.status_code == 400
+    assert "access-control-allow-origin" not in foreign.headers
+
+
 def test_the_pages_of_others_may_not(shared):
     answer = ask(shared, "OPTIONS", "/v1/extract", headers={"Origin": "https://evil.example", **PREFLIGHT})
     assert answer.status_code == 400
