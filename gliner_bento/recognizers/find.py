@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from gliner_bento.recognizers import network, numbers, phones, words
+from gliner_bento.recognizers import identity, network, numbers, phones, words
 from gliner_bento.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule, starts_of
 from gliner_bento.recognizers.folding import folded
 
-RULES = (*numbers.RULES, *network.RULES, *phones.RULES, *words.RULES)
+RULES = (*numbers.RULES, *identity.RULES, *network.RULES, *phones.RULES, *words.RULES)
 RECOGNIZERS = tuple(dict.fromkeys(rule.entity for rule in RULES))
 """The entity types that recognizers find, by Presidio's names."""
 
