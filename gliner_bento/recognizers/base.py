@@ -36,7 +36,8 @@ class Match:
     """`text[start:end]` is an entity of the type `entity`, by Presidio's name.
 
     word: the word near the match; empty if there is none. base: the score without the word. valid: True if a check or
-    the form alone proves the match; None if unknown.
+    the form alone proves the match; None if unknown. distance: characters between the word and the match, without
+    those that say no more, such as "number:".
     """
 
     start: int
@@ -47,6 +48,7 @@ class Match:
     base: float
     word: str = ""
     valid: bool | None = None
+    distance: int = 0
 
 
 @dataclass(frozen=True)

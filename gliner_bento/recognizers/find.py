@@ -42,10 +42,8 @@ def candidates(
     wanted = set(entities)
     folded_text, index_of = folded(text)
     rules = [rule for rule in RULES if rule.entity in wanted or rule.name in wanted]
-    return [
-        replace(match, start=index_of[match.start], end=index_of[match.end - 1] + 1)
-        for match in _matches(folded_text, rules, regions, context)
-    ]
+    matches = _nearest_words([*_matches(folded_text, rules, regions, context)], len(folded_text))
+    return [replace(match, start=index_of[match.start], end=index_of[match.end - 1] + 1) for match in matches]
 
 
 def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: Iterable[str]) -> Iterator[Match]:
@@ -54,25 +52,35 @@ def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: 
     near_words = words.FoldedWords(rules, text, starts, context)
     for rule in rules:
         if rule.score == 0:  # matches need a word: right before them, or from outside the text (`context`)
-            yield from near_words.behind(rule, text)
+            yield from near_words.behind(rule)
             if word := near_words.outside(rule):
-                base = words.SCORE - CONTEXT_SCORE
-                yield from (
-                    replace(match, score=words.SCORE, base=base, word=word) for match in rule.matches(text, starts)
-                )
+                shared = {"score": words.SCORE, "base": words.SCORE - CONTEXT_SCORE, "valid": None}
+                for match in rule.matches(text, starts):
+                    yield replace(match, word=word, distance=words.OUTSIDE, **shared)
             continue
         is_phone = rule.entity == phones.ENTITY
         for match in (phones.Phones(regions) if is_phone else rule).matches(text, starts):
-            word = near_words.near(rule, match.start) if match.score < 1 else ""
+            word, distance = near_words.near(rule, match.start) if match.score < 1 else ("", 0)
             if word:
-                yield _with_word(match, word)
+                yield _with_word(match, word, distance)
             elif not (is_phone and phones.needs_word(match, text)):
                 yield match
 
 
-def _with_word(match: Match, word: str) -> Match:
+def _with_word(match: Match, word: str, distance: int) -> Match:
     score = max(match.score + CONTEXT_SCORE, MIN_CONTEXT_SCORE)
-    return replace(match, score=min(1.0, score) if match.valid is None else 1.0, word=word)
+    return replace(match, score=min(1.0, score) if match.valid is None else 1.0, word=word, distance=distance)
+
+
+def _nearest_words(matches: Sequence[Match], chars: int) -> Iterator[Match]:
+    """The matches; one whose word is not the nearest to it, because another match at its position has a nearer word,
+    has its score without the word. chars: length of the text."""
+    nearest = bytearray(b"\xff" * chars)
+    for match in sorted((match for match in matches if match.word), key=lambda match: -match.distance):
+        nearest[match.start : match.end] = bytes([match.distance]) * (match.end - match.start)
+    for match in matches:
+        has_nearest = not match.word or min(nearest[match.start : match.end]) == match.distance
+        yield match if has_nearest else replace(match, score=match.base, word="", distance=0)
 
 
 def resolved(matches: Iterable[Match], chars: int) -> list[Match]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from gliner_bento.recognizers.base import AFTER, CONTEXT_SCORE, PIECE_CHARS, Match, Rule
@@ -17,16 +18,29 @@ _DATE = (
     rf"\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/. ]\d{{1,2}}[-/. ](?:\d{{4}}|\d\d)|"
     rf"\d{{1,2}}(?:st|nd|rd|th)?(?: of)?[ -]{_MONTH},?[ -]\d{{4}}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}"
 )
-_CODE = r"(?=(?:[^\d\s]{0,6}\d){4})[A-Za-z]{0,6}[-#/]?\d[A-Za-z\d]*(?:[-/][A-Za-z\d]+)*"
+_CODE = r"(?=(?:[^\d\s]{0,6}\d){4})[A-Za-z]{0,6}[-#/*]?\d[A-Za-z\d]*(?:(?:[-/]|\*{1,4})[A-Za-z\d]+)*"
+_STATE_LICENSE = (
+    r"[A-Z]{1,2}\d{4,14}[A-Z]?|\d{2}[A-Z]{3}\d{5,6}|\d{3}[A-Z]{2}\d{4}|\d{7,9}[A-Z]{1,2}|[A-Z]\d{3}(?:-\d{2,4}){2,4}"
+)
+_UK_LICENCE = (  # surname, year of birth, month (women: + 50), day, year, initials; printed with or without spaces
+    r"(?:[A-Z]{5}|[A-Z]{4}9|[A-Z]{3}99|[A-Z]{2}999|[A-Z]9999) ?\d(?:[05][1-9]|[16][0-2])(?:0[1-9]|[12]\d|3[01])\d ?"
+    r"[A-Z][A-Z9] ?[A-Z\d]{3}"
+)
 
 _GAP = (
-    r"(?:[\s:=#.,(\[\"'/*-]|\b(?:numbers?|no|nr|num|n[o°º]|ids?|code|cards?|is|was|are|the|of|on|file|for|under|my|his|her|"
-    r"their|your|our|us|as|with|holder|account|patient|policy|issued|reads|am|le|el|den|date|has)\b)"
+    r"(?:[\s:=#.,(\[\"'/*_-]|\b(?:numbers?|no|nr|num|n[o°º]|numéro|n[uú]mero|nummer|numarası|ids?|code|cards?|is|was|are|the|of|on|file|for|under|my|his|her|"
+    r"their|your|our|us|as|with|holder|account|patient|policy|issued|reads|am|le|el|den|date|has|es|est|ist)\b)"
 )
 """What may be between a word and its code."""
 _GAP_CHARS = 40
 _CODE_CHARS = 200
 """Maximum length of a code. Longer ones are not matched, not even in part."""
+
+_PASSPORT = "passport,passport number,passport no,passport#"
+_LICENSE = (
+    "driver's license,driver license,driving license,driver's licence,driver licence,driving licence,dl,dl number,"
+    "dl no,license number,licence number,license no,licence no"
+)
 
 RULES = tuple(
     Rule(entity, f"(?:{pattern}){AFTER}", 0.0, words, flags=re.IGNORECASE)
@@ -55,87 +69,103 @@ RULES = tuple(
             r"\d(?:[ -]?\d){5,16}",
             "account,accounts,account number,account no,acct,a/c,bank account,checking account,savings account",
         ),
-        ("US_PASSPORT", r"[A-Z]{0,2}\d{6,9}", "passport,passport number,passport no,passport#"),
-        ("UK_PASSPORT", r"[A-Z]{2}\d{7}|\d{9}", "passport,passport number,passport no,passport#"),
-        ("IN_PASSPORT", r"[A-Z]\d{7}", "passport,passport number,passport no,passport#"),
-        (
-            "US_DRIVER_LICENSE",
-            _CODE,
-            "driver's license,drivers license,driver license,driving licence,driver's licence,driving license,dl,"
-            "license number,licence number,license no",
-        ),
-        (
-            "UK_DRIVING_LICENCE",
-            r"[A-Z9]{5}\d{6}[A-Z9]{2}[A-Z\d]{3}",
-            "driving licence,driver's licence,licence number,driver number",
-        ),
+        ("US_PASSPORT", r"[A-Z]{0,2}\d{6,9}", _PASSPORT),
+        ("UK_PASSPORT", r"[A-Z]{2}\d{7}|\d{9}", _PASSPORT + ",uk passport,british passport"),
+        ("IN_PASSPORT", r"[A-Z]\d{2} ?\d{5}", _PASSPORT + ",indian passport"),
+        ("US_DRIVER_LICENSE", _CODE, _LICENSE),
+        ("US_DRIVER_LICENSE", _STATE_LICENSE, "license,licence"),
+        ("UK_DRIVING_LICENCE", _UK_LICENCE, _LICENSE + ",uk driving licence,driver number,dvla,license,licence"),
     )
 )
 """Rules of codes without a check digit: their `score` is 0."""
 
 SCORE = 0.6
 """The score of a code right after its word."""
+OUTSIDE = _NEAR_CHARS + 1
+"""The distance of a word that is not in the text."""
 
 
 class FoldedWords:
-    """Where the words of `rules` are in a folded text.
+    """Where the words of `rules` are in a folded text, with or without their spaces, dashes, apostrophes, and a plural
+    "s".
 
     starts: where numbers begin in the text. context: words from outside the text, which count as near every match.
     """
 
     def __init__(self, rules: Iterable[Rule], text: str, starts: Sequence[int], context: Iterable[str] = ()) -> None:
-        self._rule_ids: dict[str, set[int]] = {}  # by word: ids of the rules that have it
+        self._text = text
+        self._rule_ids: dict[str, set[int]] = {}  # by word, as `_plain` returns it: ids of the rules that have it
         self._words_of_rule: dict[int, list[tuple[int, int, str]]] = {}  # by id of a rule: end, start, word, in order
-        for rule in rules:
-            for word in filter(None, rule.words.split(",")):
-                self._rule_ids.setdefault(word, set()).add(id(rule))
+        words = [(word, id(rule)) for rule in rules for word in filter(None, rule.words.split(","))]
+        for word, rule_id in words:
+            self._rule_ids.setdefault(_plain(word), set()).add(rule_id)
         joined = " ".join(context).lower()
-        self._in_context = {word: rule_ids for word, rule_ids in self._rule_ids.items() if word in joined}
-        if self._rule_ids:
-            self._find(text, starts)
+        self._outside = {rule_id: word for word, rule_id in reversed(words) if word in joined}
+        if words:
+            self._find(_regex_of(frozenset(word for word, _ in words)), starts)
 
-    def _find(self, text: str, starts: Sequence[int]) -> None:
+    def _find(self, regex: re.Pattern[str], starts: Sequence[int]) -> None:
         """Find the words that are shortly before a number."""
-        regex = _regex_of(frozenset(self._rule_ids))
         end = 0
         for part_start, part_end in _parts_before(starts):
-            for found in regex.finditer(text, part_start, part_end):
+            for found in regex.finditer(self._text, part_start, part_end):
                 if found.end() <= end:  # parts may overlap
                     continue
                 end = found.end()
-                for rule_id in self._rule_ids.get(found[0].lower(), ()):
+                for rule_id in self._rule_ids.get(_plain(found[1]), ()):
                     self._words_of_rule.setdefault(rule_id, []).append((found.end(), found.start(), found[0]))
 
     def outside(self, rule: Rule) -> str:
         """A word of the rule that is in `context`; empty if there is none."""
-        return next((word for word, rule_ids in self._in_context.items() if id(rule) in rule_ids), "")
+        return self._outside.get(id(rule), "")
 
-    def near(self, rule: Rule, start: int) -> str:
-        """The last word of the rule shortly before a match at `start`, else one that is in `context`, else empty."""
+    def near(self, rule: Rule, start: int) -> tuple[str, int]:
+        """The last word of the rule shortly before a match at `start`, and the characters between them, without those
+        that may be between a word and its code; else a word in `context`; else the empty string."""
         words = self._words_of_rule.get(id(rule), ())
         last = bisect_right(words, (start, start, "")) - 1  # of the words that end at or before `start`
         if last >= 0 and words[last][0] >= start - _NEAR_CHARS:
-            return words[last][2]
-        return self.outside(rule)
+            return words[last][2], max(0, start - self._skip_gap(words[last][0]))
+        return self.outside(rule), OUTSIDE
 
-    def behind(self, rule: Rule, text: str) -> Iterator[Match]:
-        """The codes of a rule that follow its words, with nothing but `_GAP` between them."""
+    def behind(self, rule: Rule) -> Iterator[Match]:
+        """The codes of a rule that follow its words, with nothing but `_GAP` between them; and codes of the same form
+        that are listed after such a code."""
         for end, _, word in self._words_of_rule.get(id(rule), ()):
-            gap = _GAP_REGEX.match(text, end, end + _GAP_CHARS)
-            start = gap.end() if gap else end
-            found = rule.regex.match(text, start, start + 2 * _CODE_CHARS)  # more, so that a longer code is not cut
-            if found and found.end() - start <= _CODE_CHARS:
-                yield Match(start, found.end(), rule.entity, SCORE, rule, SCORE - CONTEXT_SCORE, word)
+            match = self._code(rule, self._skip_gap(end))
+            form = match and self._form(match)
+            while match and self._form(match) == form:
+                yield replace(match, score=SCORE, base=SCORE - CONTEXT_SCORE, word=word, valid=None)
+                listed = _LISTED.match(self._text, match.end, match.end + _GAP_CHARS)
+                match = self._code(rule, listed.end()) if listed else None
+
+    def _skip_gap(self, end: int) -> int:
+        gap = _GAP_REGEX.match(self._text, end, end + _GAP_CHARS)
+        return gap.end() if gap else end
+
+    def _code(self, rule: Rule, start: int) -> Match | None:
+        """The code of a rule that begins at `start`."""
+        found = rule.regex.match(self._text, start, start + 2 * _CODE_CHARS)  # more, so that a longer code is not cut
+        return rule.of(found) if found and found.end() - start <= _CODE_CHARS else None
+
+    def _form(self, match: Match) -> str:
+        return re.sub("[^\\W\\d_]", "a", re.sub("[0-9]", "0", self._text[match.start : match.end]))
 
 
 _GAP_REGEX = re.compile(f"{_GAP}*", re.IGNORECASE)
+_LISTED = re.compile(r"\s*(?:[,;/&]|and|or|und|oder|et|ou|y|o|e)\s*", re.IGNORECASE)
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[\s_\-'’]", "", word.lower())
 
 
 @lru_cache(maxsize=64)
 def _regex_of(words: frozenset[str]) -> re.Pattern[str]:
-    """A regular expression for the longest of these words at a position."""
+    """A regular expression for the longest of these words at a position, which is its first group."""
     listed = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
-    return re.compile(rf"(?<![^\W_])(?:{listed})(?![^\W_])", re.IGNORECASE)
+    listed = re.sub(r"\\[ \-]", r"[\\s_\\-]?", listed).replace("'", "['’]?")
+    return re.compile(rf"(?<![^\W_])({listed})s?(?![^\W_])", re.IGNORECASE)
 
 
 def _parts_before(starts: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,92 @@
+"""Identity numbers are found with their name before them however they are written; the nearest name decides."""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gliner_bento.recognizers import identity, words
+from gliner_bento.recognizers.find import candidates, find
+
+ENTITIES = tuple({rule.entity for rule in (*identity.RULES, *words.RULES)})
+_MARK = re.compile(r"\[\[([A-Z_]+) (.*?)\]\]")
+_LINES = (Path(__file__).parent / "identity_numbers.txt").read_text(encoding="utf-8").splitlines()
+LINES = [line for line in _LINES if line and not line.startswith("# ")]
+MARKED = [line for line in LINES if _MARK.search(line)]
+
+
+def found(text: str, *entities: str) -> list[tuple[str, str]]:
+    return [(one.entity, text[one.start : one.end]) for one in find(text, entities or ENTITIES)]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_exactly_the_marked_numbers_are_found(line):
+    assert found(_MARK.sub(r"\2", line)) == _MARK.findall(line)
+
+
+def _respelled(line: str, respell: Callable[[str], str]) -> str:
+    return _MARK.sub(lambda mark: f"[[{mark[1]} {respell(mark[2])}]]", line)
+
+
+def _variants(line: str) -> Iterator[str]:
+    yield _respelled(line, str.lower)
+    yield _respelled(line, str.upper)
+    if not re.search("FI_PERSONAL|DRIVER", line):  # there, a dash is not only a separator
+        yield _respelled(line, lambda number: re.sub("[ .:/-]", "", number))
+
+
+@pytest.mark.parametrize("line", MARKED)
+def test_neither_case_nor_separators_matter(line):
+    for variant in _variants(line):
+        marks = _MARK.findall(variant)
+        assert found(_MARK.sub(r"\2", variant), *{entity for entity, _ in marks}) == marks
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # 123456782 is a right TFN, SIN and BSN.
+        ("TFN 123 456 782", "AU_TFN"),
+        ("SIN 123 456 782", "CA_SIN"),
+        ("SIN or TFN: 123456782", "AU_TFN"),
+        ("TFN or SIN: 123456782", "CA_SIN"),
+        ("SIN 130692544 and TFN 123456782", "AU_TFN"),
+        ("TFN not known, SIN number is 123456782", "CA_SIN"),
+        ("bsn, SIN, tfn: 123456782", "AU_TFN"),
+        ("SSN unknown; passport 533401372", "US_PASSPORT"),
+        ("passport lost; SSN 533401372", "US_SSN"),
+        ("Social security number on the account: 533401372", "US_SSN"),
+        ("account closed, social security number 533401372", "US_SSN"),
+    ],
+)
+def test_the_nearest_name_decides(text, expected):
+    assert found(text)[-1][0] == expected
+
+
+def test_a_name_in_the_text_is_nearer_than_one_from_outside():
+    text = "Her TFN is 123456782."
+    scores = {one.entity: one.score for one in candidates(text, ["CA_SIN", "AU_TFN"], context=["sin"])}
+    assert scores["AU_TFN"] == 1
+    assert scores["CA_SIN"] < 0.5
+    alone = candidates("Hers is 123456782.", ["CA_SIN", "AU_TFN"], context=["sin"])
+    assert {one.entity: one.score for one in alone}["CA_SIN"] == 1
+
+
+def test_a_number_far_from_its_name_needs_its_usual_spelling():
+    filler = " and so on" * 8
+    assert found(f"NIF{filler} 54362315K") == [("ES_NIF", "54362315K")]
+    assert found(f"NIF{filler} 54362315k") == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_identity_number_is_in_random_codes(seed):
+    numbers = random.Random(seed)
+    for _ in range(300):
+        code = uuid.UUID(int=numbers.getrandbits(128))
+        decimal = numbers.uniform(-180, 180)
+        assert found(f"{code} {code.hex} {str(code).upper()} {decimal!r}") == []
