@@ -33,11 +33,14 @@ from gliner_bento.files.redaction.mapping import new_mapping
 from gliner_bento.files.redaction.spans import find_patterns
 from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
+from gliner_bento.recognizers.find import RECOGNIZERS
+from gliner_bento.recognizers.labels import for_model
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.extraction import BatchResult, Extraction, check_shared
 from gliner_bento.tasks.recognition import enabled
 
 LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
+"""The default labels. Those that recognizers know are left to them (`for_model`)."""
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
 FILES_FAILED, ENTITIES_LEFT = 2, 3
 PATTERN_SETTINGS = ("recognizers", "phone_regions")
@@ -199,7 +202,8 @@ async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], *, by_
     if not by_model:
         yield _empty_results
         return
-    labels, fields = backend.names(options.labels, "--labels") or list(LABELS), backend.request_fields(options)
+    labels = backend.names(options.labels, "--labels") or for_model(LABELS, () if options.no_patterns else RECOGNIZERS)
+    fields = backend.request_fields(options)
     check_shared(labels, fields)
     async with backend.client(options, flags) as client:
         yield lambda texts: client.extract_many(texts, labels, window=_WINDOW, **fields)

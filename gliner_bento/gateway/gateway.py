@@ -112,6 +112,12 @@ class Gateway:
         if len(text) > limit:
             raise TooLarge(f"text: {len(text)} characters; the limit is {limit}", param="text")
 
+    def check_texts(self, texts: Sequence[str], limits: Limits) -> None:
+        """Raise `TooLarge` for more than `max_batch_items` texts, or for a text that is too long."""
+        _check_size(limits, len(texts), "texts")
+        for text in texts:
+            self.check_text(text, limits)
+
     async def ready(self) -> bool:
         """See `ModelTable.ready`."""
         return await self.models.ready()

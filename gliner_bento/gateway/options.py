@@ -33,9 +33,6 @@ class GatewayOptions(Limits):
     fastino_labels: tuple[str, ...]
     huggingface_labels: tuple[str, ...]
     tei_labels: tuple[str, ...]
-    presidio_labels: tuple[str, ...]
-    presidio_entities: tuple[str, ...]
-    presidio_min_score: float
     route_prefix: str
     tenant_header: str | None
     forwarded_allow_ips: tuple[str, ...]

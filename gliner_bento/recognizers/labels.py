@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
+
+from gliner_bento.recognizers.find import FORMS
 
 _COUNTRIES = {
     **{"AU": "Australian", "CA": "Canadian", "DE": "German", "ES": "Spanish", "FI": "Finnish", "IN": "Indian"},
@@ -111,6 +113,25 @@ DEFAULT_ENTITIES = (
 )
 """The default entity types of a request: those of Presidio's recognizers for English, and organizations."""
 
+_OF_ANY_FORM = frozenset(("DATE_OF_BIRTH", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID"))
+"""Entity types with a recognizer that a model is asked for, too: their texts may have any form."""
+
+_CHECK_DIGITS = frozenset(
+    [
+        "AU_MEDICARE",
+        "DE_HEALTH_INSURANCE",
+        "DE_ID_CARD",
+        "DE_PASSPORT",
+        "DE_SOCIAL_SECURITY",
+        "DE_TAX_NUMBER",
+        "KR_FRN",
+        "NG_NIN",
+        "SE_ORGANISATIONSNUMMER",
+        "SG_UEN",
+    ]
+)
+"""Entity types with check digits that no recognizer knows."""
+
 
 _SYNONYMS = {  # by name, further labels that mean it, in the form that `plain` returns
     "ABA_ROUTING_NUMBER": "aba routing number,bank routing number,routing number",
@@ -170,3 +191,17 @@ def entities_of(label: str) -> Sequence[str]:
 def label_of(name: str, configured: Mapping[str, str]) -> str:
     """The label of an entity type: the configured one, else Presidio's, else the name in lower case, with spaces."""
     return configured.get(name) or PRESIDIO_LABELS.get(name) or _words(name).lower()
+
+
+def is_for_model(entity: str, recognizers: Collection[str]) -> bool:
+    """Whether a model is asked for an entity type by default. It is not if the form or check digits decide.
+
+    recognizers: those that run; without the recognizer of a type, only the model can find its texts.
+    """
+    entity = FORMS.get(entity, entity)
+    return entity not in _CHECK_DIGITS and (entity not in recognizers or entity in _OF_ANY_FORM)
+
+
+def for_model(labels: Iterable[str], recognizers: Collection[str]) -> list[str]:
+    """Those of a list of default labels that a model is asked for. See `is_for_model`."""
+    return [label for label in labels if all(is_for_model(entity, recognizers) for entity in entities_of(label))]

@@ -69,8 +69,9 @@ class GatewayFields(BaseSettings):
     )
     presidio_labels: NamedLabels = Field(
         (),
-        description="Entity types of /analyze and the labels that the model reads for them, as NAME=label; in the file "
-        "also as an object. They add to Presidio's types, or replace those types' labels (docs/migrate/presidio.md).",
+        description="Entity types of /analyze that the model is asked for, and the labels that it reads for them, as "
+        "NAME=label; in the file also as an object. They add to Presidio's types, or replace those types' labels; a "
+        "type that is left to recognizers otherwise is then found by both (docs/migrate/presidio.md).",
     )
     presidio_entities: EntityTypes = Field(
         (),

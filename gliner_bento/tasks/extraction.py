@@ -177,7 +177,8 @@ class ExtractionOptions:
         Field(
             description="Recognizers to use besides the model: they find e-mail addresses, cards, IBANs, phone numbers "
             "and the like by patterns and check digits. `true`: those for the request's labels; or a list of names "
-            "(CREDIT_CARD). Matches replace the model's entities that overlap with them; each entity has its `source`.",
+            "(CREDIT_CARD), or {name: label of its matches}. Matches replace the model's entities that overlap with "
+            "them; each entity has its `source`.",
             examples=[True],
         ),
     ] = None

@@ -20,22 +20,24 @@ from gliner_bento.recognizers.find import resolved
 from gliner_bento.recognizers.folding import folded
 from gliner_bento.recognizers.labels import entities_of
 from gliner_bento.tasks.base import ExtractionWarning, Limits
-from gliner_bento.tasks.fields import Elements, Name
+from gliner_bento.tasks.fields import Elements, Names
 
 ALL, NONE = ("all",), ("none",)  # values of the setting `recognizers`
-_SURE = 0.5  # score from which a match without a label in the answer excludes a phone number at its position
+_SURE = 0.5  # score from which a match replaces any entity, and excludes a phone number at its position
 
 Source = Literal["model", "pattern"]
-Recognizers = Annotated[bool, Field(strict=True)] | Elements[list[Name]]
+Recognizers = Annotated[bool, Field(strict=True)] | Names
+Requested = bool | Sequence[str] | Mapping[str, str]
 Regions = Elements[list[Annotated[str, Field(max_length=10)]]]
 
 
 def recognition_options(
-    requested: bool | Sequence[str] | None, regions: Sequence[str] | None, labels: Mapping[str, str], limits: Limits
+    requested: Requested | None, regions: Sequence[str] | None, labels: Mapping[str, str], limits: Limits
 ) -> dict[str, Any]:
     """The fields of an item for recognizers. labels: names with their descriptions. Raises InvalidField."""
     for index, name in enumerate([] if isinstance(requested, bool) else requested or []):
-        check_known(name, find.RECOGNIZERS, f"recognizers.{index}", "recognizer")
+        place = name[:50] if isinstance(requested, Mapping) else index
+        check_known(name, (*find.RECOGNIZERS, *find.FORMS), f"recognizers.{place}", "recognizer")
     for index, region in enumerate(regions or ()):
         check_known(region, phones.regions(), f"phone_regions.{index}", "region")
     return {
@@ -59,15 +61,14 @@ def enabled(configured: Sequence[str]) -> Sequence[str]:
     return () if tuple(configured) == NONE else configured
 
 
-def answer_labels(
-    requested: bool | Sequence[str] | None, labels: Mapping[str, str], configured: Sequence[str]
-) -> dict[str, str]:
-    """By recognizer, the label of its matches in the answer: the first of the request's labels that means its entity
-    type. If there is none, the label of a recognizer that the request names is its name."""
+def answer_labels(requested: Requested | None, labels: Mapping[str, str], configured: Sequence[str]) -> dict[str, str]:
+    """By recognizer, the label of its matches in the answer: the one that the request names for it, or the first of
+    the request's labels that means its entity type. If there is none, the label of a recognizer that the request names
+    is its name."""
     if not requested:
         return {}
     names = enabled(configured) if requested is True else requested
-    chosen: dict[str, str] = {}
+    chosen = dict(requested) if isinstance(requested, Mapping) else {}
     for label, description in labels.items():
         for entity in entities_of(label) or entities_of(description):
             if entity in names or find.FORMS.get(entity) in names:  # such as IPv4 if `names` has IP_ADDRESS
@@ -80,10 +81,13 @@ def answer_labels(
 class MatchMerger:
     """Merges the matches of recognizers in a text and the model's entities into one list, in order of position.
 
-    - A match replaces the entities that overlap with it. If the label of such an entity is not one of `labels`, its
-      longest part that no match covers is kept; with `nested`, the whole entity is kept if it contains these matches.
+    - A match replaces the entities that overlap with it if it is sure, or if its score is at least theirs. If the label
+      of such an entity is not one of `labels`, its longest part that no such match covers is kept; with `nested`, the
+      whole entity is kept if it contains these matches. An entity that is kept replaces the other matches.
     - An entity whose label means only types of `ALWAYS_FORMED` is kept only if it overlaps with a candidate of that
       label. A phone number is kept only if it looks like one, and overlaps with no sure candidate without a label.
+    - Matches below the threshold of their label take part in this, and are left out then: a higher threshold never adds
+      an entity.
 
     candidates: matches of any score, also of types without a label. labels: by entity type or pattern, the label in the
     answer. make: makes an entity of the answer from its fields and source. threshold: returns the threshold of a label.
@@ -101,9 +105,12 @@ class MatchMerger:
     ) -> None:
         self._text, self._labels, self._make, self._nested = text, labels, make, nested
         self._match_labels = set(labels.values())
-        labeled = ((match, self.label_of(match)) for match in candidates)
-        accepted = [match for match, label in labeled if label and match.score >= threshold(label)]
-        self.matches = resolved(accepted, len(text))
+        self._matches = resolved([match for match in candidates if self.label_of(match)], len(text))
+        # Indexes in `_matches`: of those that are not returned, and of those that an entity replaced.
+        self._left_out = {
+            index for index, match in enumerate(self._matches) if match.score < threshold(self.label_of(match))
+        }
+        self._replaced: set[int] = set()
         # For each character, 1 if it is in a candidate of a label (`_formed`), or in a sure candidate without a label.
         self._formed = {label: bytearray(len(text)) for label in _always_formed(labels)}
         self._unlabeled = bytearray(len(text))
@@ -117,32 +124,36 @@ class MatchMerger:
                 covered = None
             if covered is not None:
                 covered[match.start : match.end] = b"\1" * (match.end - match.start)
-        self._ends = [match.end for match in self.matches]
+        self._ends = [match.end for match in self._matches]
         self._warnings: list[ExtractionWarning] = []
         self._merged: list[Any] = []
-        self._index_of_match: list[int] = []  # in the answer, of each match that was appended
+        self._next = 0  # index of the first match that is not in the answer, and may still be
+        self._index_of_match: dict[int, int] = {}  # in the answer, by index in `_matches`
         # For each of the model's entities: True and its index in the answer; or, if it is dropped, False and the index
-        # in `matches` of the first match that overlaps with it (-1: there is none).
+        # in `_matches` of the first match that replaces it (-1: there is none).
         self._kept: list[tuple[bool, int]] = []
+
+    @property
+    def matches(self) -> Sequence[Match]:
+        """The matches that are returned, unless entities replace them."""
+        return [match for index, match in enumerate(self._matches) if index not in self._left_out]
 
     def keep_best(self, number: int) -> None:
         """Keep the `number` matches with the highest scores, and add a warning to the result."""
-        best = sorted(self.matches, key=lambda match: -match.score)[:number]
-        self.matches = sorted(best, key=lambda match: match.start)
-        self._ends = [match.end for match in self.matches]
+        returned = [index for index in range(len(self._matches)) if index not in self._left_out]
+        self._left_out.update(sorted(returned, key=lambda index: -self._matches[index].score)[number:])
         message = "recognizers found more than may be returned; the best by score are returned"
         self._warnings = [ExtractionWarning("max_entities", message)]
 
     def add(self, entities: Iterable[Any]) -> list[Any]:
         """Merge the model's next entities; returns the next entities of the answer, up to the last that is kept."""
-        merged_before = len(self._merged)
-        for entity in entities:
-            first = end = bisect_right(self._ends, entity.start)  # range of the matches that overlap with the entity
-            while end < len(self.matches) and self.matches[end].start < entity.end:
-                end += 1
-            kept = self._kept_part(entity, self.matches[first:end])
+        merged_before, entities = len(self._merged), list(entities)
+        by_score = sorted(range(len(entities)), key=lambda index: -entities[index].score)
+        decided = {index: self._decide(entities[index]) for index in by_score}
+        for index, entity in enumerate(entities):
+            kept, replaced_by = decided[index]
             if kept is None:
-                self._kept.append((False, first if first < end else -1))
+                self._kept.append((False, replaced_by))
                 continue
             self._append_matches(until=kept[0])
             self._kept.append((True, len(self._merged)))
@@ -164,8 +175,30 @@ class MatchMerger:
         warnings = (*result.warnings, *self._warnings)
         return replace(result, entities=self._merged[merged_before:], relations=relations, warnings=warnings)
 
+    def _decide(self, entity: Any) -> tuple[tuple[int, int] | None, int]:
+        """See `_kept_part`; and the index of the first match that replaces an entity or a part of it (-1: none). Notes
+        the matches that the entity replaces. Of entities that overlap with one match, the best must come first."""
+        first = end = bisect_right(self._ends, entity.start)  # range of the matches that overlap with the entity
+        while end < len(self._matches) and self._matches[end].start < entity.end:
+            end += 1
+        stronger = [index for index in range(first, end) if self._is_stronger(index, entity.score)]
+        kept = self._kept_part(entity, [self._matches[index] for index in stronger])
+        if kept:
+            for index in {*range(first, end)}.difference(stronger):
+                match = self._matches[index]
+                inside = kept[0] <= match.start and match.end <= kept[1] and entity.label not in self._match_labels
+                if match.start < kept[1] and match.end > kept[0] and not (self._nested and inside):
+                    self._replaced.add(index)
+        return kept, stronger[0] if stronger else -1
+
+    def _is_stronger(self, index: int, score: float) -> bool:
+        """Whether a match replaces an entity with this score. In a stream, it may be in the answer already."""
+        match_score = self._matches[index].score
+        is_better = match_score >= min(_SURE, score) and index not in self._replaced
+        return is_better or index in self._index_of_match
+
     def _kept_part(self, entity: Any, matches: Sequence[Match]) -> tuple[int, int] | None:
-        """[start, end) of the part of an entity that is kept; None if nothing is. matches: all that overlap with it."""
+        """[start, end) of the part of an entity that is kept; None if nothing is. matches: those that replace it."""
         if not matches:
             return (entity.start, entity.end) if self._has_form(entity) else None
         has_match_label = entity.label in self._match_labels
@@ -198,11 +231,11 @@ class MatchMerger:
 
     def _append_matches(self, until: int) -> None:
         """Append the next matches that begin at or before the character `until`."""
-        for match in self.matches[len(self._index_of_match) :]:
-            if match.start > until:
-                return
-            self._index_of_match.append(len(self._merged))
-            self._append(match.start, match.end, self.label_of(match), match.score, "pattern")
+        while self._next < len(self._matches) and (match := self._matches[self._next]).start <= until:
+            if self._next not in self._left_out | self._replaced:
+                self._index_of_match[self._next] = len(self._merged)
+                self._append(match.start, match.end, self.label_of(match), match.score, "pattern")
+            self._next += 1
 
     def label_of(self, match: Match) -> str:
         """The label of the answer for a match; empty if it has none."""
@@ -216,11 +249,10 @@ class MatchMerger:
         None if the entity is dropped."""
         if argument.entity_idx is None:
             return argument
-        is_kept, index = self._kept[argument.entity_idx]
-        if index < 0:
+        is_kept, place = self._kept[argument.entity_idx]
+        index = place if is_kept else self._index_of_match.get(place)
+        if index is None:
             return None
-        if not is_kept:
-            index = self._index_of_match[index]
         new = self._merged[index]
         return replace(argument, entity_idx=index, start=new.start, end=new.end, text=new.text, label=new.label)
 

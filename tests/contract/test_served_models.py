@@ -53,7 +53,8 @@ def serve(checkpoint: Any, tmp_path_factory: Any) -> Callable[[Callable[[httpx.A
         model_root=root,
         model_settings={
             "related": {"max_text_chars": len(TEXT), "max_batch_items": 300, "pinned": True}
-            | {"recognizers": (), "default_threshold": 0.4}
+            | {"recognizers": (), "default_threshold": 0.4, "presidio_entities": ("PERSON",)}
+            | {"presidio_labels": {"PERSON": "name of a person", "STAFF_ID": "number of an employee"}}
         },
         probe_models=False,
         max_model_bytes=2**26,
@@ -262,6 +263,20 @@ def test_each_model_has_its_own_limits(serve: Any) -> None:
             assert ("CreditCardRecognizer" in recognizers) == names
             (version,) = (await client.get(f"/versions?model={model}")).json()["versions"]
             assert version.endswith(f"-{threshold}-0.5")
+
+    serve(scene)
+
+
+def test_each_model_has_its_own_labels_of_presidios_types(serve: Any) -> None:
+    async def scene(client: httpx.AsyncClient) -> None:
+        for model, label, staff in (("general", "person", False), ("related", "name of a person", True)):
+            assert ("STAFF_ID" in (await client.get(f"/supportedentities?model={model}")).json()) == staff
+            body = {"text": TEXT, "language": "en", "model": model, "return_decision_process": True}
+            (first, *_) = (await client.post("/analyze", json=body | {"entities": ["PERSON"]})).json()
+            why = first["analysis_explanation"]["textual_explanation"]
+            assert why == f"Identified as {label} by a GLiNER model"
+            types = {one["entity_type"] for one in (await client.post("/analyze", json=body)).json()}
+            assert (types == {"PERSON"}) == staff
 
     serve(scene)
 

@@ -28,8 +28,10 @@ from gliner_bento.gateway.shared_routes import DetailError, now_s
 from gliner_bento.gateway.v1.models import list_models
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.model_types import ListedModels
+from gliner_bento.recognizers.labels import for_model
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
+from gliner_bento.tasks.recognition import answer_labels, enabled
 
 
 class _DetectionRequest(BaseModel):
@@ -205,9 +207,16 @@ async def _health(gateway: Gateway, _: Request) -> Response:
 
 async def _detect(gateway: Gateway, text: str, body: _DetectionRequest) -> ExtractResponse:
     gateway = await gateway.with_model_if_several(body.model)
-    labels = body.labels or list(gateway.options.nemo_labels)
-    options = ExtractionOptions(labels=labels, threshold=body.threshold, recognizers=True)
+    labels, recognizers = (body.labels, True) if body.labels else _defaults(gateway)
+    options = ExtractionOptions(labels=labels, threshold=body.threshold, recognizers=recognizers)
     return await gateway.run(extraction_of([text], options))
+
+
+def _defaults(gateway: Gateway) -> tuple[Sequence[str], dict[str, str]]:
+    """Those of `nemo_labels` that the model is asked for; and the labels of the recognizers, which find the others."""
+    labels, configured = gateway.options.nemo_labels, gateway.models.default.limits.recognizers
+    recognized = answer_labels(True, {label: label for label in labels}, configured)
+    return for_model(labels, enabled(configured)) or labels, recognized
 
 
 def _nemo_entity(entity: Entity) -> NemoEntity:

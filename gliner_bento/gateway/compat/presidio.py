@@ -8,7 +8,7 @@ not 500; returned entities do not overlap; `encrypt` and `/deanonymize` are not 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_erro
 from gliner_bento.recognizers.base import Match, Rule
 from gliner_bento.recognizers.expressions import AdHocRecognizer, ExpressionError, Expressions, deny_list
 from gliner_bento.recognizers.find import RULES, candidates
-from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, label_of
+from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, is_for_model, label_of
 from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, SourcedEntity, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
 from gliner_bento.tasks.recognition import MatchMerger, enabled, recognizers_to_run
@@ -162,14 +162,11 @@ async def _analyze(gateway: Gateway, request: Request) -> Response:
     body = await json_body(request, AnalyzeRequest)
     gateway = await gateway.with_model(body.model)
     options = gateway.models.default.limits
-    configured = _configured(options)
-    names = body.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(configured))
-    first_names: dict[str, str] = {}  # by label: two types may have one
-    for name in names:
-        first_names.setdefault(label_of(name, configured), name)
-    labels = {name: label for label, name in first_names.items()}
-    recognition = await asyncio.to_thread(_Recognition, body, options, names)
     texts = body.text if isinstance(body.text, list) else [body.text]
+    gateway.check_texts(texts, options)
+    names = body.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(_configured(options)))
+    labels = _labels_for_model(names, body, options)
+    recognition = await asyncio.to_thread(_Recognition, body, options, names)
     extractions = await _extract(gateway, body, texts, labels)
     merged = await asyncio.to_thread(lambda: [*map(recognition.merged, texts, extractions)])
     make_result = partial(_result, labels=labels, explained=bool(body.return_decision_process))
@@ -177,15 +174,28 @@ async def _analyze(gateway: Gateway, request: Request) -> Response:
     return json_response(results if isinstance(body.text, list) else results[0])
 
 
-def _threshold(body: AnalyzeRequest, options: GatewayOptions) -> float:
-    return max(body.score_threshold or 0.0, options.presidio_min_score)
+def _labels_for_model(names: Iterable[str], body: AnalyzeRequest, options: GatewayOptions) -> dict[str, str]:
+    """The labels that the model is asked for, by entity type: those of `presidio_labels`, and of the types that no
+    recognizer finds, of the server or of the request. Two types may have one label; then only the first is asked for.
+    """
+    configured = _configured(options)
+    own = {str(recognizer.entity) for recognizer in body.ad_hoc_recognizers or ()}
+    recognizers = {*enabled(options.recognizers), *own.difference(PRESIDIO_LABELS)}
+    first_names: dict[str, str] = {}  # by label
+    for name in names:
+        if name in configured or is_for_model(name, recognizers):
+            first_names.setdefault(label_of(name, configured), name)
+    return {name: label for label, name in first_names.items()}
 
 
 async def _extract(
     gateway: Gateway, body: AnalyzeRequest, texts: Sequence[str], labels: dict[str, str]
 ) -> list[Extraction]:
-    """The model's entities in each text. Raises the error of the first text that failed."""
-    options = ExtractionOptions(labels=labels, threshold=_threshold(body, gateway.options))
+    """The model's entities in each text, before `score_threshold` applies. Raises the error of the first text that
+    failed."""
+    if not labels:
+        return [Extraction(()) for _ in texts]
+    options = ExtractionOptions(labels=labels, threshold=gateway.models.default.limits.presidio_min_score)
     batch = extraction_of(texts, options, request_id=request_id.valid(body.correlation_id))
     return results_or_raise(await gateway.run_batch(batch))
 
@@ -247,9 +257,9 @@ class _Recognition:
         matches += candidates(
             text, recognizers_to_run(self._types), regions=self._options.phone_regions, context=self._body.context or ()
         )
-        threshold = _threshold(self._body, self._options)
-        merger = MatchMerger(text, matches, self._labels, SourcedEntity, lambda _: threshold)
-        entities = merger.whole(extraction).entities
+        lowest, threshold = self._options.presidio_min_score, self._body.score_threshold or 0.0
+        merger = MatchMerger(text, matches, self._labels, SourcedEntity, lambda _: lowest)
+        entities = [entity for entity in merger.whole(extraction).entities if entity.score >= threshold]
         kept = [entity for entity in entities if not self._is_allowed(entity.text)]
         return kept, {(match.start, match.end): match for match in merger.matches}
 
@@ -307,7 +317,8 @@ async def _anonymize(gateway: Gateway, request: Request) -> Response:
 
 
 async def _supported_entities(gateway: Gateway, _: Request) -> Response:
-    return json_response(sorted({*PRESIDIO_LABELS, *_configured(gateway.options), *gateway.options.presidio_entities}))
+    options = gateway.models.default.limits
+    return json_response(sorted({*PRESIDIO_LABELS, *_configured(options), *options.presidio_entities}))
 
 
 async def _recognizers(gateway: Gateway, _: Request) -> Response:

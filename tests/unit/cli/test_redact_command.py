@@ -16,11 +16,13 @@ import httpx
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.cli import backend
 from gliner_bento.cli.redact import LABELS
 from gliner_bento.client import AsyncClient
 from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Placeholders
 from gliner_bento.recognizers.labels import PRESIDIO_LABELS
+from gliner_bento.tasks.extraction import BatchResult, Extraction
 
 TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
 
@@ -80,6 +82,32 @@ def test_a_label_has_one_placeholder_whoever_has_found_it():
     assert {"date"} <= set(LABELS)
     assert "date of birth" not in LABELS
     assert {PRESIDIO_LABELS[name] for name in ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD")} <= set(LABELS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), ["person", "street address", "city", "date"]),
+        (("--no-patterns",), [*LABELS]),
+        (("--labels", "person,credit card number"), ["person", "credit card number"]),
+    ],
+)
+def test_the_model_is_asked_for_what_no_recognizer_finds(folder, monkeypatch, flags, expected):
+    asked = []
+
+    class Client:
+        async def extract_many(self, texts, labels, **_):
+            asked.append([*labels])
+            for _ in texts:
+                yield BatchResult(Extraction(()))
+
+    @asynccontextmanager
+    async def client(*_):
+        yield Client()
+
+    monkeypatch.setattr(backend, "client", client)
+    assert cli.main(["redact", str(folder / "in" / "a.txt"), "-o", str(folder / "a.txt"), *flags]) == 0
+    assert asked == [expected]
 
 
 def test_an_earlier_mapping_is_not_overwritten(folder, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 
 import pytest
@@ -46,7 +47,23 @@ def test_the_call_of_the_rail_gets_the_earlier_servers_answer(client):
 def test_spans_never_overlap_and_labels_have_a_default(client, replica, options, path, body):
     ask(client, path, body)
     (item,) = replica.calls[0][0]
-    assert (item.flat_ner, tuple(item.labels)) == (True, options.nemo_labels)
+    assert (item.flat_ner, tuple(item.labels)) == (True, ("first_name",)), "recognizers find e-mail addresses"
+    assert dict(item.recognizers) == {"EMAIL_ADDRESS": "email"}
+
+
+def test_default_labels_with_a_form_are_left_to_recognizers(replica, serving, options):
+    labels = ("name", "date_of_birth", "ssn", "ipv4", "credit_debit_card")
+    client = serving(replica, dataclasses.replace(options, nemo_labels=labels))
+    text = "ada, born 10 Dec 1815, ssn 536-22-1234, ip 10.0.0.1, not ::1"
+    answer = ask(client, "/nemo/v1/extract", {"text": text}).json()
+    assert tuple(replica.calls[0][0][0].labels) == ("name", "date_of_birth")
+    tagged = "ada, born [10 Dec 1815](date_of_birth), ssn [536-22-1234](ssn), ip [10.0.0.1](ipv4), not ::1"
+    assert answer["tagged_text"] == tagged
+    ask(client, "/nemo/v1/extract", {"text": text, "labels": ["ssn"]})
+    assert tuple(replica.calls[1][0][0].labels) == ("ssn",), "the request names it"
+    without = serving(replica, dataclasses.replace(options, nemo_labels=labels, recognizers=("none",)))
+    ask(without, "/nemo/v1/extract", {"text": text})
+    assert tuple(replica.calls[2][0][0].labels) == labels
 
 
 def test_the_text_is_the_last_message_in_parts_or_not(client, replica):

@@ -6,12 +6,16 @@ import asyncio
 import dataclasses
 import json
 import re
+from itertools import pairwise
 
 import pytest
 from gateway_options import OPTIONS
+from memory_replica import MemoryReplica
 
+from gliner_bento.recognizers.find import RECOGNIZERS
 from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS
 from gliner_bento.settings import Settings, SettingsError
+from gliner_bento.tasks.extraction import Entity, Extraction
 
 BODY = {"text": "Ada met Charles", "language": "en", "entities": ["PERSON"]}
 BY_MODEL = {"analysis_explanation": None, "recognition_metadata": {"recognizer_name": "GLiNERRecognizer"}}
@@ -30,10 +34,10 @@ def test_a_text_has_a_list_and_a_list_has_lists(client):
 
 
 def test_the_model_reads_labels_for_presidios_names(client, replica):
-    ask(client, "/analyze", BODY | {"entities": ["EMAIL_ADDRESS", "EMPLOYEE_ID"]})
-    assert replica.calls[0][0][0].labels == {"EMAIL_ADDRESS": "email address", "EMPLOYEE_ID": "employee id"}
+    ask(client, "/analyze", BODY | {"entities": ["LOCATION", "EMPLOYEE_ID"]})
+    assert replica.calls[0][0][0].labels == {"LOCATION": "location", "EMPLOYEE_ID": "employee id"}
     ask(client, "/analyze", BODY | {"entities": None})
-    assert list(replica.calls[1][0][0].labels) == list(OPTIONS.presidio_entities)
+    assert list(replica.calls[1][0][0].labels) == ["PERSON"], "recognizers find e-mail addresses"
     ask(client, "/analyze", BODY | {"entities": ["PERSON", "Person", "PERSON"]})
     assert replica.calls[2][0][0].labels == {"PERSON": "person"}
 
@@ -47,7 +51,49 @@ def test_labels_are_configured(replica, serving):
     assert replica.calls[0][0][0].labels == labels
     many = dataclasses.replace(OPTIONS, presidio_labels=configured, presidio_entities=(), max_labels=100)
     ask(serving(replica, many), "/analyze", BODY | {"entities": []})
-    assert set(replica.calls[1][0][0].labels) == {*DEFAULT_ENTITIES, "STAFF_ID"}
+    assert set(replica.calls[1][0][0].labels) == {*NEED_A_MODEL, "STAFF_ID"}
+
+
+NEED_A_MODEL = ("DATE_TIME", "LOCATION", "NRP", "ORGANIZATION", "PERSON")
+
+
+@pytest.mark.parametrize("name", [*RECOGNIZERS, "DE_TAX_NUMBER", "SG_UEN"])
+def test_what_a_form_or_check_digits_decide_is_not_asked_of_the_model(serving, name):
+    class Eager(MemoryReplica):
+        """A replica whose model finds each label at the beginning of any text."""
+
+        async def extract(self, items, call):
+            self.calls.append((items, call))
+            return [Extraction([Entity(0, 3, item.text[:3], one, 1.0) for one in item.labels]) for item in items]
+
+    model = Eager()
+    answer = ask(serving(model), "/analyze", BODY | {"entities": [name]})
+    any_form = name in ("DATE_OF_BIRTH", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID")
+    assert (answer.status_code, len(answer.json())) == (200, any_form)
+    assert bool(model.calls) == any_form
+    configured = dataclasses.replace(OPTIONS, presidio_labels=(f"{name}=a label of this model",))
+    ask(serving(model, configured), "/analyze", BODY | {"entities": [name]})
+    assert model.calls[-1][0][0].labels == {name: "a label of this model"}
+
+
+def test_by_default_the_model_is_asked_for_names_places_and_dates(replica, serving):
+    client = serving(replica, dataclasses.replace(OPTIONS, presidio_entities=(), max_labels=100))
+    ask(client, "/analyze", BODY | {"entities": None})
+    assert set(replica.calls[0][0][0].labels) == set(NEED_A_MODEL)
+    without = dataclasses.replace(OPTIONS, presidio_entities=(), max_labels=100, recognizers=("none",))
+    ask(serving(replica, without), "/analyze", BODY | {"entities": None})
+    assert set(replica.calls[1][0][0].labels) == set(DEFAULT_ENTITIES), "nothing else finds them"
+
+
+def test_a_type_that_the_request_brings_a_recognizer_for_is_not_asked_of_the_model(client, replica):
+    names = ZIP | {"supported_entity": "PERSON"}
+    ask(client, "/analyze", BODY | {"entities": ["ZIP", "PERSON"], "ad_hoc_recognizers": [ZIP, names]})
+    assert set(replica.calls[0][0][0].labels) == {"PERSON"}
+
+
+def test_texts_have_their_limits_without_the_model_too(client):
+    for text in ("a" * 101, ["a"] * 4, ["a", "a" * 101]):
+        assert ask(client, "/analyze", BODY | {"entities": ["US_SSN"], "text": text}).status_code == 413
 
 
 def test_the_file_has_labels_as_an_object(tmp_path):
@@ -65,10 +111,36 @@ def test_every_label_of_presidios_names_is_distinct():
     assert set(DEFAULT_ENTITIES) <= set(PRESIDIO_LABELS)
 
 
-@pytest.mark.parametrize(("sent", "used"), [({}, 0.3), ({"score_threshold": 0}, 0.3), ({"score_threshold": 0.7}, 0.7)])
-def test_a_threshold_can_raise_the_lowest_score(client, replica, sent, used):
-    ask(client, "/analyze", BODY | sent)
-    assert replica.calls[0][0][0].threshold == used
+@pytest.mark.parametrize(("sent", "found"), [({}, 2), ({"score_threshold": 0}, 2), ({"score_threshold": 0.7}, 1)])
+def test_a_threshold_can_raise_the_lowest_score(serving, sent, found):
+    class Unsure(MemoryReplica):
+        async def extract(self, items, call):
+            self.calls.append((items, call))
+            return [Extraction([Entity(0, 3, "Ada", "PERSON", 0.9), Entity(8, 15, "Charles", "PERSON", 0.5)])]
+
+    model = Unsure()
+    assert len(ask(serving(model), "/analyze", BODY | sent).json()) == found
+    assert model.calls[0][0][0].threshold == 0.3, "overlaps are resolved before score_threshold applies"
+
+
+def test_a_higher_threshold_never_adds_an_entity(serving):
+    """The weak match of a phone number hides the model's date, also where the match is left out."""
+
+    class Dates(MemoryReplica):
+        async def extract(self, items, call):
+            return [Extraction([Entity(5, 17, "030 1234 567", "DATE_TIME", 0.45)])]
+
+    client = serving(Dates())
+    body = BODY | {"text": "Tel. 030 1234 567", "entities": ["PHONE_NUMBER", "DATE_TIME"]}
+    answers = [
+        {
+            (one["entity_type"], one["start"])
+            for one in ask(client, "/analyze", body | {"score_threshold": score}).json()
+        }
+        for score in (0.3, 0.46, 0.8, 0.99)
+    ]
+    assert answers[0]
+    assert all(higher <= lower for lower, higher in pairwise(answers))
 
 
 @pytest.mark.parametrize(

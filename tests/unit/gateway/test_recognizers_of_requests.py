@@ -147,6 +147,8 @@ def test_streams_and_batches_have_the_same_entities(ask, serving):
     [
         ({"recognizers": ["CREDIT_CRD"]}, "recognizers.0", "CREDIT_CARD"),
         ({"recognizers": True, "phone_regions": ["US", "ZZ"]}, "phone_regions.1", "'ZZ'"),
+        ({"recognizers": {"CREDIT_CRD": "card"}}, "recognizers.CREDIT_CRD", "CREDIT_CARD"),
+        ({"recognizers": {"CREDIT_CARD": 1}}, "recognizers", ""),
         ({"recognizers": "yes"}, "recognizers", ""),
     ],
 )
@@ -160,6 +162,18 @@ def test_an_unknown_recognizer_or_region_names_itself(ask, body, param, message)
 def test_a_recognizer_that_is_named_needs_no_label(ask):
     body = {"labels": ["person"], "recognizers": ["CREDIT_CARD"]}
     assert found(ask(Scripted(("Ada", "person")), body))[1] == (CARD["text"], "CREDIT_CARD", "pattern")
+
+
+def test_a_recognizer_may_have_a_label_that_the_model_is_not_asked_for(ask):
+    model = Scripted(("Ada", "person"))
+    body = {
+        "labels": ["person"],
+        "recognizers": {"CREDIT_CARD": "card", "IPv4": "address"},
+        "text": f"{TEXT} 10.0.0.1 ::1",
+    }
+    answer = found(ask(model, body))
+    assert answer[1:] == [(CARD["text"], "card", "pattern"), ("10.0.0.1", "address", "pattern")]
+    assert list(model.calls[0][0][0].labels) == ["person"]
 
 
 def test_regions_decide_which_numbers_are_phone_numbers(ask):
