@@ -138,6 +138,16 @@ def test_a_long_text_is_merged_from_windows_that_gliclass_classifies_alike(name:
         assert scores_of(result, name_of_task) == pytest.approx(theirs, abs=1e-4)
 
 
+def test_a_long_text_without_spaces_is_cut_at_the_ends_of_its_sentences(made: Make) -> None:
+    item = replace(drawn(1), text="東京日本語。" * 60)
+    result, passes = passes_of(load_engine(made("deberta")), item)
+    assert result.usage.windows == len(passes) > 3
+    tokenizer = load_engine(made("deberta"))._preparer.tokenizer
+    pieces = list(tokenizer.pieces(item.text, tokenizer.longest(item.classifications), 128, 32))
+    assert "".join(item.text[piece.start : piece.end] for piece in pieces) == item.text
+    assert all(item.text[: piece.end].endswith("。") for piece in pieces)
+
+
 def test_several_classifications_of_a_short_text_are_those_of_single_calls(made: Make) -> None:
     engine = load_engine(made("deberta"))
     asked = {"one": drawn(1).classifications["c"], "two": drawn(2).classifications["c"]}

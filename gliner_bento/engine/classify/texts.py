@@ -133,9 +133,10 @@ class ClassTokenizer:
             words = self.fitting(text, next_words, longest)
             start, end = words[0][0], words[-1][1]
             if end < len(text.rstrip()):  # end with the last sentence that ends in the last quarter
-                ends = sentence_ends(text, words[len(words) * 3 // 4][0], end)
+                ends = sentence_ends(text, _last_quarter(words), end)
                 if ends:
-                    words = [word for word in words if word[1] <= ends[-1]]
+                    # A sentence may end inside the only word, in a script without spaces.
+                    words = [word for word in words if word[1] <= ends[-1]] or [(start, ends[-1])]
                     end = words[-1][1]
             yield Piece(start, end, len(words), repeated)
             if not text[end:].strip():
@@ -164,6 +165,12 @@ class ClassTokenizer:
 
     def _has_marker(self, text: str) -> bool:
         return any(marker in text for marker in self._markers)
+
+
+def _last_quarter(words: Sequence[tuple[int, int]]) -> int:
+    """The character at which the last quarter of the words begins, or of a single word's characters."""
+    start, end = words[0]
+    return words[len(words) * 3 // 4][0] if len(words) > 1 else start + (end - start) * 3 // 4
 
 
 class ClassPreparer:

@@ -275,7 +275,10 @@ class WindowedRequest(PassQueue):
 
     def _pass(self, item: Item, words: Words, entities: SpanTable | None = None) -> Prepared:
         """A pass over `words`. entities: see `Tokenized`."""
-        tokenized = self._tokenizer.tokenized(item.text, words, self._tokenizer.prompts.prompt(item))
+        prompt = self._tokenizer.prompts.prompt(item)
+        if prompt.room < len(words.token_ids):  # the plan is wrong: without this check, the answer would be
+            raise RuntimeError(f"a pass has room for {prompt.room} tokens, its words have {len(words.token_ids)}")
+        tokenized = self._tokenizer.tokenized(item.text, words, prompt)
         return one_pass(item, replace(tokenized, entities=entities), self._lease, is_pass=True)
 
 
@@ -307,10 +310,11 @@ def _pieces(tokenizer: ItemTokenizer, text: str, word: Words, window_words: int,
     """The pieces of a long word, about a window's tokens at a time."""
     pieces: list[Words] = []
     tokens = 0
+    max_pieces = max(1, min(window_words, _STEP_CHARS // room))  # a piece has at most `room` characters
     for piece in tokenizer.pieces(text, word.start, word.end, room):
         pieces.append(piece)
         tokens += len(piece.token_ids)
-        if len(pieces) == window_words or tokens > room or piece.end - pieces[0].start > _STEP_CHARS:
+        if len(pieces) == max_pieces or tokens > room:
             yield Words.joined(pieces)
             pieces, tokens = [], 0
     yield Words.joined(pieces)

@@ -11,7 +11,10 @@ def grouped(tokens: Mapping[str, int], *, max_labels: int, max_tokens: int) -> l
     """Names in few groups of at most `max_labels` names and `max_tokens` tokens, nearly equal in tokens.
 
     tokens: the number of tokens of each name, at most `max_tokens`. The order of the names does not matter.
+    Raises ValueError for a name that fits no group.
     """
+    if max_labels < 1 or any(of_name > max_tokens for of_name in tokens.values()):
+        raise ValueError("a name fits no group")
     longest_first = sorted(tokens, key=lambda name: (-tokens[name], name))
     over_half = sum(2 * of_name > max_tokens for of_name in tokens.values())  # no two of these share a group
     count = max(ceil(len(tokens) / max_labels), ceil(sum(tokens.values()) / max_tokens), over_half)

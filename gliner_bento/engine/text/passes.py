@@ -2,13 +2,16 @@
 
 If an item takes several passes, a group of labels has at most half as many tokens as the model's maximum length. If the
 item has relations, a group of labels, or of relations, has at most a quarter. An item that fits one pass has no such
-limit.
+limit. The names of classifications and structures are not divided: one pass of each window has them all.
+
+Every plan leaves each window at least a few tokens (`PassPlanner.groups`), so that all of the text is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gliner_bento.engine.base import AdapterLease, Prepared, Steps
 from gliner_bento.engine.text.label_groups import grouped
@@ -30,6 +33,10 @@ _NAMES_PER_STEP = 16
 
 # The default overlap is at most the words of a window divided by this.
 _DEFAULT_OVERLAP_DIVISOR = 4
+
+# An item of several passes leaves at least so many tokens for its windows: a single character may have more than one
+# token, and a window costs as much as its prompt. A model of a very short maximum length: a quarter of it.
+_MIN_ROOM = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,30 @@ class PassPlanner:
             yield from self._tokens(item.labels, "labels", self._tokenizer.limits.tokens)
 
     def groups(self, item: Item, *, divided: bool) -> Steps[Groups]:
-        """Group the names of an item of several passes. Raises InvalidField (`labels`, `relations`) for a long name."""
+        """Group the names of an item of several passes. Raises InvalidField (the option's name) for a long name, and
+        for names that leave no tokens for the text."""
+        groups = yield from self._groups(item, divided=divided)
+        if groups.room < max(1, min(_MIN_ROOM, self._tokenizer.limits.tokens // 4)):
+            raise self.no_room(item)
+        return groups
+
+    def no_room(self, item: Item) -> InvalidField:
+        """The error for an item whose names leave no tokens for the text. Names the option that is too long."""
+        abilities = item.abilities
+        params = [param for param in ("classifications", "structures") if param in abilities] or list(abilities)
+        alone: dict[str, dict[str, Any]] = {
+            param: {other: {} for other in abilities if other != param} for param in params
+        }
+        rooms = {param: self._tokenizer.prompts.prompt(replace(item, **alone[param])).room for param in params}
+        param = min(rooms, key=rooms.__getitem__)
+        names = "labels" if param == "classifications" else "fields and choices" if param == "structures" else "names"
+        return InvalidField(
+            f"{param}: the {names} leave no tokens for the text (the model's maximum length is "
+            f"{self._tokenizer.limits.tokens} tokens); use fewer or shorter ones",
+            param=param,
+        )
+
+    def _groups(self, item: Item, *, divided: bool) -> Steps[Groups]:
         if not self._tokenizer.prompts.inline:
             return self.one_group(item, self._room(item, tuple(item.labels)), divided=False)
         share = self._tokenizer.limits.tokens // (4 if item.relations else 2)
@@ -125,16 +155,19 @@ class PassPlanner:
             return self.one_group(item, self._room(item, tuple(item.labels), tuple(item.relations)), divided=divided)
         half_labels = max(1, (self._limits.max_labels or len(tokens)) // 2)
         half_tokens = max([share // 2, *tokens.values()])
-        longest = max(labels, key=lambda group: sum(tokens[name] for name in group))
-        room = self._room(item, longest)
-        # The labels of a relation pass, two sets, may have more tokens than those of the longest entity pass.
-        excess = max(0, 2 * half_tokens - sum(tokens[name] for name in longest))
-        for group in relations:
-            room = min(room, self._room(item, longest, group) - excess)
+        room = self._tokenizer.limits.tokens
+        for number, group in enumerate(labels):
+            room = min(room, self._room(item, group, rest=number == 0))
             yield
-        if room < 1:
-            param = next(iter(item.abilities))
-            raise InvalidField(f"{param}: {' and '.join(item.abilities)} leave no tokens for the text", param=param)
+        longest: Names = ()  # of the labels in the prompt of a relation pass
+        excess = 0
+        if not self._tokenizer.prompts.schema:
+            longest = max(labels, key=lambda group: sum(tokens[name] for name in group))
+            # The labels of a relation pass, two sets, may have more tokens than those of the longest entity pass.
+            excess = max(0, 2 * half_tokens - sum(tokens[name] for name in longest))
+        for group in relations:
+            room = min(room, self._room(item, longest, group, rest=False) - excess)
+            yield
         return Groups(labels, relations, (), tokens, half_labels, half_tokens, room)
 
     def _tokens(self, names: Mapping[str, str], param: str, limit: int) -> Steps[dict[str, int]]:
@@ -155,8 +188,8 @@ class PassPlanner:
     def _grouped(self, tokens: Mapping[str, int], share: int) -> list[Names]:
         return grouped(tokens, max_labels=self._limits.max_labels or len(tokens), max_tokens=share) if tokens else []
 
-    def _room(self, item: Item, labels: Names, relations: Names = ()) -> int:
-        return self._tokenizer.prompts.prompt(part_of(item, labels, relations)).room
+    def _room(self, item: Item, labels: Names, relations: Names = (), *, rest: bool = True) -> int:
+        return self._tokenizer.prompts.prompt(part_of(item, labels, relations, rest=rest)).room
 
 
 def windows_of(item: Item, words: int, overlap_words: int, limit: int, unit: str) -> tuple[int, int]:

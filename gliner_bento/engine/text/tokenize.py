@@ -134,13 +134,18 @@ class ItemTokenizer:
     def pieces(self, text: str, start: int, end: int, room: int, size: int | None = None) -> Iterator[Words]:
         """A word, `text[start:end]`, in pieces of at most `room` tokens, cut between graphemes where possible.
 
-        size: characters of the longest piece that is tried; default: `room`."""
+        A character that has more tokens is left out. room: at least 1. size: characters of the longest piece that is
+        tried; default: `room`. An empty `Words` stands for a piece without tokens, so that a caller can pause."""
+        if room < 1:
+            raise ValueError("no room for a token")
         for first, last in _runs(text, start, end, size or room):
             ids = self.subwords.ids([text[first:last]])
             if 0 < len(ids) <= room:
                 yield Words(token_array(ids), np.array([len(ids)]), np.array([[first, last]]))
             elif ids and last - first > 1:
                 yield from self.pieces(text, first, last, room, (last - first + 1) // 2)
+            else:
+                yield NO_WORDS
 
     def tokenized(self, text: str, words: Words, prompt: Prompt) -> Tokenized:
         """The input of a pass over `words` of the text."""

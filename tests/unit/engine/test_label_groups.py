@@ -42,7 +42,9 @@ def test_groups_are_of_near_equal_length() -> None:
 
 
 def test_relations_without_labels_are_grouped() -> None:
-    prompts = SimpleNamespace(inline=True, tokens_of=lambda *_: 20, prompt=lambda _: SimpleNamespace(room=60))
+    prompts = SimpleNamespace(
+        inline=True, schema=True, tokens_of=lambda *_: 20, prompt=lambda _: SimpleNamespace(room=60)
+    )
     tokenizer: Any = SimpleNamespace(prompts=prompts, limits=SimpleNamespace(tokens=128))
     planner = PassPlanner(tokenizer, PassLimits(100, 100, 10, None, None))
     item = ExtractionItem("text", {}, {"a": "a", "b": "b"}, threshold=0.5, relation_threshold=0.5)

@@ -205,6 +205,25 @@ def test_a_deadline_drops_every_pass(
     assert (tally["expired"], tally["completed"]) == (1, 0)
 
 
+def test_steps_that_make_no_pass_meet_the_deadline(start: Start, item: MakeItem, until: Until, clock: Clock) -> None:
+    class Endless(FakeChunkedRequest):
+        calls = 0
+
+        def next_passes(self) -> list[Prepared]:
+            self.calls += 1
+            return []
+
+    endless = Endless(item(LONG), 2)
+    scheduler = start(FakeEngine(chunked=lambda one: endless if "Name" in one.text else None))
+    future = scheduler.submit(item(LONG), request_id="r", deadline=clock.now_s + 5)
+    until(lambda: endless.calls > 3)
+    assert names(ending_of(scheduler.submit(item("Ada"), request_id="short"))) == ["Ada"]
+    clock.now_s += 6
+    scheduler.expire()
+    assert isinstance(ending_of(future), DeadlineExceeded)
+    assert scheduler.drain(60), "no more steps of it"
+
+
 @pytest.mark.parametrize("step", ["forward_error", "decode_error", "collate_error"])
 def test_a_pass_that_fails_fails_only_its_item(start: Start, item: MakeItem, step: str, tally: Tally) -> None:
     def fails(one: Item) -> Exception | None:
