@@ -54,9 +54,7 @@ def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: 
         if rule.score == 0:  # matches need a word: right before them, or from outside the text (`context`)
             yield from near_words.behind(rule)
             if word := near_words.outside(rule):
-                shared = {"score": words.SCORE, "base": words.SCORE - CONTEXT_SCORE, "valid": None}
-                for match in rule.matches(text, starts):
-                    yield replace(match, word=word, distance=words.OUTSIDE, **shared)
+                yield from (words.named(match, word, words.OUTSIDE) for match in rule.matches(text, starts))
             continue
         is_phone = rule.entity == phones.ENTITY
         for match in (phones.Phones(regions) if is_phone else rule).matches(text, starts):

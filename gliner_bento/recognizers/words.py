@@ -85,6 +85,11 @@ OUTSIDE = _NEAR_CHARS + 1
 """The distance of a word that is not in the text."""
 
 
+def named(match: Match, word: str, distance: int) -> Match:
+    """The match of a code, with the score that its word gives it."""
+    return replace(match, score=SCORE, base=SCORE - CONTEXT_SCORE, word=word, valid=None, distance=distance)
+
+
 class FoldedWords:
     """Where the words of `rules` are in a folded text, with or without their spaces, dashes, apostrophes, and a plural
     "s".
@@ -135,7 +140,7 @@ class FoldedWords:
             match = self._code(rule, self._skip_gap(end))
             form = match and self._form(match)
             while match and self._form(match) == form:
-                yield replace(match, score=SCORE, base=SCORE - CONTEXT_SCORE, word=word, valid=None)
+                yield named(match, word, 0)
                 listed = _LISTED.match(self._text, match.end, match.end + _GAP_CHARS)
                 match = self._code(rule, listed.end()) if listed else None
 
