@@ -100,6 +100,29 @@ def test_gliner2s_client_gets_the_scores(url: str, scores: dict[str, float]) -> 
     assert client.classify_text_long(TEXT, {"topic": LABELS}) == {"topic": best}
 
 
+def test_gliclass_serves_client_gets_the_scores(url: str, checkpoint: Path, scores: dict[str, float]) -> None:
+    from gliclass import GLiClassModel, ZeroShotClassificationPipeline
+    from gliclass.serve.client import GLiClassClient
+    from transformers import AutoTokenizer
+
+    call: Any = GLiClassClient(f"{url}/gliclass")
+    best = max(scores, key=lambda label: scores[label])
+    assert call(TEXT, LABELS, multi_label=False) == [{"label": best, "score": pytest.approx(scores[best])}]
+    model, tokenizer = GLiClassModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint)
+    pipeline = ZeroShotClassificationPipeline(model, tokenizer, device="cpu", progress_bar=False)
+    prompt = "What is the text about?"
+    expected = pipeline([TEXT, "Ada."], LABELS, threshold=0.0, classification_type="multi-label", prompt=prompt)
+    answer = call([TEXT, "Ada."], LABELS, threshold=0.0, prompt=prompt)
+    for given, own in zip(answer, expected, strict=True):
+        assert [one["label"] for one in given] == [one["label"] for one in own] == LABELS
+        assert [one["score"] for one in given] == pytest.approx([one["score"] for one in own], abs=1e-4)
+    per_text = call([TEXT, "Ada."], [LABELS[:2], LABELS[1:]], threshold=0.0)
+    assert [[one["label"] for one in given] for given in per_text] == [LABELS[:2], LABELS[1:]]
+    for wrong in ({"examples": [{"text": "a", "labels": ["person"]}]}, {"labels": [["a"]]}, {"prompt": ["a"]}):
+        refused = patient.post(f"{url}/gliclass", json={"texts": [TEXT, TEXT], "labels": LABELS, **wrong})
+        assert (refused.status_code, refused.json()["error"].partition(":")[0]) == (400, next(iter(wrong)))
+
+
 def test_the_guardrail_of_the_docs_runs(url: str) -> None:
     page = (PROJECT_ROOT / "docs" / "classification.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)

@@ -20,6 +20,7 @@ ROUTES = {
         *("/models", "/models/{model}"),
     },
     "fastino": {"/gliner-2"},
+    "gliclass": {"/gliclass"},
     "huggingface": {"/pipeline/zero-shot-classification", "/pipeline/token-classification"},
     "label_studio": {"/setup", "/predict", "/webhook", "/versions", "/health"},
     "nemo_guardrails": {

@@ -195,7 +195,7 @@ def test_every_extraction_ends_at_its_deadline(replica, serving, endpoint):
         check_error(response, endpoint, "deadline_exceeded")
 
 
-SMALL_ANSWERS = {"/pipeline/zero-shot-classification", "/tei/predict", "/v1/classify"}
+SMALL_ANSWERS = {"/pipeline/zero-shot-classification", "/tei/predict", "/v1/classify", "/gliclass"}
 """Routes whose answers have the labels of the request, however long the text."""
 
 
