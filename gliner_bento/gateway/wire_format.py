@@ -44,8 +44,12 @@ def results_or_raise(answer: ExtractBatchResponse) -> list[Extraction]:
 
 async def entity_types_of_relations(gateway: Gateway) -> list[str] | None:
     """The entity types of a request that names only relations; None if the model needs no entity types."""
-    family = (await gateway.models.default.info()).family
-    return None if family.startswith("GLiNER2") else list(gateway.options.fastino_labels)
+    return None if await has_gliner2(gateway) else list(gateway.options.fastino_labels)
+
+
+async def has_gliner2(gateway: Gateway) -> bool:
+    """Whether the default model is a GLiNER2 model."""
+    return (await gateway.models.default.info()).family.startswith("GLiNER2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

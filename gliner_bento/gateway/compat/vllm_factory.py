@@ -1,7 +1,7 @@
 """The wire format of vllm-factory's GLiNER plugins (commit dd3f9f6): vLLM's `POST /pooling`.
 
-If the request's `data` has a `schema`, or another field that only the GLiNER2 plugin has, the answer has that plugin's
-form: entities by label, and relations, classes and instances of structures by name.
+If the model is a GLiNER2 model, or the request's `data` has a `schema` or another field that only the GLiNER2 plugin
+has, the answer has that plugin's form: entities by label, and relations, classes and instances of structures by name.
 
 Intended differences from vllm-factory: an unknown field of `data` is an error that names it, except `candidate_labels`,
 which vllm-factory documents but ignores; scores are not rounded; long texts are processed whole.
@@ -27,7 +27,7 @@ from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, now_s
-from gliner_bento.gateway.wire_format import WireFormat, entity_types_of_relations, extract_errors
+from gliner_bento.gateway.wire_format import WireFormat, entity_types_of_relations, extract_errors, has_gliner2
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import (
     LABELS,
@@ -39,7 +39,7 @@ from gliner_bento.tasks.extraction import (
     RelationArgument,
     extraction_of,
 )
-from gliner_bento.tasks.fields import Elements, Name, Score, Strict
+from gliner_bento.tasks.fields import Name, Score, Strict
 from gliner_bento.tasks.labels import Labels
 from gliner_bento.tasks.structures import FieldOptions, FieldValue
 
@@ -108,8 +108,8 @@ class PoolingData(Strict):
     """The fields of the GLiNER plugins and of the GLiNER2 plugin. `flat_ner` is false by default, unlike in gliner."""
 
     text: str
-    labels: Elements[Annotated[list[Name], Field(min_length=1)]] | None = Field(
-        default=None, description="Entity types. Required unless there is a schema."
+    labels: DescribedTypes | None = Field(
+        default=None, description="Entity types, in the forms of schema.entities. Required unless there is a schema."
     )
     threshold: Score = 0.5
     flat_ner: bool = False
@@ -120,6 +120,9 @@ class PoolingData(Strict):
     include_spans: bool = Field(default=False, description="GLiNER2 plugin: return offsets.")
     truncate_overflow_text: bool = Field(
         default=False, description="GLiNER2 plugin: cut a text beyond the maximum length; else it is processed whole."
+    )
+    runtime: Literal["classic"] = Field(
+        default="classic", description="Other runtimes of the GLiNER2 plugin are refused."
     )
     adapter: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.\-:/]{1,128}$")] | None = Field(
         default=None, description="GLiNER2 plugin: not used, and returned as it is."
@@ -175,6 +178,7 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
     body = await json_body(request, PoolingRequest)
     gateway, data = await gateway.with_model_if_several(body.model), body.data
     schema = _schema(data)
+    for_gliner2 = bool(data.model_fields_set & _GLINER2_PLUGIN_FIELDS) or await has_gliner2(gateway)
     options = ExtractionOptions(
         labels=schema.entities or (await entity_types_of_relations(gateway) if schema.relations else None),
         relations=cast(Any, schema.relations),
@@ -182,19 +186,14 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
         structures=_structures(schema) or None,
         threshold=data.threshold,
         relation_threshold=data.threshold,
-        flat_ner=data.flat_ner or _is_for_gliner2_plugin(data),
+        flat_ner=data.flat_ner or for_gliner2,
         multi_label=data.multi_label,
         long_text="truncate" if data.truncate_overflow_text else "window",
     )
     extraction = await gateway.run(extraction_of([data.text], options))
-    answer = _gliner2_answer(extraction, schema, data) if _is_for_gliner2_plugin(data) else extraction.entities
+    answer = _gliner2_answer(extraction, schema, data) if for_gliner2 else extraction.entities
     headers = {"X-VLLM-Factory-Schema-Size": str(len(schema.entities or ()) + len(schema.relations or ()))}
     return json_response(PoolingResponse(request_id.current(), now_s(), answer), headers=headers)
-
-
-def _is_for_gliner2_plugin(data: PoolingData) -> bool:
-    """Whether `data` has a field that only the GLiNER2 plugin has."""
-    return bool(data.model_fields_set & _GLINER2_PLUGIN_FIELDS)
 
 
 def _schema(data: PoolingData) -> PoolingSchema:
@@ -296,7 +295,14 @@ def _classes(extraction: ExtractResponse, schema: PoolingSchema, data: PoolingDa
     return classes
 
 
-_GLINER2_PLUGIN_FIELDS = {"wanted", "include_confidence", "include_spans", "truncate_overflow_text", "adapter"}
+_GLINER2_PLUGIN_FIELDS = {
+    "wanted",
+    "include_confidence",
+    "include_spans",
+    "truncate_overflow_text",
+    "runtime",
+    "adapter",
+}
 _ERROR_TYPES = {
     400: "BadRequestError",
     401: "AuthenticationError",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
+from memory_replica import INFO, MemoryReplica
 
 DATA = {"text": "Ada met Charles", "labels": ["person"]}
 
@@ -107,7 +109,7 @@ def test_a_wrong_schema_is_named(client, data, param):
         (b"[]", 400, "BadRequestError", None),
         (b'{"data": {"text": "a"}}', 400, "BadRequestError", "data.labels"),
         (b'{"data": {"text": "a", "labels": []}}', 400, "BadRequestError", "data.labels"),
-        (b'{"data": {"text": "a", "labels": {"a": "b"}}}', 400, "BadRequestError", "data.labels"),
+        (b'{"data": {"text": "a", "labels": "b"}}', 400, "BadRequestError", "data.labels"),
         (b'{"data": {"text": ["a"], "labels": ["b"]}}', 400, "BadRequestError", "data.text"),
         (b'{"data": {"text": "a", "labels": ["b"], "thresold": 1}}', 400, "BadRequestError", "data.thresold"),
         (b'{"data": {"text": "a", "labels": ["b"], "threshold": 2}}', 400, "BadRequestError", "data.threshold"),
@@ -120,3 +122,29 @@ def test_errors_are_vllms(client, content, status, kind, param):
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["type"], error["param"]) == (status, status, kind, param)
     assert error["message"]
+
+
+@pytest.mark.parametrize(
+    "labels", [["person"], {"person": ""}, {"person": {"description": "a name", "threshold": 0.7}}]
+)
+def test_a_gliner2_model_answers_as_its_plugin_without_a_schema(serving, labels):
+    client = serving(MemoryReplica(model=replace(INFO, family="GLiNER2 span")))
+    answer = pooling(client, json={"data": DATA | {"labels": labels, "include_confidence": False}}).json()
+    assert answer["data"] == {"entities": {"person": ["Ada", "Charles"]}}
+    plain = pooling(client, json={"data": DATA | {"labels": labels}}).json()
+    assert plain["data"] == answer["data"]
+
+
+def test_a_described_label_is_no_schema_for_other_models(client):
+    answer = pooling(client, json={"data": DATA | {"labels": {"person": "a name"}}}).json()
+    assert [entity["text"] for entity in answer["data"]] == ["Ada", "Charles"]
+
+
+def test_gliner_haystacks_request_is_answered_and_other_runtimes_are_named(client):
+    data = {"text": DATA["text"], "schema": {"entities": {"person": ""}}, "runtime": "classic", "threshold": 0.5}
+    sent = {"model": "gliner2", "data": data | {"include_confidence": True, "include_spans": True}}
+    entities = pooling(client, json=sent).json()["data"]["entities"]
+    assert entities["person"][0] == {"text": "Ada", "confidence": 1.0, "start": 0, "end": 3}
+    for runtime in ("joint_ie", "constrained_classification"):
+        refused = pooling(client, json={"data": data | {"runtime": runtime}})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "data.runtime")
