@@ -146,6 +146,9 @@ def test_an_unknown_model_is_not_found_and_all_are_listed(serve: Any) -> None:
         chat = {"model": "other", "messages": [{"content": TEXT}]}
         assert (await client.post("/v1/chat/completions", json=chat)).status_code == 404
         listed = (await client.get("/v1/models")).json()["data"]
+        for one in listed:
+            assert (await client.get(f"/v1/models/{one['id']}")).json() == one
+        assert (await client.get("/v1/models/none")).status_code == 404
         assert [one["id"] for one in listed] == ["general", "related"]
         cards = [(await client.get("/v1/model", params={"model": name})).json() for name in FAMILIES]
         assert [(card["model"], card["supports_relations"]) for card in cards] == [

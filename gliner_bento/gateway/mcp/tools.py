@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic_core import from_json
 
 from gliner_bento.errors import TooLarge
 from gliner_bento.files.redaction.redact import substituted
@@ -19,7 +21,16 @@ from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResp
 from gliner_bento.tasks.fields import Names, Score, Strict
 from gliner_bento.tasks.structures import Instance, Structures
 
-Labels = Annotated[Names, Field(min_length=1)]
+
+def _parsed(value: object) -> object:
+    """A list or object that a language model has written as a string of JSON."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        with suppress(ValueError):
+            return from_json(value)
+    return value
+
+
+Labels = Annotated[Names, Field(min_length=1), BeforeValidator(_parsed)]
 _LABELS = "Entity types, in any words: names, or {name: description}."
 
 
@@ -61,7 +72,7 @@ class ClassifyArguments(_Arguments):
 class StructuresArguments(_Arguments):
     """Arguments of `extract_structures`."""
 
-    structures: Structures = Field(
+    structures: Annotated[Structures, BeforeValidator(_parsed)] = Field(
         description="Kinds of records, by name, each with its fields: names, or {name: description}.",
         examples=[{"purchase": ["product", "price"]}],
     )

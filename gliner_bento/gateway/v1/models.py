@@ -39,6 +39,11 @@ async def list_models(gateway: Gateway, _: Request) -> Response:
     return json_response(ListedModels([await _listed(gateway, served) for served in gateway.models]))
 
 
+async def _get(gateway: Gateway, request: Request) -> Response:
+    await gateway.models.refresh()
+    return json_response(await _listed(gateway, await gateway.models.find(request.path_params["model"])))
+
+
 async def _listed(gateway: Gateway, served: ServedModel) -> ListedModel:
     row = served.row
     try:
@@ -180,6 +185,21 @@ ENDPOINTS = [
             summary="The served models as OpenAI's API lists them",
             description="The models' names, for the field `model` of requests, and their states.",
             response=ListedModels,
+        ),
+    ),
+    Endpoint(
+        method="GET",
+        path=_MEMBER,
+        scope="extract",
+        handler=_get,
+        operation=Operation(
+            name="retrieve_model",
+            tag="server",
+            summary="One served model as OpenAI's API shows it",
+            description="The model's name and state.",
+            response=ListedModel,
+            parameters=[_NAME],
+            errors=(404, *COMMON_ERRORS),
         ),
     ),
     _admin(

@@ -129,9 +129,21 @@ def test_a_redacted_text_is_not_much_longer_than_a_text_may_be(served, wide):
     )
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_a_language_model_may_write_lists_and_objects_as_strings(served, name):
+    written = {
+        key: json.dumps(value) if isinstance(value, list | dict) else value for key, value in CALLS[name].items()
+    }
+    results = [called(served(MemoryReplica()), name, arguments) for arguments in (CALLS[name], written)]
+    assert not results[1].is_error
+    assert results[1].structured_content == results[0].structured_content
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
+        ("extract_entities", {"text": "a", "labels": "person"}, "labels: "),
+        ("extract_entities", {"text": "a", "labels": "[person"}, "labels: "),
         ("extract_entities", {"text": "a"}, "labels: Field required"),
         ("extract_entities", {"text": "secret", "labels": ["a"], "treshold": 1}, "treshold: unknown field"),
         ("extract_entities", {"text": 7, "labels": ["a"]}, "text: Input should be a valid string"),
