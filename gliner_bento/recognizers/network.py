@@ -87,8 +87,18 @@ RULES = (
         numeric=False,
     ),
     Rule(
+        "URL",  # of a host that is an IP address, which has a higher score; of any scheme, with a name and a password
+        r"(?<![^\W_])(?:(?:https?|ftps?)://(?=\[|\d+\.\d+\.)|[a-z][a-z0-9+.\-]{1,19}://[^\s<>\"'`/@]{1,200}@)[^\s<>\"'`]{2,2000}",
+        0.5,
+        "url,website,link,site",
+        flags=re.IGNORECASE,
+        span=_url,
+        numeric=False,
+    ),
+    Rule(
         "URL",
-        rf"(?<![\w@.\-/])(?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,4}}(?:{_DOMAINS})(?![\w@-])(?!\.\w)(?:/[^\s<>\"'`]{{0,2000}})?",
+        rf"(?<![\w@.\-/])(?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,4}}(?:{_DOMAINS})(?![\w@-])(?!\.\w)"
+        r"(?:(?::\d{1,5})?[/?#][^\s<>\"'`]{0,2000})?",
         0.5,
         "url,website,link,site",
         flags=re.ASCII,

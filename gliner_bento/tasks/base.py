@@ -8,6 +8,7 @@ more of them than the classes of this module.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from functools import cache
 from operator import getitem
@@ -288,6 +289,12 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         if self._any_of and all(getattr(options, name) is None for name in self._any_of):
             first, *others = self._any_of
             raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
+
+    def with_merger(self, merger: Callable[[Any], ResultMerger]) -> Self:
+        """The same task with another merger."""
+        task = copy(self)
+        task._merger = merger
+        return task
 
     def merger(self, item: Item) -> ResultMerger:
         """The merger of the item. Raises errors of the item."""

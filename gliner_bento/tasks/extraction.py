@@ -32,7 +32,7 @@ from gliner_bento.tasks.classifications import (
 )
 from gliner_bento.tasks.fields import Score
 from gliner_bento.tasks.labels import Labels, Relations, label_options
-from gliner_bento.tasks.recognition import Recognizers, Regions, Source, merger_of, recognition_options
+from gliner_bento.tasks.recognition import AllFound, Recognizers, Regions, Source, merger_of, recognition_options
 from gliner_bento.tasks.structures import Instance, Structure, Structures, WindowInstances, structure_options
 
 NAME = "extract"
@@ -494,6 +494,8 @@ EXTRACTION = Task(
     },
 )
 
+_ALL_FOUND = EXTRACTION.with_merger(lambda item: merger_of(item, SourcedEntity, AllFound))
+
 ExtractRequest, ExtractItem, ExtractBatchRequest = (
     EXTRACTION.request_model,
     EXTRACTION.item_model,
@@ -502,10 +504,16 @@ ExtractRequest, ExtractItem, ExtractBatchRequest = (
 
 
 def extraction_of(
-    texts: Sequence[str], options: ExtractionOptions, request_id: str | None = None, model: str | None = None
+    texts: Sequence[str],
+    options: ExtractionOptions,
+    request_id: str | None = None,
+    model: str | None = None,
+    *,
+    all_found: bool = False,
 ) -> Request[ExtractionOptions, ExtractResponse, ExtractBatchResponse]:
-    """The request for texts that share options."""
-    return Request(EXTRACTION, [(text, options) for text in texts], model, request_id)
+    """The request for texts that share options. all_found: see `AllFound`."""
+    task = _ALL_FOUND if all_found else EXTRACTION
+    return Request(task, [(text, options) for text in texts], model, request_id)
 
 
 def check_shared(labels: Any, options: Mapping[str, Any]) -> None:

@@ -111,6 +111,10 @@ class MatchMerger:
             index for index, match in enumerate(self._matches) if match.score < threshold(self.label_of(match))
         }
         self._replaced: set[int] = set()
+        self._accepted = [
+            match for match in candidates if (label := self.label_of(match)) and match.score >= threshold(label)
+        ]
+        self._cut: list[Any] = []  # parts of the model's entities besides the longest, which is kept
         # For each character, 1 if it is in a candidate of a label (`_formed`), or in a sure candidate without a label.
         self._formed = {label: bytearray(len(text)) for label in _always_formed(labels)}
         self._unlabeled = bytearray(len(text))
@@ -175,6 +179,22 @@ class MatchMerger:
         warnings = (*result.warnings, *self._warnings)
         return replace(result, entities=self._merged[merged_before:], relations=relations, warnings=warnings)
 
+    def cut(self, entities: Iterable[Any]) -> tuple[list[Any], list[Match]]:
+        """What reaches beyond `entities`, which `whole` has returned: other parts of the model's entities, and sure
+        matches, such as a URL with an e-mail address. A text without both keeps nothing of what was found."""
+        covered = bytearray(len(self._text))
+        for entity in entities:
+            covered[entity.start : entity.end] = b"\1" * (entity.end - entity.start)
+
+        def reaches_beyond(match: Match) -> bool:
+            at = covered.find(0, match.start, match.end)
+            while at >= 0 and not self._text[at].isalnum():
+                at = covered.find(0, at + 1, match.end)
+            return at >= 0
+
+        sure = (match for match in self._accepted if match.score >= _SURE)
+        return self._cut, [match for match in sure if reaches_beyond(match)]
+
     def _decide(self, entity: Any) -> tuple[tuple[int, int] | None, int]:
         """See `_kept_part`; and the index of the first match that replaces an entity or a part of it (-1: none). Notes
         the matches that the entity replaces. Of entities that overlap with one match, the best must come first."""
@@ -209,9 +229,11 @@ class MatchMerger:
             return None
         starts = [entity.start, *(match.end for match in matches)]
         ends = [*(match.start for match in matches), entity.end]
-        uncovered = [self._stripped(*part) for part in zip(starts, ends, strict=True)]
-        start, end = max(uncovered, key=lambda part: part[1] - part[0])
-        return (start, end) if any(map(str.isalnum, self._text[start:end])) else None
+        stripped = (self._stripped(*part) for part in zip(starts, ends, strict=True))
+        uncovered = [part for part in stripped if part[0] < part[1]]
+        kept = max(uncovered, key=lambda part: part[1] - part[0], default=None)
+        self._cut += [self._made(*part, entity.label, entity.score, "model") for part in uncovered if part != kept]
+        return kept
 
     def _has_form(self, entity: Any) -> bool:
         """Whether an entity has the form of its label; True if the label prescribes no form."""
@@ -242,7 +264,10 @@ class MatchMerger:
         return self._labels.get(match.rule.name) or self._labels.get(match.entity, "")
 
     def _append(self, start: int, end: int, label: str, score: float, source: Source) -> None:
-        self._merged.append(self._make(start, end, self._text[start:end], label, score, source))
+        self._merged.append(self._made(start, end, label, score, source))
+
+    def _made(self, start: int, end: int, label: str, score: float, source: Source) -> Any:
+        return self._make(start, end, self._text[start:end], label, score, source)
 
     def _argument(self, argument: Any) -> Any:
         """An end of a relation in the answer: the entity, or the match that replaced it, or a span that is no entity;
@@ -255,6 +280,27 @@ class MatchMerger:
             return None
         new = self._merged[index]
         return replace(argument, entity_idx=index, start=new.start, end=new.end, text=new.text, label=new.label)
+
+
+class AllFound(MatchMerger):
+    """Returns all matches, and all entities that overlap with one or have a form, for texts in which all that was found
+    is replaced. Spans may overlap; there are no relations."""
+
+    def whole(self, result: Any) -> Any:
+        """The result with the matches."""
+        matched = bytearray(len(self._text))
+        for match in self._accepted:
+            matched[match.start : match.end] = b"\1" * (match.end - match.start)
+        found = [
+            self._made(entity.start, entity.end, entity.label, entity.score, "model")
+            for entity in result.entities
+            if matched.find(1, entity.start, entity.end) >= 0 or self._has_form(entity)
+        ]
+        found += [
+            self._made(match.start, match.end, self.label_of(match), match.score, "pattern") for match in self._accepted
+        ]
+        found.sort(key=lambda entity: (entity.start, entity.end))
+        return replace(result, entities=found, relations=(), warnings=(*result.warnings, *self._warnings))
 
 
 def _always_formed(labels: Mapping[str, str]) -> set[str]:
@@ -270,7 +316,7 @@ def recognizers_to_run(names: Iterable[str]) -> set[str]:
     return {*names, *(find.RECOGNIZERS if phones.ENTITY in names else ())}
 
 
-def merger_of(item: Any, make: Callable[..., Any]) -> MatchMerger:
+def merger_of(item: Any, make: Callable[..., Any], kind: type[MatchMerger] = MatchMerger) -> MatchMerger:
     """Run an item's recognizers; returns the merger of their matches. make: see `MatchMerger`.
 
     Raises LimitExceeded."""
@@ -279,7 +325,7 @@ def merger_of(item: Any, make: Callable[..., Any]) -> MatchMerger:
     def threshold(label: str) -> float:
         return float(item.label_thresholds.get(label, item.threshold))
 
-    merger = MatchMerger(item.text, candidates, item.recognizers, make, threshold, nested=not item.flat_ner)
+    merger = kind(item.text, candidates, item.recognizers, make, threshold, nested=not item.flat_ner)
     if len(merger.matches) > item.max_entities:
         if item.on_limit == "error":
             message = f"recognizers: more than {item.max_entities} matches (max_entities); set on_limit to truncate"

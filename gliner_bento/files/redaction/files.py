@@ -23,7 +23,7 @@ from gliner_bento.files.records.sources import Source, refuse_devices, refuse_ov
 from gliner_bento.files.redaction.mapping import Mapping, MappingWriter, read_mapping, replaced_text
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.redact import is_placeholder
-from gliner_bento.files.redaction.spans import LabeledSpan, merged
+from gliner_bento.files.redaction.spans import LabeledSpan, merged, spans_of
 from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
 from gliner_bento.files.redaction.text_file import TextFile, TextRecord
 from gliner_bento.storage.files import file_lock, sha256, side_file, side_stem
@@ -304,7 +304,7 @@ def _spans(step: _Step, patterns: Find | None) -> list[list[LabeledSpan]]:
             raise ValueError("the server returned only a part of the entities, see max_entities")
         if not result.result.is_of(text):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
-        spans = [LabeledSpan(entity.start, entity.end, entity.label) for entity in result.result.entities]
+        spans = spans_of(result.result.entities)
         all_spans.append(merged([*spans, *(patterns(record_field.text) if patterns else [])]))
     return all_spans
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gliner_bento.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS, find
+from gliner_bento.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS, candidates
 from gliner_bento.recognizers.labels import PRESIDIO_LABELS
+from gliner_bento.tasks.extraction import Entity
+
+_MIN_SCORE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,7 @@ class LabeledSpan:
     end: int
     label: str
     by_recognizer: bool = False
+    score: float = 0.0
 
     @property
     def chars(self) -> int:
@@ -24,19 +28,31 @@ class LabeledSpan:
         return self.end - self.start
 
 
+def spans_of(entities: Iterable[Entity]) -> list[LabeledSpan]:
+    """The spans of the entities of an answer."""
+    return [
+        LabeledSpan(
+            entity.start, entity.end, entity.label, getattr(entity, "source", "model") == "pattern", entity.score
+        )
+        for entity in entities
+    ]
+
+
 def find_patterns(
     text: str, names: Sequence[str] = RECOGNIZERS, regions: Sequence[str] = DEFAULT_REGIONS
 ) -> list[LabeledSpan]:
-    """The matches of recognizers, in order, without overlaps. regions: of phone numbers."""
+    """All matches of recognizers, also those that overlap. regions: of phone numbers."""
     return [
-        LabeledSpan(match.start, match.end, PRESIDIO_LABELS[match.entity], by_recognizer=True)
-        for match in find(text, names, regions=regions)
+        LabeledSpan(match.start, match.end, PRESIDIO_LABELS[match.entity], by_recognizer=True, score=match.score)
+        for match in candidates(text, names, regions=regions)
+        if match.score >= _MIN_SCORE
     ]
 
 
 def merged(spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
     """The spans in order, overlapping ones joined; empty spans are dropped. A joined span has the label of its longest
-    part from a recognizer or, if it has no such part, of its longest part; of equally long parts, the first.
+    part from a recognizer or, if it has no such part, of its longest part; of equally long parts, that of the highest
+    score. Its score is the highest.
     """
     groups: list[list[LabeledSpan]] = []
     end = -1
@@ -46,11 +62,10 @@ def merged(spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
         else:
             groups.append([span])
         end = max(end, span.end)
-    return [
-        LabeledSpan(
-            group[0].start,
-            max(span.end for span in group),
-            max(group, key=lambda span: (span.by_recognizer, span.chars)).label,
-        )
-        for group in groups
-    ]
+    return [_joined(group) for group in groups]
+
+
+def _joined(group: Sequence[LabeledSpan]) -> LabeledSpan:
+    winner = max(group, key=lambda span: (span.by_recognizer, span.chars, span.score))
+    end, score = max(span.end for span in group), max(span.score for span in group)
+    return replace(winner, start=group[0].start, end=end, score=score)

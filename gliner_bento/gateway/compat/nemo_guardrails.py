@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, NotReady
+from gliner_bento.files.redaction.spans import merged, spans_of
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
@@ -172,8 +173,8 @@ async def _chat(gateway: Gateway, request: Request) -> Response:
         raise InvalidField("stream: not supported", param="stream")
     content = body.messages[-1].content
     text = content if isinstance(content, str) else "".join(part.text for part in content)
-    answer = await _detect(gateway, text, body)
-    detected = DetectedEntities(answer.entities, len(answer.entities), _tagged(text, answer.entities))
+    answer, entities = await _detect(gateway, text, body)
+    detected = DetectedEntities(entities, len(entities), _tagged(text, entities))
     tokens = answer.usage.tokens
     return json_response(
         ChatCompletion(
@@ -188,7 +189,7 @@ async def _chat(gateway: Gateway, request: Request) -> Response:
 
 async def _extract(gateway: Gateway, request: Request) -> Response:
     body = await json_body(request, NemoExtractRequest)
-    entities = (await _detect(gateway, body.text, body)).entities
+    _, entities = await _detect(gateway, body.text, body)
     nemo_entities = LazySequence(_nemo_entity, entities)
     return json_response(NemoExtractResponse(nemo_entities, len(entities), _tagged(body.text, entities)))
 
@@ -205,11 +206,15 @@ async def _health(gateway: Gateway, _: Request) -> Response:
     return json_response(NemoHealth(model.model, model.device, len(gateway.options.nemo_labels)))
 
 
-async def _detect(gateway: Gateway, text: str, body: _DetectionRequest) -> ExtractResponse:
+async def _detect(gateway: Gateway, text: str, body: _DetectionRequest) -> tuple[ExtractResponse, Sequence[Entity]]:
+    """The answer, and its entities as the spans to replace: overlapping ones are one."""
     gateway = await gateway.with_model_if_several(body.model)
     labels, recognizers = (body.labels, True) if body.labels else _defaults(gateway)
     options = ExtractionOptions(labels=labels, threshold=body.threshold, recognizers=recognizers)
-    return await gateway.run(extraction_of([text], options))
+    answer = await gateway.run(extraction_of([text], options, all_found=True))
+    spans = merged(spans_of(answer.entities))
+    entities = [Entity(span.start, span.end, text[span.start : span.end], span.label, span.score) for span in spans]
+    return answer, entities
 
 
 def _defaults(gateway: Gateway) -> tuple[Sequence[str], dict[str, str]]:

@@ -2,7 +2,7 @@
 
 The model and this server's recognizers together replace Presidio's recognizers. Unknown fields are ignored, as in
 Presidio, because examples in its documentation have some. Intended differences: invalid requests are answered with 400,
-not 500; returned entities do not overlap; `encrypt` and `/deanonymize` are not served.
+not 500; returned entities overlap only if one reaches beyond the other; `encrypt` and `/deanonymize` are not served.
 """
 
 from __future__ import annotations
@@ -259,9 +259,15 @@ class _Recognition:
         )
         lowest, threshold = self._options.presidio_min_score, self._body.score_threshold or 0.0
         merger = MatchMerger(text, matches, self._labels, SourcedEntity, lambda _: lowest)
-        entities = [entity for entity in merger.whole(extraction).entities if entity.score >= threshold]
-        kept = [entity for entity in entities if not self._is_allowed(entity.text)]
-        return kept, {(match.start, match.end): match for match in merger.matches}
+        entities = merger.whole(extraction).entities
+        parts, cut = merger.cut(entities)
+        spans = ((match.start, match.end, merger.label_of(match), match.score) for match in cut)
+        around = [
+            SourcedEntity(start, end, text[start:end], label, score, "pattern") for start, end, label, score in spans
+        ]
+        found = sorted([*entities, *parts, *around], key=lambda entity: entity.start)
+        kept = [entity for entity in found if entity.score >= threshold and not self._is_allowed(entity.text)]
+        return kept, {(match.start, match.end): match for match in (*cut, *merger.matches)}
 
     def _is_allowed(self, text: str) -> bool:
         if self._allow_pattern is None:

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from gliner_bento.errors import TooLarge
 from gliner_bento.files.redaction.redact import substituted
-from gliner_bento.files.redaction.spans import LabeledSpan
+from gliner_bento.files.redaction.spans import merged, spans_of
 from gliner_bento.files.redaction.styles import tag
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.tasks.base import ExtractionWarning
@@ -167,10 +167,8 @@ class Tool:
         return TypeAdapter(self.result).json_schema()
 
 
-async def _extract(
-    gateway: Gateway, arguments: ExtractEntitiesArguments, *, recognizers: bool = False
-) -> ExtractResponse:
-    options = ExtractionOptions(labels=arguments.labels, threshold=arguments.threshold, recognizers=recognizers)
+async def _extract(gateway: Gateway, arguments: ExtractEntitiesArguments) -> ExtractResponse:
+    options = ExtractionOptions(labels=arguments.labels, threshold=arguments.threshold)
     if isinstance(arguments, ExtractRelationsArguments):
         options = replace(options, relations=arguments.relations, relation_threshold=arguments.relation_threshold)
     return await gateway.run(extraction_of([arguments.text], options))
@@ -204,8 +202,9 @@ async def _structures(gateway: Gateway, arguments: StructuresArguments) -> Struc
 
 
 async def _redact(gateway: Gateway, arguments: RedactArguments) -> RedactedText:
-    answer = await _extract(gateway, arguments, recognizers=True)
-    spans = [LabeledSpan(found.start, found.end, found.label) for found in answer.entities]  # in order, disjoint
+    options = ExtractionOptions(labels=arguments.labels, threshold=arguments.threshold, recognizers=True)
+    answer = await gateway.run(extraction_of([arguments.text], options, all_found=True))
+    spans = merged(spans_of(answer.entities))
     redactions = ((span, arguments.replacement.replace("LABEL", tag(span.label))) for span in spans)
     max_chars = 2 * gateway.options.max_text_chars
     label_chars = sum(len(span.label) for span in spans)  # the result has the label of each entity
@@ -215,8 +214,8 @@ async def _redact(gateway: Gateway, arguments: RedactArguments) -> RedactedText:
         message = f"replacement: the result would have more than {max_chars} characters (twice max_text_chars)"
         raise TooLarge(message) from None
     entities = [
-        Replacement(replaced.start, replaced.end, replaced.label, entity.score)
-        for replaced, entity in zip(redacted.replacements, answer.entities, strict=True)
+        Replacement(replaced.start, replaced.end, replaced.label, span.score)
+        for replaced, span in zip(redacted.replacements, spans, strict=True)
     ]
     return RedactedText(redacted.text, entities, answer.warnings)
 
