@@ -18,7 +18,9 @@ _MAX_NAME_CHARS = 100
 
 _BRANCH_TYPES = {"list_type", "dict_type"}  # errors about branches of a union, most of which the caller did not mean
 _BOOL_BRANCH = "bool"
-_NO_FIELD = re.compile(r"(list|dict|constrained-str|function-[a-z]+)\[.*\]|\[key\]|constrained-str|str|bool|int|float")
+_NO_FIELD = re.compile(
+    r"(list|dict|union|constrained-str|function-[a-z]+)\[.*\]|\[key\]|constrained-str|str|bool|int|float"
+)
 """Parts of an error's path that name no field: pydantic adds them for branches of unions and keys of dictionaries."""
 
 

@@ -42,7 +42,7 @@ class GLiClassRequest(Strict):
         default=None, description="With multi_label, the lowest score of a label. Default: the server's."
     )
     multi_label: bool = True
-    prompt: Name | list[Name] | None = Field(
+    prompt: Name | Elements[list[Name]] | None = Field(
         default=None, description="What the model reads about the question: for all texts, or for each."
     )
     examples: list[Any] | None = Field(default=None, description="Few-shot examples are refused.")
