@@ -137,20 +137,28 @@ class ServedModel:
         return (*result.warnings, *language_warnings)
 
     async def outcomes(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
-        """The replica's outcomes. Raises `QueueFull` if it is overloaded."""
+        """The replica's outcomes; blank results for items that need no model. Raises `QueueFull` if the replica is
+        overloaded."""
         with self._admitted(items, call.deadline_s, call.priority):
-            outcomes = await self.replica.extract(items, call)
+            blank = [item.without_model() for item in items]
+            asked = [item for item, result in zip(items, blank, strict=True) if result is None]
+            answered = await self.replica.extract(asked, call) if asked else ()
             self._observe()
             await self._pacer.wait()
-            for item, outcome in zip(items, outcomes, strict=True):
+            for item, outcome in zip(asked, answered, strict=True):
                 if isinstance(outcome, Result):
                     self._learn(item, outcome)
                 elif isinstance(outcome, QueueFull):
                     outcome.retry_after_s = self.policy.retry_after_s(len(items))
-        return outcomes
+        rest = iter(answered)
+        return [next(rest) if result is None else result for result in blank]
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
-        """The replica's parts. Raises `QueueFull` if it is overloaded."""
+        """The replica's parts; one blank result for an item that needs no model. Raises `QueueFull` if the replica is
+        overloaded."""
+        if blank := item.without_model():
+            yield blank
+            return
         passes = 1 + len(item.text) // PASS_CHARS
         estimated_deadline_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
         with self._admitted([item], estimated_deadline_s, call.priority):

@@ -73,6 +73,10 @@ class Item:
                 message = f"{param}: {model!r} does not support the task {ability}; it supports {' and '.join(tasks)}"
                 raise InvalidField(message, param=param)
 
+    def without_model(self) -> Result | None:
+        """The result that the `merger` adds to if the model need not read the text; None if it has to."""
+        return None
+
     @property
     def has_merger(self) -> bool:
         """Whether the task's `merger` adds to the item's result."""
@@ -286,7 +290,7 @@ class Task(Generic[Options, Answer, BatchAnswer]):
         for name in self._required:
             if getattr(options, name) is None:
                 raise InvalidField(f"{name}: Field required", param=name)
-        if self._any_of and all(getattr(options, name) is None for name in self._any_of):
+        if self._any_of and not any(getattr(options, name) for name in self._any_of):
             first, *others = self._any_of
             raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
 

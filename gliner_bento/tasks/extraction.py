@@ -176,9 +176,9 @@ class ExtractionOptions:
         Recognizers | None,
         Field(
             description="Recognizers to use besides the model: they find e-mail addresses, cards, IBANs, phone numbers "
-            "and the like by patterns and check digits. `true`: those for the request's labels; or a list of names "
-            "(CREDIT_CARD), or {name: label of its matches}. Matches replace the model's entities that overlap with "
-            "them; each entity has its `source`.",
+            "and the like by patterns and check digits. `true`: those for the request's labels, or all if it has none; "
+            "or a list of names (CREDIT_CARD), or {name: label of its matches}. Matches replace the model's entities "
+            "that overlap with them; each entity has its `source`.",
             examples=[True],
         ),
     ] = None
@@ -250,6 +250,9 @@ class ExtractionItem(Item):
     def is_large(self) -> bool:
         """See `Item`: with a low threshold, relations are scored between most spans of the text."""
         return bool(self.relations) and self.threshold < ALL_SPANS_THRESHOLD
+
+    def without_model(self) -> Extraction | None:
+        return None if self.abilities or not self.recognizers else Extraction.blank(self)
 
     @property
     def has_merger(self) -> bool:
@@ -460,7 +463,7 @@ EXTRACTION = Task(
     options=ExtractionOptions,
     item=ExtractionItem,
     result=Extraction,
-    requires=("labels", "relations", "classifications", "structures"),
+    requires=("labels", "relations", "classifications", "structures", "recognizers"),
     decide=_decide,
     share=_share,
     merger=lambda item: merger_of(item, SourcedEntity),

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # a Mapping also takes a dict[str, str], unlike dict[str, str
     Labels = Sequence[str] | Mapping[str, str | LabelOptions]
     Relations = Sequence[str] | Mapping[str, str | RelationOptions]
 else:
-    Labels = Elements[Annotated[list[Name] | dict[Name, _Value[LabelOptions]], Field(min_length=1)]]
+    Labels = Elements[list[Name] | dict[Name, _Value[LabelOptions]]]
     Relations = Elements[list[Name] | dict[Name, _Value[RelationOptions]]]
 
 

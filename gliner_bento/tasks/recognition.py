@@ -49,9 +49,14 @@ def recognition_options(
 def check_known(name: str, known: Sequence[str], param: str, what: str) -> None:
     """Raise InvalidField for a name that is not known."""
     if name not in known:
-        nearest = difflib.get_close_matches(name.upper(), known, n=1) if len(name) < 100 else ()
+        nearest = _nearest(name.upper(), known) if len(name) < 100 else []
         suggestion = f" (did you mean {nearest[0]!r}?)" if nearest else ""
         raise InvalidField(f"{param}: no {what} {name[:50]!r}{suggestion}", param=param)
+
+
+def _nearest(name: str, known: Sequence[str]) -> list[str]:
+    """The known name that is most similar, or the first one that contains `name`."""
+    return difflib.get_close_matches(name, known, n=1) or [longer for longer in known if name and name in longer][:1]
 
 
 def enabled(configured: Sequence[str]) -> Sequence[str]:
@@ -64,7 +69,7 @@ def enabled(configured: Sequence[str]) -> Sequence[str]:
 def answer_labels(requested: Requested | None, labels: Mapping[str, str], configured: Sequence[str]) -> dict[str, str]:
     """By recognizer, the label of its matches in the answer: the one that the request names for it, or the first of
     the request's labels that means its entity type. If there is none, the label of a recognizer that the request names
-    is its name."""
+    is its name; the same holds for all enabled recognizers if the request has no labels."""
     if not requested:
         return {}
     names = enabled(configured) if requested is True else requested
@@ -73,7 +78,7 @@ def answer_labels(requested: Requested | None, labels: Mapping[str, str], config
         for entity in entities_of(label) or entities_of(description):
             if entity in names or find.FORMS.get(entity) in names:  # such as IPv4 if `names` has IP_ADDRESS
                 chosen.setdefault(entity, label)
-    for name in () if requested is True else names:
+    for name in () if requested is True and labels else names:
         chosen.setdefault(name, name)
     return chosen
 

@@ -221,3 +221,44 @@ def test_nemo_guardrails_has_them_by_default(serving):
     body = {"messages": [{"role": "user", "content": TEXT}], "labels": ["credit_debit_card", "email"]}
     content = asyncio.run(client.post("/v1/chat/completions", json=body)).json()["choices"][0]["message"]["content"]
     assert json.loads(content)["tagged_text"] == "Ada pays with [4111 1111 1111 1111](credit_debit_card)"
+
+
+def post(serving, replica, path, body):
+    return asyncio.run(serving(replica).post(path, json=body))
+
+
+@pytest.mark.parametrize("asked", [True, ["CREDIT_CARD"], {"CREDIT_CARD": "CREDIT_CARD"}], ids=str)
+@pytest.mark.parametrize("labels", [{}, {"labels": []}, {"labels": {}}, {"labels": None}], ids=str)
+def test_recognizers_alone_need_no_model(serving, labels, asked):
+    model = Scripted(("Ada", "person"))
+    for path, body in (
+        ("/v1/extract", {"text": TEXT}),
+        ("/v1/extract/stream", {"text": TEXT}),
+        ("/v1/extract/batch", {"texts": [TEXT, "Ada"]}),
+    ):
+        response = post(serving, model, path, {**body, **labels, "recognizers": asked})
+        assert response.status_code == 200, response.text
+        assert '"CREDIT_CARD"' in response.text
+        assert response.text.count("4111 1111 1111 1111") == 1
+    assert model.calls == []
+
+
+def test_a_batch_asks_the_model_only_about_items_with_labels(serving):
+    model = Scripted(("Ada", "person"))
+    items = [{"text": TEXT}, {"text": "Ada", "labels": ["person"]}, {"text": "Bob 4111 1111 1111 1111"}]
+    body = {"items": [item | {"recognizers": ["CREDIT_CARD"]} for item in items]}
+    results = post(serving, model, "/v1/extract/batch", body).json()["results"]
+    labels = [[entity["label"] for entity in one["result"]["entities"]] for one in results]
+    assert labels == [["CREDIT_CARD"], ["person"], ["CREDIT_CARD"]]
+    assert [[item.text for item in asked] for asked, _ in model.calls] == [["Ada"]]
+
+
+@pytest.mark.parametrize("nothing", [{}, {"recognizers": False}, {"recognizers": []}, {"labels": [], "relations": []}])
+def test_a_request_for_nothing_is_refused(serving, nothing):
+    error = post(serving, Scripted(), "/v1/extract", {"text": TEXT, **nothing}).json()["error"]
+    assert (error["code"], error["param"]) == ("invalid_field", "labels")
+
+
+def test_a_part_of_a_recognizers_name_gets_the_name(serving):
+    error = post(serving, Scripted(), "/v1/extract", {"text": TEXT, "recognizers": ["EMAIL"]}).json()["error"]
+    assert error["message"] == "recognizers.0: no recognizer 'EMAIL' (did you mean 'EMAIL_ADDRESS'?)"

@@ -181,7 +181,7 @@ def test_a_model_that_cannot_classify_is_named_before_it_is_called() -> None:
     refused = (
         "classifications: 'ner-only' does not support the task classifications; it supports entities and relations"
     )
-    missing = "labels: Field required, or relations or classifications or structures"
+    missing = "labels: Field required, or relations or classifications or structures or recognizers"
     assert ask(replica, scene) == [refused, missing, refused, missing]
 
 
