@@ -1,5 +1,5 @@
 """Every constant of fairness and overload, with what it protects. The limits that operators choose are settings:
-queue_capacity, max_queued_tokens, max_queue_wait_s, request_timeout_s, max_tenant_concurrency,
+queue_capacity, max_queued_tokens, max_queue_wait_s, queue_wait_interval_s, request_timeout_s, max_tenant_concurrency,
 max_tenant_requests_per_s, max_connections, header_timeout_s, body_timeout_s, keep_alive_timeout_s (docs/settings.md).
 """
 
@@ -82,6 +82,10 @@ batch of BATCH_TOKENS) exceeds the time until its deadline."""
 ARRIVALS_SHARE = 0.85
 """Refuses early: a request that arrives is refused if its estimated wait exceeds ARRIVALS_SHARE x its maximum wait.
 Once let in, it is checked against the whole maximum, so that a small change of the estimate does not refuse it."""
+
+CALM_FRACTION, ESTIMATES_PER_INTERVAL = 0.5, 50
+"""Tell a standing queue from a burst (`StandingQueue`): once its wait is below CALM_FRACTION x `max_queue_wait_s`, the
+next burst is absorbed again; the wait is estimated at most ESTIMATES_PER_INTERVAL times per `queue_wait_interval_s`."""
 
 MEASURED_S, MAX_EXTRAPOLATION = 1.0, 2
 """Protects clients of a server that has just started: an estimated wait refuses nobody before the throughput has been

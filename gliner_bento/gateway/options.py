@@ -18,6 +18,7 @@ class GatewayOptions(Limits):
     max_model_bytes: int
     request_timeout_s: float
     max_queue_wait_s: float
+    queue_wait_interval_s: float
     max_queued_tokens: int
     max_tenant_concurrency: int
     max_tenant_requests_per_s: float

@@ -53,12 +53,19 @@ class SchedulingFields(BaseSettings):
         "about 0.2 kB while it waits, so the default is 0.8 GB; 0: no limit.",
     )
     max_queue_wait_s: float = Field(
-        0.0,
+        5.0,
         ge=0,
         le=86_400,
-        description="Maximum estimated wait in the queue, in seconds; requests that would wait longer are refused (429 "
-        "with Retry-After), for clients that prefer a quick refusal to a late answer. 0: only requests that would miss "
-        "their deadline are refused.",
+        description="Maximum estimated wait in a queue that stands, in seconds (CoDel's target): once a tenant's "
+        "estimated wait has been longer for queue_wait_interval_s, requests that would wait longer are refused (429 "
+        "with Retry-After). 0: only requests that would miss their deadline are refused.",
+    )
+    queue_wait_interval_s: float = Field(
+        5.0,
+        ge=0,
+        le=86_400,
+        description="Time for which the estimated wait may exceed max_queue_wait_s, in seconds (CoDel's interval), so "
+        "that a burst is answered as a whole. 0: requests that would wait longer are refused immediately.",
     )
     request_timeout_s: float = Field(
         30.0,

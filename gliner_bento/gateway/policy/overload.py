@@ -3,10 +3,17 @@
 It has two entry points: `check`, for `admission`, before the body of a request is read; and `admit`, before the items
 are sent to the replica, when their cost and deadline are known.
 
-A request is refused if it would exceed `max_queued_tokens`, which limits memory (the scheduler and the fleet limit the
-number of waiting items), or if it would miss its deadline. To predict the latter, the gateway counts its requests that
-the replica has not answered, and measures how many tokens per second a busy replica runs. Until it has measured that,
-no request is refused for its wait. The estimated wait follows the scheduler's fair order:
+A request is refused
+
+- if it would exceed `max_queued_tokens`, which limits memory (the scheduler and the fleet limit the number of waiting
+  items);
+- if it would miss its deadline;
+- if it would wait longer than `max_queue_wait_s` in a queue that stands (`StandingQueue`): its tenant's queue, or that
+  of a tenant without requests under way, which many tenants together overload. A burst may wait until its deadline.
+
+To estimate waits, the gateway counts its requests that the replica has not answered, and measures how many tokens per
+second a busy replica runs. Until it has measured that, no request is refused for its wait. The estimated wait follows
+the scheduler's fair order:
 
 - a request does not wait until longer requests of its tenant have finished, so each request of the tenant counts with
   at most the cost of the new request;
@@ -24,6 +31,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from gliner_bento.errors import QueueFull
 from gliner_bento.fairness.capacity import SharedCapacity
@@ -42,6 +50,7 @@ from gliner_bento.fairness.constants import (
 )
 from gliner_bento.fairness.token_estimate import TokenEstimate
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.policy.standing_queue import StandingQueue
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.tasks.base import Item, Result
 
@@ -69,6 +78,7 @@ class TenantLoad:
     priority and bit length of the cost."""
 
     weight: float
+    queue: StandingQueue
     requests: int = 0
     cost: int = 0
     groups: dict[tuple[int, int], CostGroup] = field(default_factory=lambda: defaultdict(CostGroup))
@@ -84,7 +94,7 @@ class TenantLoad:
         if not group.requests:
             del self.groups[key]
 
-    def tokens_ahead(self, cost: float, priority: int) -> float:
+    def tokens_ahead(self, cost: float, priority: float) -> float:
         """Tokens of these requests that run before a new request of `cost` has finished: at most `cost` per request."""
         groups = (group for (group_priority, _), group in self.groups.items() if group_priority <= priority)
         return sum(min(group.cost, group.requests * cost) for group in groups)
@@ -94,13 +104,15 @@ class OverloadPolicy:
     """Counts the requests of one model that are under way, and decides whether a new request is admitted. Used by
     one event loop.
 
-    options: see the settings request_timeout_s, max_queue_wait_s and max_queued_tokens. No request is refused for its
-    wait while fewer items are under way than fill a batch of every instance.
+    options: see the settings request_timeout_s, max_queue_wait_s, queue_wait_interval_s and max_queued_tokens. No
+    request is refused for its wait while fewer items are under way than fill a batch of every instance.
     """
 
     def __init__(self, options: GatewayOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._timeout_s = options.request_timeout_s
         self._max_wait_s = options.max_queue_wait_s or math.inf
+        self._new_queue = partial(StandingQueue, self._max_wait_s, options.queue_wait_interval_s)
+        self._newcomer = TenantLoad(1.0, self._new_queue())  # a tenant without requests under way
         self._min_busy_items = options.max_batch_size * options.num_instances
         self._clock = clock
         self._throughput = MeasuredThroughput(clock)
@@ -121,15 +133,16 @@ class OverloadPolicy:
         share: float = 1.0,
     ) -> None:
         """Raise `QueueFull` if a request of `tenant` would exceed `max_queued_tokens`, wait longer than
-        `max_queue_wait_s`, or miss its deadline. Cheap; for a request that has not been read. timeout_s: the request's
-        `timeout_ms`, if it is known. cost: estimated, in tokens. share: fraction of the longest allowed wait above
-        which the request is refused."""
+        `max_queue_wait_s` in a queue that stands, or miss its deadline. Cheap; for a request that has not been read.
+        timeout_s: the request's `timeout_ms`, if it is known. cost: estimated, in tokens. share: fraction of the
+        longest allowed wait above which the request is refused."""
         load = self._load_of(tenant)
         self._check_tokens(tenant, 1)
         if rate := self._rate_when_busy():
-            ahead = load.tokens_ahead(cost, priority)
-            wait_s = (ahead + self._tokens_of_others(load, ahead + PASS_TOKENS)) / rate
-            max_s = min(self._max_wait_s, _max_wait_within(min(timeout_s, self._timeout_s), rate))
+            wait_s = self._wait_s(load, rate, cost, priority)
+            max_s = _max_wait_within(min(timeout_s, self._timeout_s), rate)
+            if self._stands(load, rate):
+                max_s = min(max_s, self._max_wait_s)
             self._check_wait(wait_s, max_s, share)
 
     @contextmanager
@@ -201,6 +214,20 @@ class OverloadPolicy:
 
         return leave
 
+    def _wait_s(self, load: TenantLoad, rate: float, cost: float, priority: float) -> float:
+        """Estimated seconds until a new request of at most one pass begins to run."""
+        ahead = load.tokens_ahead(cost, priority)
+        return (ahead + self._tokens_of_others(load, ahead + PASS_TOKENS)) / rate
+
+    def _stands(self, load: TenantLoad, rate: float) -> bool:
+        """Whether the queue of the tenant with this load stands, or that of tenants without requests under way."""
+        if self._max_wait_s == math.inf:
+            return False
+        loads, now_s = (load, self._newcomer), self._clock()
+        # A list: both are updated by each request.
+        stand = [each.queue.stands(now_s, partial(self._wait_s, each, rate, PASS_TOKENS, math.inf)) for each in loads]
+        return any(stand)
+
     def _check_wait(self, wait_s: float, max_s: float, share: float = 1.0) -> None:
         """Raise `QueueFull` for a wait above `share` x `max_s`, unless the measured time is too short to predict it."""
         if wait_s > share * max_s and max_s <= MAX_EXTRAPOLATION * self._throughput.measured_s:
@@ -217,7 +244,7 @@ class OverloadPolicy:
     def _load_of(self, tenant: Tenant) -> TenantLoad:
         load = self._loads.get(tenant.name)
         if load is None:
-            return TenantLoad(tenant.weight)
+            return TenantLoad(tenant.weight, self._new_queue())
         load.weight = tenant.weight
         return load
 

@@ -19,6 +19,7 @@ OPTIONS = GatewayOptions(
     max_model_bytes=0,
     request_timeout_s=30.0,
     max_queue_wait_s=0.0,
+    queue_wait_interval_s=0.0,
     max_queued_tokens=0,
     max_tenant_concurrency=0,
     max_tenant_requests_per_s=0.0,

@@ -57,6 +57,7 @@ class Simulated:
     tokens_run: float = 0.0
     rate: float = TOKENS_PER_S
     max_queue_wait_s: float = 0.0
+    queue_wait_interval_s: float = 0.0
     max_queued_tokens: int = 0
     count: int = 1
     waits_s: list[float] = field(default_factory=list)
@@ -70,6 +71,7 @@ class Simulated:
             OPTIONS,
             request_timeout_s=TIMEOUT_S,
             max_queue_wait_s=self.max_queue_wait_s,
+            queue_wait_interval_s=self.queue_wait_interval_s,
             max_queued_tokens=self.max_queued_tokens,
             max_batch_size=BATCH,
         )
