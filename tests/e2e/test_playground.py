@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,10 +13,13 @@ from pathlib import Path
 import patient
 import pytest
 from chromium import Page, chromium, executable
+from on_a_socket import on_a_socket
 from quick import ENVIRONMENT
 
 from benchmark.server import running_server
+from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.settings import PROJECT_ROOT
+from gliner_bento.storage.api_keys import hash_of
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="Chromium is not installed")
 
@@ -293,6 +297,105 @@ def test_an_error_is_shown_as_the_api_says_it(page):
     )
     put(page, ".pair input", "", "change")
     page.wait("document.querySelector('.notice') === null")
+
+
+SHOWN = "document.getElementById('document').textContent"
+
+
+def set_live(page: Page, *, live: bool) -> None:
+    box = "[...document.querySelectorAll('.options .check')].find((one) => one.textContent.includes('as you type'))"
+    page.evaluate(f"(() => {{ const field = {box}.querySelector('input'); if (field.checked !== {json.dumps(live)}) "
+                  "field.click(); })()")  # fmt: skip
+
+
+def test_an_old_result_never_stands_beside_a_new_text(page):
+    set_live(page, live=False)
+    enter(page, "Grace Hopper worked in New York.")
+    page.wait(f"{SHOWN} === 'Grace Hopper worked in New York.'")
+    page.wait("document.querySelectorAll('.pane.entities tbody tr[data-place]').length === 0")
+    page.click("#run")
+    wait_for_marks(page, "Grace Hopper")
+    put(page, ".pair input", "3", "change")
+    page.click("#run")
+    page.wait("document.querySelector('.notice.error') !== null")
+    assert page.evaluate(MARKS) == []
+
+
+def test_a_file_that_is_opened_runs_at_once_without_running_as_one_types(page):
+    set_live(page, live=False)
+    page.evaluate(
+        """(() => { const files = new DataTransfer();
+        files.items.add(new File(['Ada Lovelace lived in London.'], 'a.txt', { type: 'text/plain' }));
+        const input = document.getElementById('file'); input.files = files.files;
+        input.dispatchEvent(new Event('change')); })()"""
+    )
+    wait_for_marks(page, "Ada Lovelace")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_graph_fills_the_window_and_is_zoomed(tab, server, width):
+    open_example(tab, server, width)
+    tab.click("#tab-graph")
+    tab.wait("document.querySelector('.canvas canvas') !== null")
+    tool = "document.querySelector('.tools button:nth-child({})').click()"
+    size, zoom = "document.querySelector('.canvas').clientHeight", "document.querySelector('.canvas')._cyreg.cy.zoom()"
+    small = tab.evaluate(size)
+    tab.evaluate(tool.format(4))
+    assert tab.wait(f"{size} === innerHeight && {size}") > small
+    fitted = tab.evaluate(zoom)
+    tab.evaluate(tool.format(2))
+    assert tab.evaluate(zoom) > fitted
+    tab.evaluate(tool.format(3))
+    assert tab.evaluate(zoom) == pytest.approx(fitted)
+    tab.evaluate("document.querySelector('.tools').dispatchEvent(new KeyboardEvent('keydown', "
+                 "{ key: 'Escape', bubbles: true }))")  # fmt: skip
+    assert tab.wait(f"{size} < innerHeight && {size}") == small
+    assert tab.messages == []
+
+
+@contextlib.contextmanager
+def gateway_in_memory(**settings: object) -> Iterator[str]:
+    """The URL of a gateway over a replica without a model. settings: `tasks` are the model's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(PROJECT_ROOT / "tests" / "unit"))
+        patch.syspath_prepend(str(PROJECT_ROOT / "tests" / "unit" / "gateway"))
+        from gateway_options import OPTIONS
+        from memory_replica import INFO, MemoryReplica
+
+        tasks = settings.pop("tasks", INFO.tasks)
+        app = GatewayApp(dataclasses.replace(OPTIONS, enable_playground=True, max_text_chars=1000, **settings))
+        app.bind(MemoryReplica(model=dataclasses.replace(INFO, tasks=tasks)))
+        with on_a_socket(app) as url:
+            yield url
+
+
+def test_a_key_is_asked_for_and_a_wrong_one_is_named_in_view(tab):
+    keys = json.dumps([{"name": "k", "sha256": hash_of("secret")}])
+    with gateway_in_memory(api_keys=keys) as url:
+        tab.open(f"{url}/playground", width=390)
+        tab.evaluate("sessionStorage.clear()")
+        tab.open(f"{url}/playground", width=390)
+        tab.wait("!document.getElementById('key-form').hidden")
+        assert tab.evaluate("document.querySelector('.notice')") is None
+        assert tab.evaluate("document.getElementById('key-error').hidden") is True
+        for key, is_refused in (("wrong", True), ("secret", False)):
+            put(tab, "#key", key)
+            tab.evaluate("document.getElementById('key-form').requestSubmit()")
+            if is_refused:
+                tab.wait("!document.getElementById('key-error').hidden")
+                place = tab.evaluate("document.getElementById('key-error').getBoundingClientRect().toJSON()")
+                assert 0 <= place["top"] < place["bottom"] <= tab.evaluate("innerHeight")
+        wait_for_marks(tab, "Warsaw")
+        assert tab.evaluate("document.getElementById('key-form').hidden") is True
+
+
+def test_a_classifiers_page_has_no_tabs_for_entities(tab):
+    with gateway_in_memory(tasks=("classifications",)) as url:
+        tab.open(f"{url}/playground")
+        tab.wait("document.getElementById('labels').hidden")
+        titles = "[...document.querySelectorAll('[role=tab]:not([hidden])')].map((one) => one.id)"
+        assert tab.wait(f"{titles}.length === 1 && {titles}") == ["tab-code"]
+        assert tab.evaluate("document.getElementById('filters').hidden") is True
 
 
 def test_a_file_can_be_dropped(page):

@@ -4,6 +4,9 @@ import { hueOf } from "./colors.js";
 import { el } from "./dom.js";
 
 const MAX_NODES = 80;
+const PX2_PER_NODE = 25_000; // area in which the names of a node and its edges have room
+const ZOOM_STEP = 1.4;
+const MAX_FITTED_ZOOM = 1.6;
 
 /** Nodes and edges of the shown relations: those with the most relations first, MAX_NODES at most. */
 export function graphOf({ extraction, relations }) {
@@ -38,10 +41,43 @@ export class GraphView {
     Object.assign(this, { _root: root, _links: links, _onChoose: onChoose });
     this._canvas = el("div", { class: "canvas", role: "img", "aria-label": "Graph of the relations" });
     this._note = el("p", { class: "hint", role: "note" });
-    root.append(this._canvas, this._note);
+    root.append(this._canvas, this._toolbar(), this._note);
     links.listen((entities) => this._highlight(entities));
     document.addEventListener("themechange", () => this._graph?.style(styleOf(this._canvas, this._note)));
-    new ResizeObserver(() => this._graph?.resize().fit(undefined, 24)).observe(this._canvas);
+    new ResizeObserver(() => this._graph && fit(this._graph.resize())).observe(this._canvas);
+    root.addEventListener("keydown", ({ key }) => key === "Escape" && this._setLarge(false));
+  }
+
+  /** Buttons that change the view: the wheel and dragging do the same. */
+  _toolbar() {
+    const button = (text, name, click) =>
+      el("button", { type: "button", class: "quiet", text, title: name, "aria-label": name, on: { click } });
+    this._largeButton = button("Full screen", "Full screen", () => this._setLarge(!this._root.classList.contains("large")));
+    this._tools = el(
+      "div",
+      { class: "tools", role: "group", "aria-label": "View of the graph" },
+      button("−", "Zoom out", () => this._zoom(1 / ZOOM_STEP)),
+      button("+", "Zoom in", () => this._zoom(ZOOM_STEP)),
+      button("Fit", "Fit the graph", () => this._graph && fit(this._graph)),
+      this._largeButton,
+    );
+    return this._tools;
+  }
+
+  _zoom(factor) {
+    if (!this._graph) return;
+    const center = { x: this._graph.width() / 2, y: this._graph.height() / 2 };
+    this._graph.zoom({ level: this._graph.zoom() * factor, renderedPosition: center });
+  }
+
+  /** Fill the window, where the graph is arranged for the larger area, or return to the tab. */
+  _setLarge(isLarge) {
+    if (isLarge === this._root.classList.contains("large")) return;
+    this._root.classList.toggle("large", isLarge);
+    this._largeButton.textContent = isLarge ? "Close" : "Full screen";
+    this._largeButton.title = this._largeButton.ariaLabel = isLarge ? "Close the full screen" : "Full screen";
+    this._graph?.resize();
+    if (this._graph) arrange(this._graph, this._graph.nodes().length);
   }
 
   async show(shown) {
@@ -51,7 +87,7 @@ export class GraphView {
     const signature = JSON.stringify([nodes.map(({ id }) => id), edges.map(({ id }) => id)]);
     const { default: cytoscape } = nodes.length ? await import("./vendor/cytoscape.esm.min.mjs") : {};
     if (this._shown !== shown) return;
-    this._canvas.hidden = !nodes.length;
+    this._canvas.hidden = this._tools.hidden = !nodes.length;
     this._canvas.setAttribute("aria-label", `Graph of ${nodes.length} entities and ${edges.length} relations`);
     this._note.textContent = nodes.length
       ? left_out && `The ${nodes.length} entities with the most relations; ${left_out} more are in the table.`
@@ -67,7 +103,7 @@ export class GraphView {
       style: styleOf(this._canvas, this._note),
       layout: { name: "null" },
       minZoom: 0.2,
-      maxZoom: 1.6,
+      maxZoom: 3,
       boxSelectionEnabled: false,
     });
     arrange(this._graph, nodes.length);
@@ -97,6 +133,12 @@ export class GraphView {
   }
 }
 
+/** Show the whole graph; a small one is not enlarged further than its names are easy to read. */
+function fit(graph) {
+  graph.fit(undefined, 24);
+  if (graph.zoom() > MAX_FITTED_ZOOM) graph.zoom(MAX_FITTED_ZOOM).center();
+}
+
 const nodeElement = ({ id, text, label, entities }) => ({
   data: { id, text: text.length > 28 ? `${text.slice(0, 27)}…` : text, hue: hueOf(label), entities: [...entities] },
 });
@@ -118,18 +160,19 @@ function arrange(graph, count) {
       best = { hidden, zoom, places: graph.nodes().map((node) => ({ ...node.position() })) };
     return hidden;
   };
-  const tries = count > 40 ? 1 : count > 12 ? 3 : 12;
+  const tries = count > 40 ? 1 : count > 12 ? 6 : 12;
   for (let attempt = 0; attempt < tries; attempt++) {
     place(graph, count, attempt);
     for (let step = 0; step < 12 && !tried(); step++)
       graph.nodes().positions((node) => ({ x: node.position("x") * 0.9, y: node.position("y") * 0.9 }));
   }
   graph.nodes().positions((_, index) => best.places[index]);
-  graph.fit(undefined, 24);
+  fit(graph);
 }
 
 function place(graph, count, attempt) {
-  const size = (1 + (count > 12 ? 0.7 : 0.1) * attempt) * Math.max(1, Math.sqrt(count / 8));
+  const needed = Math.sqrt((count * PX2_PER_NODE) / (graph.width() * graph.height()));
+  const size = (1 + (count > 12 ? 0.35 : 0.1) * attempt) * Math.max(1, needed);
   const [w, h] = [graph.width() * size, graph.height() * size];
   const options = { animate: false, fit: false, randomize: false, boundingBox: { x1: 0, y1: 0, w, h } };
   if (count > 40) return graph.layout({ name: "concentric", minNodeSpacing: 30, ...options }).run();
@@ -138,7 +181,8 @@ function place(graph, count, attempt) {
     return { x: w * (0.5 + radius * Math.cos(angle)), y: h * (0.5 + radius * Math.sin(angle)) };
   });
   const idealEdgeLength = (edge) => 50 + CHAR_PX * edge.data("name").length;
-  graph.layout({ name: "cose", idealEdgeLength, nodeRepulsion: 2e4, nodeOverlap: 30, ...options }).run();
+  const nodeRepulsion = count > 12 ? [5e3, 2e3, 2e4][attempt % 3] : 2e4; // in a large graph, edges of equal length need less
+  graph.layout({ name: "cose", idealEdgeLength, nodeRepulsion, nodeOverlap: 30, ...options }).run();
 }
 
 /** How many names a node, its text or another name hides. */

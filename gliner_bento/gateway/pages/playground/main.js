@@ -48,6 +48,7 @@ function canRun() {
 
 /** The visitor has changed something: keep it, and run if that is wanted. */
 function changed(part = {}) {
+  const isNewText = part.text !== undefined && part.text !== state.text;
   Object.assign(state, part);
   if (part.labels) {
     setLabels(state.labels.map(({ name }) => name));
@@ -56,10 +57,21 @@ function changed(part = {}) {
   count();
   save();
   results.drawCode();
+  const runs = canRun() && state.options.live;
+  if (isNewText) runs ? byId("document").classList.add("stale") : clear();
   if (!canRun()) {
     extractor.stop();
     idle(state.text.trim() ? (byId("labels").hidden ? "Name what to classify" : "Add a label") : "Type a text");
-  } else if (state.options.live) (state.text.length > LONG_CHARS ? runLater : runSoon)();
+  } else if (runs) (state.text.length > LONG_CHARS ? runLater : runSoon)();
+}
+
+/** An old result never stands beside a new text. */
+function clear() {
+  status.textContent = "";
+  byId("document").classList.remove("stale");
+  byId("classes").replaceChildren();
+  byId("records").replaceChildren();
+  results.clear(state.text);
 }
 
 function count() {
@@ -82,6 +94,7 @@ function render() {
 function load(other) {
   assign(other);
   render();
+  clear();
   changed();
   if (!state.options.live && canRun()) run();
 }
@@ -159,7 +172,8 @@ function onError(error) {
     throw error;
   }
   idle("Failed");
-  if (error.status === 401) askForKey();
+  clear();
+  if (error.status === 401) return void askForKey();
   labels.invalid(error.param?.startsWith("labels"));
   if (options.invalid(error.param)) byId("options").open = true;
   const facts = [
@@ -189,11 +203,19 @@ function number(value, one = "", many = "") {
   return `${value.toLocaleString("en")} ${value === 1 ? one : many}`.trim();
 }
 
+/** Show the form for the key; after a key was refused, with an error in the form, which is in view on a phone too. */
 function askForKey() {
+  const isRefused = Boolean(api.apiKey());
+  notices();
+  idle("Needs an API key");
   byId("key-form").hidden = byId("key-button").hidden = false;
+  byId("key-error").hidden = !isRefused;
+  byId("key").setAttribute("aria-invalid", String(isRefused));
+  byId("key-form").scrollIntoView({ block: "nearest" });
   byId("key").focus();
 }
 
+/** Show the models and what the chosen one can do. Returns whether the server has answered. */
 async function describeServer() {
   try {
     const models = await api.models();
@@ -214,10 +236,13 @@ async function describeServer() {
     byId("labels").hidden = !can.entities;
     byId("classify-field").hidden = !can.classifications;
     byId("structures-field").hidden = !can.structures;
+    results.showAbilities();
     if (model.supports_adapters) options.setAdapters(await api.adapters(state.options.model).catch(() => []));
+    return true;
   } catch (error) {
-    if (error.status === 401) askForKey();
-    else if (error instanceof api.ApiError) onError(error);
+    if (!(error instanceof api.ApiError)) throw error;
+    onError(error);
+    return false;
   }
 }
 
@@ -226,8 +251,7 @@ for (const preset of PRESETS)
 byId("models").addEventListener("change", async ({ target }) => {
   extractor.stop();
   Object.assign(state.options, { model: target.value, adapter_id: "" });
-  await describeServer();
-  load({});
+  await start();
 });
 for (const kind of ["classify", "structures"])
   byId(kind).addEventListener("input", () => changed({ [kind]: byId(kind).value }));
@@ -235,19 +259,22 @@ text.addEventListener("input", () => changed({ text: text.value }));
 byId("run").addEventListener("click", () => {
   if (!extractor.isRunning) return void (canRun() && run());
   extractor.stop();
+  if (byId("document").classList.contains("stale")) clear();
   idle("Stopped");
 });
 addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && canRun()) run();
 });
-byId("key-button").addEventListener("click", askForKey);
-byId("key-form").addEventListener("submit", (event) => {
+byId("key-button").addEventListener("click", () => {
+  byId("key-form").hidden = false;
+  byId("key").focus();
+});
+byId("key-form").addEventListener("submit", async (event) => {
   event.preventDefault();
   api.setApiKey(byId("key").value.trim());
   byId("key").value = "";
   byId("key-form").hidden = true;
-  describeServer();
-  if (canRun()) run();
+  await start();
 });
 acceptFiles(async (file) => {
   try {
@@ -258,11 +285,15 @@ acceptFiles(async (file) => {
 });
 addEventListener("hashchange", async () => {
   if (!(await readFragment())) return;
-  await describeServer();
-  load({});
+  await start();
 });
+
+/** Show the state, and run it if the server answers. */
+async function start() {
+  if (await describeServer()) load({});
+  else render();
+}
 
 byId("key-button").hidden = !api.apiKey();
 if (!(await readFragment())) assign(PRESETS[0]);
-await describeServer();
-load({});
+await start();

@@ -2,11 +2,11 @@
 
 import { CodeView } from "./code_view.js";
 import { byId, eachFrame } from "./dom.js";
-import { Shown } from "./extraction.js";
+import { Extraction, Shown } from "./extraction.js";
 import { Filters } from "./filters.js";
 import { GraphView } from "./graph_view.js";
 import { Links } from "./links.js";
-import { lowestScores } from "./state.js";
+import { can, lowestScores } from "./state.js";
 import { TableView, labelCell, scoreCell } from "./table_view.js";
 import { Tabs } from "./tabs.js";
 import { TextView } from "./text_view.js";
@@ -60,6 +60,19 @@ export class Results {
     if (extraction.text !== this._extraction?.text) this._text.setText(extraction.text);
     this._extraction = extraction;
     this.draw();
+  }
+
+  /** Show a text without a result. */
+  clear(text) {
+    this.response = null;
+    this.show(new Extraction(text));
+  }
+
+  /** Show the views of what the model can do. */
+  showAbilities() {
+    const views = { entities: can.entities, relations: can.relations, graph: can.relations, code: true };
+    this._tabs.setVisible(Object.keys(views).filter((name) => views[name]));
+    byId("filters").hidden = !can.entities;
   }
 
   /** Show the request as code again: the state has changed. */

@@ -27,6 +27,12 @@ export class Tabs {
     this._onOpen(name);
   }
 
+  /** Show only the tabs of these names. */
+  setVisible(names) {
+    for (const [name, tab] of Object.entries(this._tabs)) tab.hidden = !names.includes(name);
+    if (!names.includes(this.current)) this.open(names[0]);
+  }
+
   setCount(name, count) {
     this._tabs[name].lastChild.textContent = count;
   }
@@ -41,7 +47,7 @@ export class Tabs {
   }
 
   _key(event) {
-    const names = Object.keys(this._tabs);
+    const names = Object.keys(this._tabs).filter((name) => !this._tabs[name].hidden);
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
