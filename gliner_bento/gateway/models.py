@@ -43,7 +43,7 @@ named after its checkpoint."""
 class ServedModel:
     """A served model: its replica and adapters, and the limits and the load of its requests.
 
-    row: its name and state, as last reported. pacer: shared by all models of the gateway.
+    row: its name and state, as last reported. pacer: shared by all models of the gateway. created_s: Unix time.
     """
 
     def __init__(self, row: ModelRow, replica: Replica, options: GatewayOptions, pacer: LoopPacer) -> None:
@@ -55,6 +55,7 @@ class ServedModel:
         self.limits = replace(options, **{**own_limits, **as_tuples})
         self.policy = OverloadPolicy(self.limits)
         self.adapters = AdapterApi(replica, self.limits)
+        self.created_s = int(time.time())
         self._pacer = pacer
         self._info: ModelInfo | None = None
         self._languages = LanguageCheck(())

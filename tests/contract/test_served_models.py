@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,7 @@ def test_an_unknown_model_is_not_found_and_all_are_listed(serve: Any) -> None:
         assert (await client.post("/v1/chat/completions", json=chat)).status_code == 404
         listed = (await client.get("/v1/models")).json()["data"]
         for one in listed:
+            assert 0 <= time.time() - one["created"] < 3600
             assert (await client.get(f"/v1/models/{one['id']}")).json() == one
         assert (await client.get("/v1/models/none")).status_code == 404
         assert [one["id"] for one in listed] == ["general", "related"]
