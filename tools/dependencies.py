@@ -1,7 +1,8 @@
 """What a server is made of: `dependencies.py licenses [--check]` writes docs/licenses.md, `dependencies.py sbom FILE` a
 bill of materials (CycloneDX) of the packages in requirements.lock, the bundled model and the library of the playground.
 
-Names and versions are those of the lock; licences those that the installed packages state.
+Names and versions are those of the lock. Licences are those of docs/licenses.md, where the installed packages' metadata
+are written: which packages are installed depends on the system and the version of Python, and the bill must not.
 """
 
 from __future__ import annotations
@@ -25,16 +26,6 @@ MODEL = ROOT / "models" / "demo"
 CYTOSCAPE = ROOT / "gliner_bento" / "gateway" / "pages" / "playground" / "vendor" / "cytoscape.esm.min.mjs.gz"
 
 _ONLY_OLD_PYTHON = "python_full_version < '3.11'"
-_ELSEWHERE = {
-    "async-timeout": "Apache-2.0",
-    "cffi": "MIT-0",
-    "colorama": "BSD-3-Clause",
-    "exceptiongroup": "MIT",
-    "pycparser": "BSD-3-Clause",
-    "tomli": "MIT",
-}
-"""Licences of packages that only other systems or versions of Python install."""
-
 _EXPRESSION = re.compile(r"\(?[A-Za-z0-9.+-]+\)?(?: (?:AND|OR|WITH) \(?[A-Za-z0-9.+-]+\)?)*")
 _SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
@@ -67,6 +58,10 @@ The playground includes [Cytoscape.js](https://js.cytoscape.org) (MIT), unchange
 """
 
 
+class Unknown(Exception):
+    """The licence of a package is not known. The message is for the developer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pin:
     """A line of the lock."""
@@ -92,31 +87,53 @@ def pins(lock: Path = LOCK) -> list[Pin]:
     return found
 
 
-def licence_of(name: str) -> str:
-    """The SPDX expression of a package's licence. Raises LookupError if it is not known."""
+def licences(page: str) -> dict[str, str]:
+    """The licence of each package that a text of docs/licenses.md lists."""
+    rows = re.findall(r"^\| (?!Licence)([\w(][^|]*) \| ([^|]*) \|$", page, re.MULTILINE)
+    return {name: licence for licence, names in rows for name in names.split(", ")}
+
+
+def written() -> dict[str, str]:
+    """The licence of each package, by docs/licenses.md."""
+    return licences(PAGE.read_text(encoding="utf-8"))
+
+
+def stated_licence(name: str) -> str | None:
+    """The SPDX expression of a package's licence, by its metadata; None if it is not installed.
+
+    Raises Unknown if it states none that is known here.
+    """
     try:
         about: Any = metadata(name)
     except PackageNotFoundError:
-        return _ELSEWHERE[name]
+        return None
     classifiers = [one.rpartition(" :: ")[2] for one in about.get_all("Classifier") or [] if one.startswith("License")]
     for stated in (about.get("License-Expression"), about.get("License"), *classifiers):
         expression = _SPDX.get(stated or "", stated or "")
         if _EXPRESSION.fullmatch(expression):
             return expression
-    raise LookupError(f"{name} states no licence that is known here: add it to tools/dependencies.py")
+    raise Unknown(f"{name} states no licence that is known here: add it to tools/dependencies.py")
 
 
 def licenses_page(listed: Sequence[Pin]) -> str:
-    """docs/licenses.md: the packages of each licence, whatever their versions."""
+    """docs/licenses.md: the packages of each licence, whatever their versions. A package that only other systems or
+    versions of Python install keeps its line. Raises Unknown."""
+    before = written()
     packages: dict[str, list[str]] = {}
     for name in sorted({pin.name for pin in listed}):
-        packages.setdefault(licence_of(name), []).append(name)
+        licence = stated_licence(name) or before.get(name)
+        if not licence:
+            raise Unknown(f"{name} is not installed here: write its licence into docs/licenses.md")
+        packages.setdefault(licence, []).append(name)
     return _PAGE + "".join(f"| {licence} | {', '.join(names)} |\n" for licence, names in sorted(packages.items()))
 
 
 def bill_of_materials(listed: Sequence[Pin]) -> dict[str, Any]:
-    """The CycloneDX document; the same for the same lock and model."""
-    components = [*map(_component, listed), _model(), _cytoscape()]
+    """The CycloneDX document; the same for the same lock, page of licences and model. Raises Unknown."""
+    licence_of = written()
+    if missing := sorted({pin.name for pin in listed} - set(licence_of)):
+        raise Unknown(f"docs/licenses.md has no licence of {', '.join(missing)}: `make setup-dev docs` writes it")
+    components = [*(_component(pin, licence_of[pin.name]) for pin in listed), _model(), _cytoscape()]
     content = hashlib.sha256(json.dumps(components).encode()).hexdigest()
     version = re.search(r'__version__ = "(.+)"', (ROOT / "gliner_bento" / "__init__.py").read_text(encoding="utf-8"))
     assert version
@@ -132,14 +149,14 @@ def bill_of_materials(listed: Sequence[Pin]) -> dict[str, Any]:
     }
 
 
-def _component(pin: Pin) -> dict[str, Any]:
+def _component(pin: Pin, licence: str) -> dict[str, Any]:
     component: dict[str, Any] = {
         "type": "library",
         "bom-ref": pin.purl,
         "name": pin.name,
         "version": pin.version,
         "purl": pin.purl,
-        "licenses": [{"expression": licence_of(pin.name)}],
+        "licenses": [{"expression": licence}],
     }
     if pin.marker:
         component["properties"] = [{"name": "gliner-bento:marker", "value": pin.marker}]
@@ -179,23 +196,26 @@ def _stale(page: str, listed: Sequence[Pin]) -> Iterator[str]:
 
     A package with another version on old Python may state its licence differently there.
     """
-    written = _licences(PAGE.read_text(encoding="utf-8"))
+    before = written()
     varying = {pin.name for pin in listed if _ONLY_OLD_PYTHON in pin.marker}
-    for name, _ in _licences(page) ^ written:
-        if name not in varying or sys.version_info >= (3, 11) or name not in dict(written):
+    for name, _ in licences(page).items() ^ before.items():
+        if name not in varying or sys.version_info >= (3, 11) or name not in before:
             yield name
 
 
-def _licences(page: str) -> set[tuple[str, str]]:
-    """Name and licence of each package of a page."""
-    rows = re.findall(r"^\| (?!Licence)([\w(][^|]*) \| ([^|]*) \|$", page, re.MULTILINE)
-    return {(name, licence) for licence, names in rows for name in names.split(", ")}
-
-
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 1 if a checked page is stale."""
+    """The exit code: 1 if a checked page is stale, or a licence is not known."""
+    try:
+        return run(list(arguments))
+    except Unknown as problem:
+        print(f"make: {problem}", file=sys.stderr)
+        return 1
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code. Raises Unknown."""
     listed = pins()
-    match list(arguments):
+    match arguments:
         case ["licenses"]:
             PAGE.write_text(licenses_page(listed), encoding="utf-8")
         case ["licenses", "--check"]:

@@ -31,10 +31,32 @@ def test_a_page_without_a_package_or_with_another_licence_is_stale(before: str, 
     assert stale == {"click"} if before == " click," else "tomli-w" in stale
 
 
-def test_every_licence_is_an_spdx_expression():
-    spdx = get_spdx_licensing()
-    names = {pin.name for pin in dependencies.pins()}
-    assert {name for name in names if spdx.validate(dependencies.licence_of(name)).errors} == set()
+def test_every_pin_has_a_licence_whatever_its_marker_and_it_is_an_spdx_expression():
+    spdx, licences = get_spdx_licensing(), dependencies.written()
+    assert set(licences) == {pin.name for pin in dependencies.pins()}
+    assert {name for name, licence in licences.items() if spdx.validate(licence).errors} == set()
+
+
+def test_the_bill_of_materials_needs_no_installed_package(tmp_path):
+    """Which packages are installed depends on the system, the version of Python and the tools of developers."""
+    bill = tmp_path / "bill.json"
+    without_packages = [sys.executable, "-I", "-S", "tools/dependencies.py", "sbom", str(bill)]
+    ended = subprocess.run(without_packages, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(bill.read_text()) == dependencies.bill_of_materials(dependencies.pins())
+
+
+def test_a_package_that_is_not_installed_keeps_its_line_and_a_new_one_is_asked_for(monkeypatch, capsys, tmp_path):
+    pins = [*dependencies.pins(), dependencies.Pin("only-elsewhere", "1.0", "sys_platform == 'win32'")]
+    monkeypatch.setattr(dependencies, "pins", lambda: pins)
+    for arguments in (["licenses", "--check"], ["sbom", str(tmp_path / "bill.json")]):
+        assert dependencies.main(arguments) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "only-elsewhere" in line
+        assert "docs/licenses.md" in line
+    row = f"{dependencies.PAGE.read_text(encoding='utf-8')}| MIT-0 | only-elsewhere |\n"
+    monkeypatch.setattr(dependencies, "written", lambda: dependencies.licences(row))
+    assert dependencies.licences(dependencies.licenses_page(pins)) == dependencies.licences(row)
 
 
 def test_the_bill_of_materials_is_valid_and_lists_all_that_a_server_is_made_of():
