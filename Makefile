@@ -41,13 +41,14 @@ bench: setup-$(if $(URL),dev,bench) ## Compare with other servers, 50 minutes: U
 
 # The generated pages are part of the repository; writing them takes the development tools, building the site does not.
 docs: ## Build the site that a server then has at /docs
+	@tools/setup docs
 	@if [ -e $(VENV)/.dev ]; then $(BIN)/python -m tools.pages && $(BIN)/python tools/dependencies.py licenses; fi
-	@PYTHON='$(PYTHON)' tools/docs build
+	$(BIN)/python -m tools.docs_site build
 
-wheel: setup ## Build wheels in dist/: for servers, and for clients
+wheel: docs ## Build wheels in dist/: for servers, and for clients
 	tools/wheel $(BIN)/python
 
-bento: setup sbom ## Build a bento with the model
+bento: docs sbom ## Build a bento with the model and the docs
 	$(BIN)/bentoml build
 
 # The image has its own torch: TORCH is not for .venv here.
@@ -60,7 +61,7 @@ sbom: setup ## Write a bill of materials (CycloneDX): sbom.cdx.json
 	$(BIN)/python tools/dependencies.py sbom sbom.cdx.json
 
 clean: ## Remove all that make made
-	rm -rf $(VENV) build dist gliner_bento/gateway/pages/docs *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist gliner_bento/gateway/pages/docs sbom.cdx.json *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 ##@ For maintainers (CONTRIBUTING.md)
@@ -99,7 +100,8 @@ lock: ## Renew the locks: ARGS=--upgrade
 	tools/lock '$(or $(PYTHON),python3)' $(ARGS)
 
 docs-serve: ## Show the docs while they are written: ADDRESS=
-	@PYTHON='$(PYTHON)' tools/docs serve $(ADDRESS)
+	@tools/setup docs
+	$(BIN)/python -m tools.docs_site serve $(ADDRESS)
 
 chaos: setup-dev ## Faults under load with known answers, 10 minutes: ARGS=
 	$(BIN)/python -m reliability chaos $(ARGS)

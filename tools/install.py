@@ -1,4 +1,4 @@
-"""Makes .venv: `install.py serve`, or `dev` or `bench`, which include what comes before them.
+"""Makes .venv: `install.py serve`, or `docs`, `dev` or `bench`, which include `serve`; `bench` also includes `dev`.
 
 Standard library only. Environment: TORCH=cpu|cuda, TORCH_INDEX=URL, V=1. Prints one line per step; pip's output goes to
 .venv/setup.log, or with V=1 to the terminal. Does nothing if .venv is up to date.
@@ -40,10 +40,16 @@ class Failed(Exception):
 def main(level: str) -> None:
     """Install what `level` needs and is not installed."""
     torch = chosen_torch()
-    wanted = {"serve": fingerprint(torch, LOCK), "dev": fingerprint("", LOCK, DEV_LOCK), "bench": fingerprint("", LOCK)}
-    levels = {"serve": lambda: install_server(torch), "dev": install_tools, "bench": install_peers}
+    tools = fingerprint("", LOCK, DEV_LOCK)
+    wanted = {"serve": fingerprint(torch, LOCK), "docs": tools, "dev": tools, "bench": fingerprint("", LOCK)}
+    levels = {
+        "serve": lambda: install_server(torch),
+        "docs": install_site_tools,
+        "dev": install_tools,
+        "bench": install_peers,
+    }
     started, changed = time.monotonic(), False
-    for name in list(levels)[: list(levels).index(level) + 1]:
+    for name in {"docs": ("serve", "docs"), "bench": ("serve", "dev", "bench")}.get(level, ("serve", level)):
         if not stamp(name).is_file() or stamp(name).read_text() != wanted[name]:
             stamp(name).unlink(missing_ok=True)
             levels[name]()
@@ -76,6 +82,13 @@ def torch_requirement(torch: str, version: str) -> tuple[str, list[str]]:
     if index := cpu_index():
         return "cpu build", ["--extra-index-url", index, *requirement]
     return "the build that pip finds", requirement
+
+
+def install_site_tools() -> None:
+    """What builds the site of the documentation, in the versions of the developer tools: 90 MB."""
+    pins = VENV / "pins.txt"  # a constraint file may not refer to another lock
+    pins.write_text("".join(line for line in DEV_LOCK.open() if not line.startswith("-")))
+    step("zensical, which builds the docs", *PIP, "--constraint", str(pins), "zensical")
 
 
 def install_tools() -> None:

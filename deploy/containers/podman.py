@@ -75,8 +75,8 @@ def make_base() -> None:
 
 def build(base: str, torch: str) -> str:
     """Build a bento and its image with `make image`'s script; the image's name. The build's output goes to stderr."""
-    bill = [sys.executable, "tools/dependencies.py", "sbom", "sbom.cdx.json"]
-    subprocess.run(bill, cwd=PROJECT_ROOT, check=True)
+    for arguments in (["-m", "tools.docs_site", "build"], ["tools/dependencies.py", "sbom", "sbom.cdx.json"]):
+        subprocess.run([sys.executable, *arguments], cwd=PROJECT_ROOT, check=True, stdout=sys.stderr)
     bentoml = [sys.executable, "-m", "bentoml"]
     built = subprocess.run(
         [*bentoml, "build", "--output", "tag", str(PROJECT_ROOT)], check=True, stdout=subprocess.PIPE, text=True

@@ -1,7 +1,7 @@
 """The documentation's site at `/docs`: the files that `make docs` builds, and their Content-Security-Policy.
 
-If the site is not built, `/docs` is a page that says how to build it. A site that is built later is served without a
-restart.
+If there is no site, `/docs` is a page that says so: in a clone, how to build it, and the site is then served without a
+restart; anywhere else, which packages have it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.gateway import Gateway
@@ -17,12 +17,24 @@ from gliner_bento.gateway.page_files import PageFiles
 from gliner_bento.gateway.security_headers import page_policy
 
 FOLDER = Path(__file__).parent / "pages" / "docs"
+SOURCES = FOLDER.parents[3] / "docs" / "index.md"
+"""What a clone has, and a wheel, a bento and an image have not."""
+
 _NOT_BUILT = Path(__file__).parent / "pages" / "docs-not-built.html"
+_IN_A_CLONE = """Run <code>make docs</code> (under a minute), then reload this page: the server needs no restart. The
+same pages are Markdown files in the folder <code>docs</code>."""
+_INSTALLED = """This server was installed without it. The repository has the same pages as Markdown files in its folder
+<code>docs</code>; a server's wheel of <code>make wheel</code>, a bento and an image have the site."""
 
 
 def is_built(folder: Path = FOLDER) -> bool:
     """Whether there is a site to serve."""
     return (folder / "index.html").is_file()
+
+
+def can_be_built() -> bool:
+    """Whether the server runs from a clone of the repository."""
+    return SOURCES.is_file()
 
 
 def endpoints(folder: Path = FOLDER) -> list[Endpoint]:
@@ -32,7 +44,8 @@ def endpoints(folder: Path = FOLDER) -> list[Endpoint]:
     async def index(_: Gateway, __: Request) -> Response:
         if is_built(folder):
             return RedirectResponse("docs/index.html", status_code=307)
-        return FileResponse(_NOT_BUILT, headers={"Cache-Control": "no-cache"})
+        page = _NOT_BUILT.read_text(encoding="utf-8").replace("{how}", _IN_A_CLONE if can_be_built() else _INSTALLED)
+        return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
     async def file(_: Gateway, request: Request) -> Response:
         """A file of the site; for the path `/docs/`, the first page."""

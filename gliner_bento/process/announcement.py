@@ -44,7 +44,7 @@ def announcement(url: str, pages: Mapping[str, str], *, needs_key: bool) -> str:
     key = "-H 'Authorization: Bearer YOUR_KEY' " if needs_key else ""
     request = f"curl -s {url}/v1/extract {key}-H 'Content-Type: application/json' -d {shlex.quote(_REQUEST)}"
     rows = {**{name: url + path for name, path in pages.items()}, "try": request}
-    if "docs" not in pages and (PROJECT_ROOT / "docs").is_dir():
+    if "docs" not in pages and (PROJECT_ROOT / "docs" / "index.md").is_file():  # a clone
         rows["docs"] = "docs/index.md; `make docs` puts them at /docs"
     return "".join([f"gliner-bento: ready on {url}\n", *(f"  {name:<11} {row}\n" for name, row in rows.items())])
 

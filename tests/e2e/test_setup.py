@@ -43,6 +43,8 @@ def indexes(tmp_path_factory) -> Iterator[str]:
     write_wheel(root / "pypi" / "torch", "torch", "2.13.0")
     write_wheel(root / "pypi" / "served", "served", "1.0")
     write_wheel(root / "pypi" / "tested", "tested", "1.0")
+    write_wheel(root / "pypi" / "zensical", "zensical", "1.0")
+    write_wheel(root / "pypi" / "zensical", "zensical", "2.0")
     write_wheel(root / "cpu" / "torch", "torch", "2.13.0+cpu")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(root))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -63,7 +65,7 @@ class Checkout:
         (folder / "pyproject.toml").write_text(PROJECT)
         shutil.copy(empty_wheel.__file__, folder)
         (folder / "requirements.lock").write_text("served==1.0\ntorch==2.13.0\n")
-        (folder / "requirements-dev.lock").write_text("-r requirements.lock\ntested==1.0\n")
+        (folder / "requirements-dev.lock").write_text("-r requirements.lock\ntested==1.0\nzensical==1.0\n")
 
     def make(self, target: str, *, succeeds: bool = True, **variables: str) -> str:
         """The output of make."""
@@ -147,9 +149,17 @@ def test_a_driver_decides_and_the_builds_of_torch_replace_each_other(checkout):
     assert checkout.installed()["torch"] == "2.13.0+cpu"
 
 
+def test_the_docs_get_their_locked_tool_and_no_others(empty):
+    shutil.rmtree(empty.folder / "tools" / "docs_site")  # needs a server's packages: tools/fresh_clone.py runs it
+    (empty.folder / "tools" / "docs_site.py").write_text("print('built')")
+    output = empty.make("docs", TORCH="cpu", PYTHON=sys.executable)
+    assert output.endswith("-m tools.docs_site build\nbuilt\n")
+    assert empty.installed() == {"torch": "2.13.0+cpu", "served": "1.0", "gliner_bento": "0", "zensical": "1.0"}
+
+
 def test_developer_tools_are_installed_on_top(checkout):
     output = checkout.make("setup-dev", TORCH="cpu", V="1")
-    assert "Successfully installed tested-1.0" in output
+    assert "Successfully installed tested-1.0 zensical-1.0" in output
     assert checkout.installed()["tested"] == "1.0"
     assert checkout.make("setup-dev", TORCH="cpu") == ""
 

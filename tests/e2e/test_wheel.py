@@ -22,6 +22,7 @@ from benchmark.server import running_server
 from gliner_bento.settings import PROJECT_ROOT
 
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "docs", "tests")
+SITE = "gliner_bento/gateway/pages/docs"
 MODEL = ("README.md", "gliner_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 CLIENT = """
 from gliner_bento.client import Client
@@ -36,6 +37,8 @@ with Client("{url}") as client:
 def wheels(tmp_path_factory) -> Path:
     """The folder that `make wheel` writes."""
     project = shutil.copytree(PROJECT_ROOT, tmp_path_factory.mktemp("build") / "project", ignore=NOT_COPIED)
+    (project / SITE).mkdir()
+    (project / SITE / "index.html").write_text("<h1>The site</h1>")
     ended = subprocess.run(["tools/wheel", sys.executable], cwd=project, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return project / "dist"
@@ -120,6 +123,7 @@ def test_a_wheel_holds_only_what_serves_and_the_bundled_model(wheel):
     sources = {path.relative_to(PROJECT_ROOT).as_posix() for folder in folders for path in folder.rglob("*.py")}
     files = folders[0].rglob("gateway/pages/**/*")
     pages = {page.relative_to(PROJECT_ROOT).as_posix() for page in files if page.is_file()}
+    pages = {f"{SITE}/index.html", *(page for page in pages if not page.startswith(SITE + "/"))}
     model = {f"gliner_bento/models/demo/{name}" for name in MODEL}
     assert packaged == {"service.py", "gliner_bento/py.typed", *sources, *pages, *model}
 
@@ -134,14 +138,15 @@ def test_an_installed_wheel_serves_the_bundled_model_in_an_empty_folder(wheel, t
         served = patient.get(f"{url}/v1/model").json()
         request = {"text": "Bill Gates founded Microsoft in 1975.", "labels": ["person", "organization"]}
         answer = patient.post(f"{url}/v1/extract", json=request).json()
+        assert patient.get(f"{url}/docs", follow_redirects=True).text == "<h1>The site</h1>"
     assert served["model"] == "demo"
     assert {entity["text"] for entity in answer["entities"]} >= {"Bill Gates", "Microsoft"}
     assert not any(empty.iterdir())
 
 
-def test_a_clients_wheel_is_the_same_without_the_model(wheel, client_wheel):
+def test_a_clients_wheel_is_the_same_without_the_model_and_the_site(wheel, client_wheel):
     names = [set(zipfile.ZipFile(one).namelist()) for one in (wheel, client_wheel)]
-    assert names[0] - names[1] == {f"gliner_bento/models/demo/{name}" for name in MODEL}
+    assert names[0] - names[1] == {f"gliner_bento/models/demo/{name}" for name in MODEL} | {f"{SITE}/index.html"}
     assert not names[1] - names[0]
     assert client_wheel.stat().st_size < 2**20
 
