@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import resource
+import shlex
 import shutil
 import signal
 import socket
@@ -21,6 +22,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -35,29 +38,42 @@ LIMIT_S = 600
 
 def serve_once(folder: Path, log: Path, **environment: str) -> tuple[float, float, int]:
     """Of `make serve` in `folder` to its first answer: seconds, CPU seconds (with its end), lines of output."""
-    used_before = cpu_seconds()
+    used_before, started = cpu_seconds(), time.monotonic()
+    with served(["make", "--no-print-directory", "serve", "PORT={port}"], folder, log, os.environ | environment):
+        seconds, lines = time.monotonic() - started, len(log.read_text().splitlines())
+    return seconds, cpu_seconds() - used_before, lines
+
+
+@contextmanager
+def served(command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    """The URL of a server that has answered `REQUEST`; it ends with the block. command: has {port} in the port's place.
+    Raises SystemExit if there is no answer, or a wrong one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    started = time.monotonic()
+    deadline = time.monotonic() + LIMIT_S
     with log.open("wb") as output:
         server = subprocess.Popen(
-            ["make", "--no-print-directory", "serve", f"PORT={port}"],
+            [word.format(port=port) for word in command],
             cwd=folder,
-            env=os.environ | environment,
+            env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
     try:
-        entities = answer(server, f"http://127.0.0.1:{port}", started + LIMIT_S)
-        seconds, lines = time.monotonic() - started, len(log.read_text().splitlines())
+        url = f"http://127.0.0.1:{port}"
+        entities = answer(server, url, deadline)
+        if not {"Bill Gates", "Microsoft"} <= {entity["text"] for entity in entities}:
+            raise SystemExit(f"{shlex.join(command)} answers {entities}")
+        yield url
+    except SystemExit:
+        print(log.read_text())
+        raise
     finally:
         if server.poll() is None:
             os.killpg(server.pid, signal.SIGTERM)
             server.wait(60)
-    assert {"Bill Gates", "Microsoft"} <= {entity["text"] for entity in entities}, entities
-    return seconds, cpu_seconds() - used_before, lines
 
 
 def cpu_seconds() -> float:
@@ -78,7 +94,7 @@ def answer(server: subprocess.Popen[bytes], url: str, deadline: float) -> list[d
                 return json.load(response)["entities"]  # type: ignore[no-any-return]
         except OSError:
             time.sleep(0.1)
-    raise SystemExit(f"no answer from `make serve` (exit code {server.poll()})")
+    raise SystemExit(f"no answer from the server (exit code {server.poll()})")
 
 
 def here() -> None:
@@ -90,9 +106,6 @@ def here() -> None:
         print(f"`make serve`: {time_used}, .venv {megabytes(ROOT / '.venv'):,} MB, {lines} lines of output")
         if lines > MAX_LINES:
             raise SystemExit(f"more than {MAX_LINES} lines of output:\n{log.read_text()}")
-    except SystemExit:
-        print(log.read_text())
-        raise
     finally:
         log.unlink()
 
