@@ -42,8 +42,10 @@ def candidates(
     wanted = set(entities)
     folded_text, index_of = folded(text)
     rules = [rule for rule in RULES if rule.entity in wanted or rule.name in wanted]
-    matches = _nearest_words([*_matches(folded_text, rules, regions, context)], len(folded_text))
-    return [replace(match, start=index_of[match.start], end=index_of[match.end - 1] + 1) for match in matches]
+    return [
+        replace(match, start=index_of[match.start], end=index_of[match.end - 1] + 1)
+        for match in _matches(folded_text, rules, regions, context)
+    ]
 
 
 def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: Iterable[str]) -> Iterator[Match]:
@@ -70,26 +72,31 @@ def _with_word(match: Match, word: str, distance: int) -> Match:
     return replace(match, score=min(1.0, score) if match.valid is None else 1.0, word=word, distance=distance)
 
 
-def _nearest_words(matches: Sequence[Match], chars: int) -> Iterator[Match]:
-    """The matches; one whose word is not the nearest to it, because another match at its position has a nearer word,
-    has its score without the word. chars: length of the text."""
-    nearest = bytearray(b"\xff" * chars)
-    for match in sorted((match for match in matches if match.word), key=lambda match: -match.distance):
-        nearest[match.start : match.end] = bytes([match.distance]) * (match.end - match.start)
-    for match in matches:
-        has_nearest = not match.word or min(nearest[match.start : match.end]) == match.distance
-        yield match if has_nearest else replace(match, score=match.base, word="", distance=0)
-
-
 def resolved(matches: Iterable[Match], chars: int) -> list[Match]:
     """The matches in order of position, without overlaps.
 
     Of overlapping matches, one is kept: that with the highest score; of equal scores, one with a word near it, then the
-    longest. chars: length of the text.
+    longest. A word counts only for the matches that it is nearest to. chars: length of the text.
     """
+    matches = list(matches)
+    distances = _word_distances(matches, chars)
+
+    def rank(match: Match) -> tuple[float, bool, int]:
+        named = bool(match.word) and match.distance == min(distances[match.start : match.end])
+        score = match.score if named or not match.word else match.base
+        return -score, not named, match.start - match.end
+
     taken, kept = bytearray(chars), []
-    for match in sorted(matches, key=lambda match: (-match.score, not match.word, match.start - match.end)):
+    for match in sorted(matches, key=rank):
         if taken.find(1, match.start, match.end) < 0:
             taken[match.start : match.end] = b"\1" * (match.end - match.start)
             kept.append(match)
     return sorted(kept, key=lambda match: match.start)
+
+
+def _word_distances(matches: Sequence[Match], chars: int) -> bytearray:
+    """For each character, how far away the nearest word of a match with this character is; 255 if there is none."""
+    distances = bytearray(b"\xff" * chars)
+    for match in sorted((match for match in matches if match.word), key=lambda match: -match.distance):
+        distances[match.start : match.end] = bytes([match.distance]) * (match.end - match.start)
+    return distances

@@ -33,6 +33,8 @@ _GAP = (
 )
 """What may be between a word and its code."""
 _GAP_CHARS = 40
+_ACRONYM_CHARS = 4
+"""Maximum length of words that may be acronyms."""
 _CODE_CHARS = 200
 """Maximum length of a code. Longer ones are not matched, not even in part."""
 
@@ -48,7 +50,7 @@ RULES = tuple(
         (
             "DATE_OF_BIRTH",
             _DATE,
-            "date of birth,dob,d.o.b,birth date,birthdate,birthday,born,geboren,geb,geburtsdatum,née,né,nacido,nacida,"
+            "date of birth,dob,birth date,birthdate,birthday,born,geboren,geb,geburtsdatum,née,né,nacido,nacida,"
             "nascita,naissance,nacimiento",
         ),
         (
@@ -70,11 +72,11 @@ RULES = tuple(
             "account,accounts,account number,account no,acct,a/c,bank account,checking account,savings account",
         ),
         ("US_PASSPORT", r"[A-Z]{0,2}\d{6,9}", _PASSPORT),
-        ("UK_PASSPORT", r"[A-Z]{2}\d{7}|\d{9}", _PASSPORT + ",uk passport,british passport"),
-        ("IN_PASSPORT", r"[A-Z]\d{2} ?\d{5}", _PASSPORT + ",indian passport"),
+        ("UK_PASSPORT", r"[A-Z]{2}\d{7}|\d{9}", _PASSPORT),
+        ("IN_PASSPORT", r"[A-Z]\d{2} ?\d{5}", _PASSPORT),
         ("US_DRIVER_LICENSE", _CODE, _LICENSE),
         ("US_DRIVER_LICENSE", _STATE_LICENSE, "license,licence"),
-        ("UK_DRIVING_LICENCE", _UK_LICENCE, _LICENSE + ",uk driving licence,driver number,dvla,license,licence"),
+        ("UK_DRIVING_LICENCE", _UK_LICENCE, _LICENSE + ",driver number,dvla,license,licence"),
     )
 )
 """Rules of codes without a check digit: their `score` is 0."""
@@ -162,14 +164,22 @@ _LISTED = re.compile(r"\s*(?:[,;/&]|and|or|und|oder|et|ou|y|o|e)\s*", re.IGNOREC
 
 
 def _plain(word: str) -> str:
-    return re.sub(r"[\s_\-'’]", "", word.lower())
+    return re.sub(r"[\s._\-'’]", "", word.lower())
+
+
+def _spelled(words: str) -> str:
+    """A regular expression for a word or several. An acronym may have points: N.I.F."""
+    parts = (
+        r"\.?".join(part) if part.isalpha() and len(part) <= _ACRONYM_CHARS else re.escape(part).replace("'", "['’]?")
+        for part in re.split("[ -]", words)
+    )
+    return r"[\s._\-]{0,2}".join(parts)
 
 
 @lru_cache(maxsize=64)
 def _regex_of(words: frozenset[str]) -> re.Pattern[str]:
     """A regular expression for the longest of these words at a position, which is its first group."""
-    listed = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
-    listed = re.sub(r"\\[ \-]", r"[\\s_\\-]?", listed).replace("'", "['’]?")
+    listed = "|".join(map(_spelled, sorted(words, key=len, reverse=True)))
     return re.compile(rf"(?<![^\W_])({listed})s?(?![^\W_])", re.IGNORECASE)
 
 
