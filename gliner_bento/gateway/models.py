@@ -194,6 +194,54 @@ class ServedModel:
         record.tokens += result.usage.tokens
 
 
+class RowReader:
+    """Reads the rows of `models`, one reading at a time, and passes them to `update`.
+
+    changes: number of changes that this gateway has made: rows whose reading began before a change are dropped.
+    """
+
+    def __init__(self, models: Models, update: Callable[[Sequence[ModelRow]], None]) -> None:
+        self.changes = 0
+        self._models, self._update = models, update
+        self._read_s = -math.inf  # when the last successful reading ended
+        self._begun = self._ended = 0  # numbers of readings
+        self._reading: asyncio.Future[None] | None = None
+
+    @property
+    def never_read(self) -> bool:
+        """Whether no reading has succeeded."""
+        return self._read_s < 0
+
+    async def read(self, age_s: float) -> None:
+        """Read the rows, unless they are younger than `age_s`: in a reading that begins now or later."""
+        latest = self._begun
+        while self._ended <= latest and time.monotonic() >= self._read_s + age_s:
+            await asyncio.wait([self._start()])
+
+    def read_soon(self, age_s: float) -> None:
+        """As `read`, without waiting."""
+        if time.monotonic() >= self._read_s + age_s:
+            self._start()
+
+    def _start(self) -> asyncio.Future[None]:
+        if self._reading is None or self._reading.done():
+            self._begun += 1
+            self._reading = asyncio.ensure_future(self._read(self._begun))
+        return self._reading
+
+    async def _read(self, number: int) -> None:
+        try:
+            with suppress(GLiNERBentoError):
+                changes: int | None = None
+                while changes != self.changes:
+                    changes = self.changes
+                    rows = await self._models.rows()
+                self._read_s = time.monotonic()
+                self._update(rows)
+        finally:
+            self._ended = number
+
+
 class ModelTable:
     """The served models, by name; the first is the default.
 
@@ -205,8 +253,7 @@ class ModelTable:
         self._options, self._models = options, models
         self._chosen: ServedModel | None = None
         self._pacer = LoopPacer()
-        self._refreshed_s = -math.inf
-        self._refreshing: asyncio.Future[None] | None = None
+        self._rows = RowReader(models, self._update) if models else None
         self._served: dict[str | None, ServedModel] = {}
         self.policies: dict[str | None, OverloadPolicy] = {}
         for name, replica in (replicas if isinstance(replicas, Mapping) else {None: replicas}).items():
@@ -234,32 +281,29 @@ class ModelTable:
         """The model with this name. A model without a name is found by its hub id, or by the last part of the hub id.
         None selects the default model. Raises `ModelNotFound`."""
         served = self.default if name is None else await self._named(name)
-        never_refreshed = self._models is not None and self._refreshed_s < 0
-        if never_refreshed or served is None or served.row.state not in SERVING:
-            await self.refresh(ROWS_AGE_S)
+        if served is None or served.row.state not in SERVING or (self._rows and self._rows.never_read):
+            await self.refresh()  # also another gateway may have added or loaded the model just now
             served = self._served.get(served.name) if served else None  # it may have been deleted or replaced
             served = served or (await self._named(name) if name else self.default)
-        elif self._is_old and (not self._refreshing or self._refreshing.done()):
-            self._refreshing = asyncio.ensure_future(self.refresh())  # another gateway may have unloaded the model
+        elif self._rows:
+            self._rows.read_soon(ROWS_AGE_S)  # another gateway may have unloaded the model
         if served is None:
             names = [known.name or (await known.info()).model for known in self]
             raise ModelNotFound(f"model: no model {str(name)[:100]!r}; there are {', '.join(names)}", param="model")
         return served
 
-    @property
-    def _is_old(self) -> bool:
-        return self._models is not None and time.monotonic() >= self._refreshed_s + ROWS_AGE_S
-
     async def refresh(self, age_s: float = 0.0) -> None:
         """Read the rows again if they are older than `age_s`. The old rows are kept if this fails."""
-        if self._models and time.monotonic() >= self._refreshed_s + age_s:
-            with suppress(GLiNERBentoError):
-                rows = {row.name: row for row in await self._models.rows()}
-                self._refreshed_s = time.monotonic()
-                for name in self._served.keys() - rows.keys():
-                    del self._served[name], self.policies[name]
-                for row in rows.values():
-                    self._apply(row)
+        if self._rows:
+            await self._rows.read(age_s)
+
+    def _update(self, new_rows: Sequence[ModelRow]) -> None:
+        """Replace all rows."""
+        rows = {row.name: row for row in new_rows}
+        for name in self._served.keys() - rows.keys():
+            del self._served[name], self.policies[name]
+        for row in rows.values():
+            self._apply(row)
 
     async def ready(self) -> bool:
         """Whether at least one model serves, all serving models admit items, and no required model has failed."""
@@ -270,14 +314,14 @@ class ModelTable:
 
     async def add(self, request: AddModelRequest, archive: Archive | None = None) -> ServedModel:
         """See `Models`."""
-        return self._apply(await self._changeable.add(request, self._options.request_timeout_s, archive))
+        return self._changed(await self._changeable.add(request, self._options.request_timeout_s, archive))
 
     async def change(self, name: str, action: ModelAction) -> ServedModel:
         """See `Models`. Raises `Conflict` for unloading a model that a ready server needs."""
         models = self._changeable
         if action == "unload":
             await self._check_not_needed(name)
-        return self._apply(await models.change(name, action, self._options.request_timeout_s))
+        return self._changed(await models.change(name, action, self._options.request_timeout_s))
 
     async def remove(self, name: str) -> None:
         """See `Models`. Raises `Conflict` for a model that a ready server needs."""
@@ -299,6 +343,12 @@ class ModelTable:
             raise Conflict(f"{name} is the default model, which requests without a model get; it cannot be unloaded")
         if len(serving) == 1:
             raise Conflict(f"{name} is the only model that serves; load another one first")
+
+    def _changed(self, row: ModelRow) -> ServedModel:
+        """Apply the row of a model that this gateway has changed. Rows that are being read may be older."""
+        if self._rows:
+            self._rows.changes += 1
+        return self._apply(row)
 
     @property
     def _changeable(self) -> Models:

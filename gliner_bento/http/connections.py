@@ -55,13 +55,14 @@ class Connections:
         self._opening: dict[asyncio.Task[None], asyncio.Future[Response]] = {}
         self.opened = 0
 
-    def send(self, content: bytes, path: str = "") -> asyncio.Future[Response]:
-        """Send a request; returns a future for the response. path: below the URL; each path's headers are cached."""
+    def send(self, content: bytes, path: str = "", *, new: bool = False) -> asyncio.Future[Response]:
+        """Send a request; returns a future for the response. path: below the URL; each path's headers are cached. new:
+        over a new connection, because the server may close an idle one just when a request is written to it."""
         future = asyncio.get_running_loop().create_future()
         head = self._head_of_path.get(path) or self._new_head(path)
         request = b"%s%d\r\n\r\n%s" % (head, len(content), content)
-        if self._idle:  # the connection that has been idle longest, so that none is for long
-            self._idle.popleft().send(request, future)
+        if self._idle and not new:  # the one that was used last, because the server closes those that are idle for long
+            self._idle.pop().send(request, future)
         elif self._limit and len(self._open) + len(self._opening) >= self._limit:
             self._waiting.append((request, future))
         else:

@@ -96,8 +96,8 @@ class FleetAdapters:
     async def _on(self, member: Member, call: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
         try:
             return await call(*arguments, **options)
-        except NotReady as error:
-            self._health.suspect(member, error.message)
+        except NotReady:
+            await self._health.confirm(member)
             raise
 
     async def _ready(self) -> builtins.list[Member]:

@@ -144,7 +144,7 @@ class Fleet:
                                 yield step
                         break
                     except NotReady as error:
-                        self._health.suspect(member, error.message)
+                        await self._health.confirm(member)
                         if begun:
                             raise NotReady(_BROKEN_STREAM) from error
                         if repeated:
@@ -240,7 +240,7 @@ class Fleet:
     async def _attempt(
         self, request: _Request, items: Sequence[Item], cost: int, *, repeated: bool = False
     ) -> Sequence[Outcome]:
-        """The outcomes of the items on one replica. The replica becomes suspect if an outcome is `NotReady`."""
+        """The outcomes of the items on one replica. If one is `NotReady`, the replica is probed."""
         try:
             async with self._assigned(request, items, cost, repeated=repeated) as member:
                 try:
@@ -249,10 +249,10 @@ class Fleet:
                     outcomes = [error] * len(items)
                 self._count_tokens(member)
                 for item, outcome in zip(items, outcomes, strict=True):
-                    if isinstance(outcome, NotReady):
-                        self._health.suspect(member, outcome.message)
-                    elif not isinstance(outcome, GLiNERBentoError):
+                    if not isinstance(outcome, GLiNERBentoError):
                         self._estimate.learn(item, outcome.usage.tokens)
+                if any(isinstance(outcome, NotReady) for outcome in outcomes):
+                    await self._health.confirm(member)
                 return outcomes
         except GLiNERBentoError as error:
             return [error] * len(items)
@@ -297,6 +297,8 @@ class Fleet:
         self._waiting_items.hold(ticket.share.tenant, items)
         assigned = False
         try:
+            if self._health.hopeless:
+                await self._health.confirm_all()  # a model may just have been loaded
             if self._health.hopeless:
                 raise NotReady(NONE_READY)
             if is_full:

@@ -3,12 +3,14 @@
     starting ─▶ ready ◀─▶ not_ready      as the replica's status says
                   │ ▲
                   ▼ │ a probe is answered
-                suspect                  a connection was dropped, or a probe was not answered in time
+                suspect                  a probe was not answered in time
 
-A probe is a call of `status`. Only a ready replica gets work. A suspect replica gets probes only. When it does not
-answer one, its calls under way are cancelled if another replica is ready, and the fleet repeats them there. If no
-replica is ready, requests wait within their deadlines until one is. A replica whose status names another model than the
-fleet's is *refused*. Replicas may be added and removed."""
+A probe is a call of `status`. Only a ready replica gets work. A call that was lost, as when its connection was reset,
+is followed by a probe. A suspect replica gets probes only. When it does not answer one, its calls under way are
+cancelled if another replica is ready, and the fleet repeats them there. If no replica is ready, requests wait within
+their deadlines until one is. A replica whose status names another model than the fleet's is *refused*. Replicas may be
+added and removed.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +34,8 @@ PROBE_INTERVAL_S = 1.0
 SUSPECT_PROBE_INTERVAL_S = 0.2
 PROBE_TIMEOUT_S = 2.0
 STARTING_PROBE_TIMEOUT_S = 0.1
+CONFIRMING_PROBE_TIMEOUT_S = 0.5
+"""For a probe after a lost call: short, so that the call is soon repeated elsewhere."""
 
 NONE_READY = "no replica is ready; try again"
 _LOST = "the replica that ran this request was lost; send the request again"
@@ -46,6 +50,7 @@ class Member:
 
     reason: why it is not ready. status: its latest answer to a probe. calls: those under way on it, the oldest first.
     watcher: the task that probes it. probe_now: pending while the watcher waits; setting its result ends the wait.
+    confirming: the probe after a lost call, while it runs.
     """
 
     name: str
@@ -59,6 +64,7 @@ class Member:
     calls: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     probe_now: asyncio.Future[None] | None = None
     watcher: asyncio.Task[None] | None = None
+    confirming: asyncio.Task[None] | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work` on this replica; raises `NotReady` if the replica is lost meanwhile."""
@@ -187,8 +193,26 @@ class HealthChecker:
         else:
             self._answered(member, call.result())
 
-    def suspect(self, member: Member, reason: str) -> None:
-        """A call has failed as if the member were lost: give the member no more work until a probe succeeds."""
+    async def confirm(self, member: Member) -> None:
+        """Probe a member now, unless it is suspect already; until it has answered, it gets no work. Concurrent calls
+        share the probe. Called if a call has been lost, and if no member seems to be ready."""
+        if member.confirming is None or member.confirming.done():
+            if self._ending:  # a lost member is not started again, and nothing waits for it
+                self._suspect(member, _LOST)
+            if member.state not in ("ready", "not_ready"):
+                return
+            self._dispatcher.close(member.number)
+            member.confirming = asyncio.ensure_future(self.probe(member, CONFIRMING_PROBE_TIMEOUT_S))
+        await asyncio.wait([member.confirming])
+        if not member.confirming.cancelled() and (error := member.confirming.exception()):
+            raise error
+
+    async def confirm_all(self) -> None:
+        """Probe all members that are `ready` or `not_ready` now; see `confirm`."""
+        await asyncio.gather(*map(self.confirm, [*self._members.values()]))
+
+    def _suspect(self, member: Member, reason: str) -> None:
+        """Give a member no more work until a probe succeeds."""
         if member.state in ("ready", "not_ready"):
             self._dispatcher.close(member.number)
             self._change(member, "suspect", reason)
@@ -199,7 +223,7 @@ class HealthChecker:
             member.reason = reason  # of the latest probe
 
     def _lose(self, member: Member, reason: str) -> None:
-        self.suspect(member, reason)
+        self._suspect(member, reason)
         if self.ready:
             member.cancel_calls()
 

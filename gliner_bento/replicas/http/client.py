@@ -16,6 +16,10 @@ from gliner_bento.replicas.remote import CONTROL_TIMEOUT_S, Connection, RemoteRe
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
 """Errors of a connection that the server has closed. It may close an idle one just when a request is written to it."""
 
+_REPEATABLE = {"status", "models", "adapters", "adapter", "adapter_cache", "abort"}
+"""Calls that are repeated over a new connection if theirs is closed. An extraction is repeated by the fleet, which
+first asks the replica for its status: a connection to a dead process may stay open until its successor has started."""
+
 
 class HttpReplica(RemoteReplica):
     """A `Replica` behind a `ReplicaApp`.
@@ -49,6 +53,8 @@ class HttpConnection(Connection):
     async def call(self, method: str, message: bytes) -> bytes:
         """See `Connection`."""
         response = await self._connections.send(message, f"/{method}")
+        if not response.status.isdecimal() and method in _REPEATABLE:
+            response = await self._connections.send(message, f"/{method}", new=True)
         if response.status == "200":
             return response.content
         if response.status.isdecimal():

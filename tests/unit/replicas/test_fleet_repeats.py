@@ -39,6 +39,35 @@ def test_what_a_replica_had_when_it_died_is_repeated_on_another():
     assert sum(repeated) == 2
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_replica_that_answers_is_not_suspect_because_a_call_was_lost(alone: bool, streamed: bool, caplog):
+    """One connection was reset: its calls are sent again, also to the same replica."""
+
+    class Resetting(MortalReplica):
+        async def _work(self, seconds: float, deadline_s: float) -> None:
+            await super()._work(seconds, deadline_s)
+            if now_s() < 1.5 * self.item_s:
+                raise NotReady("the model's process cannot be reached; try again")
+
+    async def streamed_to_its_end(fleet: Fleet) -> list[object]:
+        *_, last = [step async for step in fleet.stream(item("nobody"), call())]
+        return [last]
+
+    async def scene():
+        fleet = await started(*([Resetting()] if alone else [Resetting(), Resetting()]))
+        ask = streamed_to_its_end if streamed else asked
+        answers = await asyncio.gather(*(ask(fleet) for _ in range(3)))
+        known = states(fleet)
+        await fleet.close()
+        return answers, known
+
+    answers, known = run_fast(scene)
+    assert [type(outcome) for outcomes in answers for outcome in outcomes] == [Extraction] * 3
+    assert set(known) == {"ready"}
+    assert "suspect" not in caplog.text
+
+
 def test_what_a_replica_has_that_answers_no_probe_is_taken_from_it():
     one, other = MortalReplica(), MortalReplica()
 

@@ -134,10 +134,23 @@ QUESTIONS = pytest.mark.parametrize("question", [abort, extract])
 @QUESTIONS
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_call_whose_connection_was_dropped_is_not_ready(question, begun: bool, tmp_path: Path):
-    scripted = Scripted([*[ANSWERS[question][0][:1]] * begun, Drop], ANSWERS[question])
+    scripted = Scripted([*[ANSWERS[question][0][:1]] * begun, Drop])
     with pytest.raises(NotReady):
         ask(scripted, tmp_path, question)
-    assert len(scripted.requests) == 1, "its caller repeats it"
+    assert len(scripted.requests) == (1 if question is extract else 2), "the fleet repeats an extraction"
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_call_that_changes_nothing_is_repeated_over_a_new_connection(begun: bool, tmp_path: Path):
+    scripted = Scripted(ANSWERS[abort], [*[ANSWERS[abort][0][:1]] * begun, Drop], ANSWERS[abort])
+
+    async def question(replica: HttpReplica) -> None:
+        for _ in range(2):
+            assert await replica.abort("r")
+        assert replica.connection._connections.opened == 2
+
+    ask(scripted, tmp_path, question)
+    assert len(scripted.requests) == 3
 
 
 @QUESTIONS

@@ -403,6 +403,24 @@ def test_the_fleet_of_a_model_that_is_unloaded_suspects_nothing(host: Host, capl
     assert not [one for one in caplog.records if one.levelno >= logging.WARNING]
 
 
+def test_a_request_right_after_a_load_is_answered_by_a_fleet_that_has_not_probed_since(host: Host) -> None:
+    runners = {name: host.models(runner=name) for name in ("one", "other")}
+
+    async def play() -> None:
+        fleet = Fleet({name: models.replica("b") for name, models in runners.items()}, FleetOptions(10_000, 100))
+        models = FleetModels(dict(runners), {"b": fleet}, runners["one"].replica, _ended)
+        for _ in range(3):
+            await models.change("b", "unload", PATIENCE_S)
+            assert not (await fleet.status()).ready
+            await models.change("b", "load", PATIENCE_S)
+            assert [type(one).__name__ for one in await fleet.extract([item()], call())] == ["Extraction"]
+        await fleet.close()
+
+    scene(runners["one"], play)
+    for replica in runners["other"].loaded():
+        replica.close()
+
+
 def test_a_model_that_fails_too_often_is_not_loaded_again(host: Host) -> None:
     models = host.models(max_load_failures=2)
 
