@@ -16,6 +16,7 @@ from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
 from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS
 from gliner_bento.gateway import request_id, request_record
 from gliner_bento.gateway.adapters import AdapterApi
+from gliner_bento.gateway.expressions import ExpressionRunner
 from gliner_bento.gateway.handler import Handler
 from gliner_bento.gateway.models import ModelTable, Replicas, ServedModel
 from gliner_bento.gateway.options import GatewayOptions
@@ -32,6 +33,7 @@ MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 class Gateway:
     """The public API over the served models, within the operator's limits.
 
+    expressions: runs callers' regular expressions.
     read_metrics: reads the metrics of processes on other machines, by replica. models: adds, changes and removes models
     while the server runs; None: not supported.
     """
@@ -47,6 +49,7 @@ class Gateway:
         self.read_metrics = read_metrics
         self.options = options
         self.models = ModelTable(replicas, options, models)
+        self.expressions = ExpressionRunner(options.request_timeout_s)
         self._handler = Handler(options.handler) if options.handler else None
         self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()

@@ -1,95 +1,175 @@
-"""Regular expressions of callers, in bounded time: recognizers that a request brings with it, and allow lists.
+"""Regular expressions of callers, in bounded time and memory: recognizers that a request brings, and allow lists.
 
-The package regex matches with a time limit and lets other threads run meanwhile.
+They run in another process (`expression_process.py`), because the package regex has no limit on memory, and its time
+limit does not hold everywhere: `(?R)` takes hundreds of megabytes, and `a{2000000000}` never ends.
 """
 
 from __future__ import annotations
 
+import json
 import re
-import time
+import signal
+import subprocess
+import sys
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
-
-import regex
 
 from gliner_bento.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule
 
 TIMEOUT_S = 0.5
+"""Processor time of all searches of a job."""
+MAX_CPU_S = 1.5
+"""Processor time of a job, in which its expressions are also compiled. Beyond it, the system ends the process."""
+MAX_MEMORY_BYTES = 256 * 2**20
+"""Address space of the process. It takes 30 MB of it when it starts."""
 MAX_CHARS = 10_000
 """Limit for all expressions of a field together, because compiling takes time, too."""
+MAX_MATCHES = 100_000
+"""Limit for all matches of a job."""
 
 FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL
-_KNOWN_FLAGS = FLAGS | re.VERBOSE | re.ASCII | re.UNICODE
-_MAX_MATCHES = 100_000
 _NEAR_CHARS = 60
+_RECURSION = re.compile(r"\\.|(\(\?(?:R|\d+|&\w+|P>\w+)\))", re.DOTALL)
+_COMMAND = [sys.executable, "-m", "gliner_bento.recognizers.expression_process"]
+
+Expression = tuple[str, int]
+"""A regular expression, and its flags, as in Python's re."""
+Spans = list[tuple[int, int]]
+"""[start, end) of matches that are not empty, in order."""
 
 
 class ExpressionError(ValueError):
-    """An expression is invalid, takes too long or has too many matches; the message says which."""
+    """An expression is invalid, takes too long, needs too much memory or has too many matches; the message says which.
+
+    expression: the index of the expression; None if it is not known.
+    """
+
+    def __init__(self, message: str, expression: int | None = None) -> None:
+        super().__init__(message)
+        self.expression = expression
 
 
-class Expressions:
-    """The expressions of one field. Their searches must end within `TIMEOUT_S` of the start of the first search."""
+def check(expressions: Sequence[Expression]) -> None:
+    """Raise `ExpressionError` for expressions that are too long, or recursive."""
+    chars = 0
+    for index, (expression, _) in enumerate(expressions):
+        chars += len(expression)
+        if chars > MAX_CHARS:
+            raise ExpressionError(f"the patterns have more than {MAX_CHARS} characters in total", index)
+        if recursion := next(filter(None, (found[1] for found in _RECURSION.finditer(expression))), None):
+            raise ExpressionError(f"recursion is not supported: {recursion[:50]}", index)
+
+
+class ExpressionProcess:
+    """The process that runs expressions. It starts with the first job, and again after a job that it did not survive.
+    For one thread at a time."""
 
     def __init__(self) -> None:
-        self._chars = 0
-        self._deadline_s = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
 
-    def compiled(self, expression: str, flags: int | None = None) -> Any:
-        """Compile an expression; flags: `FLAGS` by default. Raises `ExpressionError`."""
-        self._chars += len(expression)
-        if self._chars > MAX_CHARS:
-            raise ExpressionError(f"the patterns have more than {MAX_CHARS} characters in total")
+    def spans(
+        self, expressions: Sequence[Expression], texts: Sequence[str], *, first_only: bool = False
+    ) -> list[list[Spans]]:
+        """For each text, the matches of each expression. first_only: only the first match, which may be empty.
+
+        Blocks. Raises `ExpressionError`, and OSError if the process does not start.
+        """
+        job = as_line({"expressions": expressions, "texts": len(texts), "first_only": first_only})
         try:
-            return regex.compile(expression, (FLAGS if flags is None else flags) & _KNOWN_FLAGS)
-        except (regex.error, ValueError, OverflowError, RecursionError):
-            raise ExpressionError("not a regular expression") from None
+            if self._process and self._process.poll() is not None:  # somebody has ended it
+                self.close()
+            answer = self._answer(job)
+            if answer is None and self._process and self._process.wait() == 0:  # it was worn out by the last job
+                self.close()
+                answer = self._answer(job)
+            self._check(answer)
+            found = []
+            for text in texts:
+                answer = self._answer(as_line(text))
+                self._check(answer)
+                found.append([[*pairwise(places)][::2] for places in answer])
+        except ExpressionError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+        return found
 
-    def matches(self, compiled: Any, text: str) -> Iterator[tuple[int, int]]:
-        """[start, end) of each match that is not empty. Raises `ExpressionError`."""
-        with self._timed() as left_s:
-            for number, found in enumerate(compiled.finditer(text, timeout=left_s, concurrent=True)):
-                if number > _MAX_MATCHES:
-                    raise ExpressionError(f"the pattern has more than {_MAX_MATCHES:,} matches")
-                if time.monotonic() > self._deadline_s:
-                    raise TimeoutError
-                if found.end() > found.start():
-                    yield found.span()
+    def close(self) -> None:
+        """End the process."""
+        if self._finalizer:
+            self._finalizer()
+        self._process = self._finalizer = None
 
-    def is_in(self, compiled: Any, text: str) -> bool:
-        """Whether the expression matches anywhere. Raises `ExpressionError`."""
-        with self._timed() as left_s:
-            return compiled.search(text, timeout=left_s, concurrent=True) is not None
-
-    @contextmanager
-    def _timed(self) -> Iterator[float]:
-        """Yields the seconds until the deadline. Turns TimeoutError into `ExpressionError`."""
-        self._deadline_s = self._deadline_s or time.monotonic() + TIMEOUT_S
+    def _answer(self, line: bytes) -> Any:
+        """The process's answer to a line; None if it has ended."""
+        process = self._process or self._start()
+        assert process.stdin
+        assert process.stdout
         try:
-            yield max(0.001, self._deadline_s - time.monotonic())
-        except TimeoutError:
-            raise ExpressionError("the pattern takes too long") from None
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        except BrokenPipeError:
+            return None
+        return json.loads(answer) if answer.endswith(b"\n") else None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start the process. It ends when its standard input does, also if this process is killed."""
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(_COMMAND, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        self._finalizer = weakref.finalize(self, _end, self._process)
+        return self._process
+
+    def _check(self, answer: Any) -> None:
+        """Raise `ExpressionError` for an error, or for no answer."""
+        if answer is None:
+            takes_long = self._process is not None and self._process.wait() == -signal.SIGPROF
+            self.close()
+            raise ExpressionError("the pattern takes too long" if takes_long else "the pattern needs too much memory")
+        if isinstance(answer, dict):
+            if answer["ends"]:
+                self.close()
+            raise ExpressionError(answer["error"], answer["expression"])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):  # what was not written cannot be any more
+            if pipe:
+                pipe.close()
+
+
+def as_line(value: Any) -> bytes:
+    """A line of JSON. It may have halves of surrogate pairs."""
+    return json.dumps(value).encode() + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
-class AdHocRecognizer:
-    """A recognizer of a request. rules: each with its compiled expression. words: in lower case; see `Rule`."""
+class AdHocRule:
+    """A pattern of a recognizer that a request brings. words: in lower case; see `Rule`."""
 
-    rules: Sequence[tuple[Rule, Any]]
+    rule: Rule
+    expression: Expression
     words: Sequence[str] = ()
 
-    def matches(self, expressions: Expressions, text: str, context: str) -> Iterator[Match]:
-        """The matches in a text. context: in lower case; counts as near each match. Raises `ExpressionError`."""
-        for rule, compiled in self.rules:
-            for start, end in expressions.matches(compiled, text):
-                near = f"{text[max(0, start - _NEAR_CHARS) : start].lower()} {context}"
-                word = next((word for word in self.words if word in near), "")
-                score = min(1.0, max(MIN_CONTEXT_SCORE, rule.score + CONTEXT_SCORE)) if word else rule.score
-                yield Match(start, end, rule.entity, score, rule, rule.score, word)
+    def matches(self, spans: Spans, text: str, context: str) -> Iterator[Match]:
+        """The matches in a text. spans: of the expression. context: in lower case; counts as near each match."""
+        rule = self.rule
+        for start, end in spans:
+            near = f"{text[max(0, start - _NEAR_CHARS) : start].lower()} {context}"
+            word = next((word for word in self.words if word in near), "")
+            score = min(1.0, max(MIN_CONTEXT_SCORE, rule.score + CONTEXT_SCORE)) if word else rule.score
+            yield Match(start, end, rule.entity, score, rule, rule.score, word)
 
 
 def deny_list(texts: Sequence[str]) -> str:
     """The expression that matches each of `texts` where it is a whole word."""
-    return rf"(?:^|(?<=\W))(?:{'|'.join(map(regex.escape, texts))})(?:(?=\W)|$)"
+    return rf"(?:^|(?<=\W))(?:{'|'.join(map(re.escape, texts))})(?:(?=\W)|$)"

@@ -18,9 +18,9 @@ from functools import partial
 from gliner_bento.engine.base import ChunkedRequest, Prepared
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.constants import PAUSE_S
+from gliner_bento.fairness.pool import FairPool
 from gliner_bento.scheduler.dispatcher import BatchDispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
-from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
 from gliner_bento.scheduler.watchdog import Watchdog

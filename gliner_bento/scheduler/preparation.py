@@ -19,10 +19,10 @@ from typing import Any
 
 from gliner_bento.engine.base import AdapterLease, Engine, Prepared, Steps
 from gliner_bento.fairness.constants import PAUSE_S, SLICE_S
+from gliner_bento.fairness.pool import FairPool
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import BatchDispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, State
-from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error

@@ -19,6 +19,7 @@ from functools import partial
 
 from gliner_bento.engine.base import Engine, Result
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.fairness.pool import FairPool
 from gliner_bento.fairness.queue import NO_TENANT, TenantShare
 from gliner_bento.scheduler.batching import at_least
 from gliner_bento.scheduler.chunked import ChunkedRequests
@@ -33,7 +34,6 @@ from gliner_bento.scheduler.entry import (
     Sink,
     Stream,
 )
-from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
 from gliner_bento.scheduler.preparation import Preparation, release
 from gliner_bento.scheduler.queue import WaitingQueue

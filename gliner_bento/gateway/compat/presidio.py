@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 from starlette.requests import Request
@@ -23,6 +23,7 @@ from gliner_bento.gateway import request_id
 from gliner_bento.gateway.anonymize import OPERATORS, AnonymizedText, Detected, Operator, anonymize
 from gliner_bento.gateway.endpoint import Endpoint, json_response, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
+from gliner_bento.gateway.expressions import ExpressionRunner
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
@@ -30,7 +31,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
 from gliner_bento.recognizers.base import Match, Rule
-from gliner_bento.recognizers.expressions import AdHocRecognizer, ExpressionError, Expressions, deny_list
+from gliner_bento.recognizers.expressions import FLAGS, AdHocRule, Expression, ExpressionError, Spans, deny_list
 from gliner_bento.recognizers.find import RULES, candidates
 from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, is_for_model, label_of
 from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, SourcedEntity, extraction_of
@@ -166,11 +167,17 @@ async def _analyze(gateway: Gateway, request: Request) -> Response:
     gateway.check_texts(texts, options)
     names = body.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(_configured(options)))
     labels = _labels_for_model(names, body, options)
-    recognition = await asyncio.to_thread(_Recognition, body, options, names)
+    recognition, allow_list = _Recognition(body, options, names), _AllowList(body, gateway.expressions)
+    await allow_list.check()
+    spans = await recognition.search(texts, gateway.expressions)
     extractions = await _extract(gateway, body, texts, labels)
-    merged = await asyncio.to_thread(lambda: [*map(recognition.merged, texts, extractions)])
+    merged = await asyncio.to_thread(lambda: [*map(recognition.merged, texts, spans, extractions)])
+    kept = await allow_list.without_allowed([entities for entities, _ in merged])
     make_result = partial(_result, labels=labels, explained=bool(body.return_decision_process))
-    results = [LazySequence(partial(make_result, matches=matches), entities) for entities, matches in merged]
+    results = [
+        LazySequence(partial(make_result, matches=matches), entities)
+        for entities, (_, matches) in zip(kept, merged, strict=True)
+    ]
     return json_response(results if isinstance(body.text, list) else results[0])
 
 
@@ -205,8 +212,8 @@ _Matches = Mapping[tuple[int, int], Match]
 
 
 class _Recognition:
-    """Applies the server's recognizers, a request's ad-hoc recognizers and its allow list to texts. names: the entity
-    types to look for. Raises `InvalidField` for a wrong ad-hoc recognizer or allow list."""
+    """Applies the server's recognizers and a request's ad-hoc recognizers to texts. names: the entity types to look
+    for. Raises `InvalidField` for a wrong ad-hoc recognizer."""
 
     def __init__(self, body: AnalyzeRequest, options: GatewayOptions, names: Sequence[str]) -> None:
         uses_defaults = not (body.entities or options.presidio_entities)
@@ -214,46 +221,29 @@ class _Recognition:
         self._body, self._options = body, options
         self._types = [name for name in enabled(options.recognizers) if name in wanted]
         self._context = " ".join(body.context or ()).lower()
-        self._expressions = Expressions()
-        self._ad_hoc = [
-            self._recognizer(fields, f"ad_hoc_recognizers.{index}")
+        self._ad_hoc = {  # by the field with the expression
+            path: rule
             for index, fields in enumerate(body.ad_hoc_recognizers or ())
             if fields.supported_language == body.language and (not body.entities or fields.entity in body.entities)
+            for path, rule in _ad_hoc_rules(fields, f"ad_hoc_recognizers.{index}")
+        }
+        self._labels = {name: name for name in (*self._types, *(rule.rule.entity for rule in self._ad_hoc.values()))}
+
+    async def search(self, texts: Sequence[str], runner: ExpressionRunner) -> list[list[Spans]]:
+        """For each text, what each expression of the ad-hoc recognizers finds. Raises `InvalidField`."""
+        with _as_invalid_field("ad_hoc_recognizers", list(self._ad_hoc)):
+            return await runner.spans([rule.expression for rule in self._ad_hoc.values()], texts)
+
+    def merged(
+        self, text: str, found: Sequence[Spans], extraction: Extraction
+    ) -> tuple[Sequence[SourcedEntity], _Matches]:
+        """The entities of the answer for a text, from the model and from recognizers; and the recognizers' matches.
+        found: what `search` has found in the text."""
+        matches = [
+            match
+            for rule, spans in zip(self._ad_hoc.values(), found, strict=True)
+            for match in rule.matches(spans, text, self._context)
         ]
-        ad_hoc_names = (rule.entity for recognizer in self._ad_hoc for rule, _ in recognizer.rules)
-        self._labels = {name: name for name in (*self._types, *ad_hoc_names)}
-        self._allowed_texts = set(body.allow_list or ())
-        self._allow_expressions = Expressions()
-        self._allow_pattern: Any = None
-        if body.allow_list and body.allow_list_match == "regex":
-            with _as_invalid_field("allow_list"):
-                self._allow_pattern = self._allow_expressions.compiled("|".join(body.allow_list), body.regex_flags)
-
-    def _recognizer(self, fields: AdHocRecognizerFields, param: str) -> AdHocRecognizer:
-        if not fields.entity:
-            raise InvalidField(f"{param}.supported_entity: Field required", param=f"{param}.supported_entity")
-        if not fields.patterns and not fields.deny_list:
-            raise InvalidField(f"{param}.patterns: patterns or deny_list are required", param=f"{param}.patterns")
-        rules = []
-        patterns = [(f"{param}.patterns.{index}.regex", pattern) for index, pattern in enumerate(fields.patterns or ())]
-        if fields.deny_list:
-            denied = AdHocPattern(name="deny_list", regex=deny_list(fields.deny_list), score=fields.deny_list_score)
-            patterns.append((f"{param}.deny_list", denied))
-        for path, pattern in patterns:
-            with _as_invalid_field(path):
-                compiled = self._expressions.compiled(pattern.regex, fields.global_regex_flags)
-            rule = Rule(fields.entity, pattern.regex, pattern.score, name=pattern.name, title=fields.name)
-            rules.append((rule, compiled))
-        return AdHocRecognizer(rules, [word.lower() for word in fields.context or ()])
-
-    def merged(self, text: str, extraction: Extraction) -> tuple[Sequence[SourcedEntity], _Matches]:
-        """The entities of the answer for a text, from the model and from recognizers; and the recognizers' matches."""
-        with _as_invalid_field("ad_hoc_recognizers"):
-            matches = [
-                match
-                for recognizer in self._ad_hoc
-                for match in recognizer.matches(self._expressions, text, self._context)
-            ]
         matches += candidates(
             text, recognizers_to_run(self._types), regions=self._options.phone_regions, context=self._body.context or ()
         )
@@ -265,24 +255,65 @@ class _Recognition:
         around = [
             SourcedEntity(start, end, text[start:end], label, score, "pattern") for start, end, label, score in spans
         ]
-        found = sorted([*entities, *parts, *around], key=lambda entity: entity.start)
-        kept = [entity for entity in found if entity.score >= threshold and not self._is_allowed(entity.text)]
+        merged = sorted([*entities, *parts, *around], key=lambda entity: entity.start)
+        kept = [entity for entity in merged if entity.score >= threshold]
         return kept, {(match.start, match.end): match for match in (*cut, *merger.matches)}
 
-    def _is_allowed(self, text: str) -> bool:
-        if self._allow_pattern is None:
-            return text in self._allowed_texts
+
+def _ad_hoc_rules(fields: AdHocRecognizerFields, param: str) -> Iterator[tuple[str, AdHocRule]]:
+    """The rules of an ad-hoc recognizer, each after the name of its field. Raises `InvalidField`."""
+    if not fields.entity:
+        raise InvalidField(f"{param}.supported_entity: Field required", param=f"{param}.supported_entity")
+    if not fields.patterns and not fields.deny_list:
+        raise InvalidField(f"{param}.patterns: patterns or deny_list are required", param=f"{param}.patterns")
+    patterns = [(f"{param}.patterns.{index}.regex", pattern) for index, pattern in enumerate(fields.patterns or ())]
+    if fields.deny_list:
+        denied = AdHocPattern(name="deny_list", regex=deny_list(fields.deny_list), score=fields.deny_list_score)
+        patterns.append((f"{param}.deny_list", denied))
+    words = [word.lower() for word in fields.context or ()]
+    for path, pattern in patterns:
+        rule = Rule(fields.entity, pattern.regex, pattern.score, name=pattern.name, title=fields.name)
+        yield path, AdHocRule(rule, _expression(pattern.regex, fields.global_regex_flags), words)
+
+
+def _expression(pattern: str, flags: int | None) -> Expression:
+    return pattern, FLAGS if flags is None else flags
+
+
+class _AllowList:
+    """The texts that a request allows: entities with them are not returned."""
+
+    def __init__(self, body: AnalyzeRequest, runner: ExpressionRunner) -> None:
+        self._texts, self._runner = set(body.allow_list or ()), runner
+        self._expressions: list[Expression] = []
+        if body.allow_list and body.allow_list_match == "regex":
+            self._expressions = [_expression("|".join(body.allow_list), body.regex_flags)]
+
+    async def check(self) -> None:
+        """Raise `InvalidField` for a wrong expression."""
+        await self._matching([])
+
+    async def without_allowed(self, found: Sequence[Sequence[SourcedEntity]]) -> list[list[SourcedEntity]]:
+        """The entities of each text that are not allowed. Raises `InvalidField`."""
+        allowed = self._texts
+        if self._expressions:
+            allowed = await self._matching(sorted({entity.text for entities in found for entity in entities}))
+        return [[entity for entity in entities if entity.text not in allowed] for entities in found]
+
+    async def _matching(self, texts: Sequence[str]) -> set[str]:
         with _as_invalid_field("allow_list"):
-            return self._allow_expressions.is_in(self._allow_pattern, text)
+            found = await self._runner.spans(self._expressions, texts, first_only=True)
+        return {text for text, spans in zip(texts, found, strict=True) if any(spans)}
 
 
 @contextmanager
-def _as_invalid_field(param: str) -> Iterator[None]:
-    """Turns an `ExpressionError` into an `InvalidField` of `param`."""
+def _as_invalid_field(param: str, paths: Sequence[str] = ()) -> Iterator[None]:
+    """Turns an `ExpressionError` into an `InvalidField` of `param`, or of the expression's path."""
     try:
         yield
     except ExpressionError as error:
-        raise InvalidField(f"{param}: {error}", param=param) from None
+        path = param if error.expression is None or not paths else paths[error.expression]
+        raise InvalidField(f"{path}: {error}", param=path) from None
 
 
 def _result(

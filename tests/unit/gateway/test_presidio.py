@@ -156,7 +156,7 @@ def test_what_the_allow_list_has_is_no_finding(client, allowed):
     assert ask(client, "/analyze", BODY | allowed).json() == [CHARLES]
 
 
-@pytest.mark.parametrize("pattern", ["(", "(?P<a>x)(?P<a", r"^(a|A|aa|aaa)+[^\w]$"])
+@pytest.mark.parametrize("pattern", ["(", "(?P<a>x)(?P<a", r"^(a|A|aa|aaa)+[^\w]$", "(?R)", "a{2000000000}"])
 def test_a_pattern_cannot_stop_the_server(client, pattern):
     text = {"text": "A" + "a" * 60 + "!"}
     response = ask(client, "/analyze", BODY | text | {"allow_list": [pattern], "allow_list_match": "regex"})
@@ -192,13 +192,14 @@ def test_recognizers_of_a_request_run_with_their_context_and_deny_lists(client):
     assert analyzed(client, "for mr. x or mrsx", ad_hoc_recognizers=[titles])[0][:3] == ("TITLE", "mr.", 1.0)
 
 
-@pytest.mark.parametrize("regex", ["(", r"^(a|A|aa|aaa)+[^\w]$", "(a|b)" * 2001])
+@pytest.mark.parametrize("regex", ["(", r"^(a|A|aa|aaa)+[^\w]$", "(a|b)" * 2001, "(?R)", "a{9999999999}"])
 def test_a_recognizer_of_a_request_cannot_stop_the_server(replica, serving, regex):
     client = serving(replica, dataclasses.replace(OPTIONS, max_body_bytes=10**5))
     patterns = {"patterns": [{"name": "p", "regex": regex, "score": 1.0}]}
     body = BODY | {"text": "a" * 60, "ad_hoc_recognizers": [ZIP | patterns], "entities": []}
     response = ask(client, "/analyze", body)
     assert response.status_code == 400
+    assert "ad_hoc_recognizers.0.patterns.0.regex: " in response.json()["error"] or regex == "a{9999999999}"
     assert "ad_hoc_recognizers" in response.json()["error"]
 
 

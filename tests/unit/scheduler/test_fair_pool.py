@@ -9,8 +9,8 @@ from stage import PATIENCE_S, Gate, MakeItem, Start, ending_of
 
 from benchmark.fake_engine import FakeEngine
 from gliner_bento.engine.base import Prepared
+from gliner_bento.fairness.pool import FairPool
 from gliner_bento.fairness.queue import TenantShare
-from gliner_bento.scheduler.fair_pool import FairPool
 from gliner_bento.tasks.extraction import Extraction
 
 A, B = TenantShare("a"), TenantShare("b")

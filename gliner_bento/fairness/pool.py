@@ -12,7 +12,8 @@ from gliner_bento.fairness.queue import FairQueue, Order, TenantShare
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
-    """Work for one thread. All work has the same cost, because long work ends after a slice and is submitted again."""
+    """Work for one thread. All work costs 1, because long work ends after a slice and is submitted again, or is charged
+    for afterwards."""
 
     share: TenantShare
     order: Order
@@ -36,6 +37,11 @@ class FairPool:
             first_in_first_out: Order = (0, 0.0, self._submitted)
             self._queue.add(_Work(share, first_in_first_out, run))
         self._pool.submit(self._run_next)
+
+    def charge(self, tenant: str, cost: float) -> None:
+        """Charge a tenant more for work that has run. No effect if no work waits."""
+        with self._lock:
+            self._queue.charge(tenant, cost)
 
     def others_wait(self, tenant: str) -> bool:
         """Whether work of another tenant waits."""
