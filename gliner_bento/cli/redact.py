@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict
@@ -36,6 +35,7 @@ from gliner_bento.process.exits import exit_on_sigterm, write_line
 from gliner_bento.recognizers.find import RECOGNIZERS
 from gliner_bento.recognizers.labels import for_model
 from gliner_bento.settings import Settings
+from gliner_bento.storage.scratch import scratch_folder
 from gliner_bento.tasks.extraction import BatchResult, Extraction, check_shared
 from gliner_bento.tasks.recognition import enabled
 
@@ -152,8 +152,8 @@ def _inputs(options: argparse.Namespace) -> Iterator[tuple[list[Path], Path | No
         return
     if len(options.inputs) > 1:
         raise CommandError("redact: -: must be the only input")
-    with tempfile.TemporaryDirectory(prefix="gliner-bento-") as folder:
-        source, copy = Path(folder, f"stdin.{options.format}"), Path(folder, f"stdout.{options.format}")
+    with scratch_folder() as folder:
+        source, copy = folder / f"stdin.{options.format}", folder / f"stdout.{options.format}"
         source.write_bytes(sys.stdin.buffer.read())
         to_stdout = options.output is None and not options.check
         yield [source], copy if to_stdout else options.output

@@ -1,5 +1,6 @@
 """Makes `bentoml serve` restart a process as soon as it has died, and end whenever a signal asks it to. Otherwise, its
-supervisor (circus) looks for dead processes every 10 s, and forgets a signal that arrives meanwhile or at a restart."""
+supervisor (circus) looks for dead processes every 10 s, forgets a signal that arrives meanwhile or at a restart, and
+restarts all processes when its terminal is closed (SIGHUP), which also ends it here."""
 
 from __future__ import annotations
 
@@ -28,6 +29,9 @@ def notice_deaths() -> None:
 
     loop.add_signal_handler(signal.SIGCHLD, check)
     SysHandler.quit = _quit
+    # circus would restart all processes, during which nothing is served. `nohup` ignores the signal.
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    SysHandler.handle_hup = (lambda _: None) if is_ignored else _quit
 
 
 async def _restart_dead() -> None:

@@ -8,6 +8,8 @@ rules limit that:
 - a process that dies later, or is killed because it hangs, is restarted, the first time immediately, then with backoff,
   at most `max_restarts` times within `restart_window_s`.
 
+A supervisor that is killed cannot end the processes, so they end by themselves.
+
 The supervisor makes a folder and sets its path in the environment of all processes (`supervise`). The folder has a
 journal per service, written by the service's processes (`ServiceProcess`), and the metrics files of all processes;
 BentoML's own folder for these is shared by all servers of a user. Without a supervisor, as in the plain ASGI app, a
@@ -28,7 +30,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
@@ -46,6 +47,8 @@ from gliner_bento.replicas.local.journal import ModelsJournal
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.storage.files import is_alive
+from gliner_bento.storage.parent import when_orphaned
+from gliner_bento.storage.scratch import scratch_folder, use_scratch_folder
 from gliner_bento.telemetry import log
 
 logger = logging.getLogger(__name__)
@@ -92,11 +95,11 @@ def _supervisor(settings: Settings, port: int | None) -> Iterator[None]:
     """Make the folder and run the monitor until the server has ended; then exit with 1 if it has failed. port: None if
     the server does not listen on a TCP port."""
     try:
-        with TemporaryDirectory(prefix="gliner-bento-") as folder:
-            os.environ[FOLDER] = folder
-            Path(folder, "supervisor").write_text(str(os.getpid()))
-            Path(folder, METRICS).mkdir()
-            monitor = HeartbeatMonitor(Path(folder), settings.hang_timeout_s, lambda: refuse_connections(port))
+        with scratch_folder() as folder:
+            os.environ[FOLDER] = str(folder)
+            (folder / "supervisor").write_text(str(os.getpid()))
+            (folder / METRICS).mkdir()
+            monitor = HeartbeatMonitor(folder, settings.hang_timeout_s, lambda: refuse_connections(port))
             monitor.start()
             notice_deaths()
             try:
@@ -104,7 +107,7 @@ def _supervisor(settings: Settings, port: int | None) -> Iterator[None]:
             finally:
                 monitor.stop()
                 gc.freeze()  # else the interpreter searches all modules for garbage as it ends: 0.4 s of CPU time
-                if Path(folder, "failed").exists():
+                if (folder / "failed").exists():
                     raise SystemExit(1)
     except Exception as error:
         error_number = getattr(error, "errno", None)  # of an OSError, or a ZMQError, which is no OSError
@@ -149,6 +152,8 @@ class ServiceProcess:
         self._folder = Path(os.environ[FOLDER]) if FOLDER in os.environ else None
         if self._folder:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(self._folder / METRICS)
+            self._uses_folder = use_scratch_folder(self._folder)
+            when_orphaned(self._end_orphaned)
 
     @property
     def models_journal(self) -> ModelsJournal | None:
@@ -203,6 +208,13 @@ class ServiceProcess:
     def stopped(self) -> None:
         """Note in the journal that the process ends on request of the supervisor."""
         self._report("stopped")
+
+    def _end_orphaned(self) -> None:
+        """The supervisor was killed: end as on its signal, so that the port is free. Runs in a thread."""
+        write_line(f"{self._service} ends, because its supervisor has ended")
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(self._shutdown_timeout_s + _SIGNAL_SPREAD_S)
+        os._exit(1)
 
     def _needed_by(self, service: str) -> Callable[[], bool]:
         """A function that returns whether processes of `service` still finish requests. It is first called at the

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from gliner_bento.engine.checkpoint.resolve import Checkpoint
 from gliner_bento.engine.checkpoint.weights import Tensors
 from gliner_bento.engine.checkpoint.word_splitters import check_word_splitter
 from gliner_bento.storage.other_models import is_gliclass
+from gliner_bento.storage.scratch import scratch_folder
 
 logger = logging.getLogger(__name__)
 
@@ -129,12 +129,12 @@ def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any
 def _without_weights(checkpoint: Checkpoint) -> Iterator[Path]:
     """A folder with the checkpoint's files, but with an empty file of weights. gliner must not read weights, because it
     reads fewer formats and does not check the tensors' names."""
-    with TemporaryDirectory(prefix="gliner-bento-") as temporary:
+    with scratch_folder() as temporary:
         for path in checkpoint.folder.iterdir():
             if path.suffix not in _WEIGHT_SUFFIXES:
-                Path(temporary, path.name).symlink_to(path.resolve())
-        save_file({}, Path(temporary, SAFETENSORS))
-        yield Path(temporary)
+                (temporary / path.name).symlink_to(path.resolve())
+        save_file({}, temporary / SAFETENSORS)
+        yield temporary
 
 
 def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -205,3 +206,36 @@ time.sleep(3600)
     ended = run(CIRCUS, child)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert [Path(name).read_text() for name in ("one", "two")] == ["xxx", "xxx"]
+
+
+@pytest.mark.parametrize("phase", ["starting", "ready"])
+def test_a_service_ends_when_its_supervisor_was_killed(run, tmp_path, phase):
+    """`run` waits until nothing has its standard error, which the service inherits."""
+    waits = "os.kill(os.getppid(), signal.SIGKILL); time.sleep(3600)"
+    service = SERVICE.format(start=waits, then="") if phase == "starting" else SERVICE.format(start="pass", then=waits)
+    ended = run(SUPERVISOR, service)
+    assert ended.returncode == -signal.SIGKILL
+    assert ended.stderr == "gliner-bento: Service ends, because its supervisor has ended\n"
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["in a terminal", "with nohup"])
+def test_a_terminal_that_closes_ends_the_server_unless_the_signal_is_ignored(run, ignored):
+    """circus would restart the services."""
+    child = """
+import os, signal, sys, time
+with open(sys.argv[1], "a") as file:
+    file.write("x")
+while not all(os.path.exists(name) for name in ("one", "two")):
+    time.sleep(0.05)
+if sys.argv[1] == "one":
+    os.kill(os.getppid(), signal.SIGHUP)
+    time.sleep(1)
+    open("waited", "w")
+    os.kill(os.getppid(), signal.SIGTERM)
+time.sleep(3600)
+"""
+    prepare = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)" if ignored else ""
+    ended = run(prepare + CIRCUS, child)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert [Path(name).read_text() for name in ("one", "two")] == ["x", "x"]
+    assert ignored <= Path("waited").exists(), "it goes on"
