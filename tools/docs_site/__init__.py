@@ -73,8 +73,8 @@ def rewritten(text: str, page: Path) -> str:
 
 
 def sources() -> set[Path]:
-    """The pages of docs/ and their style, and all that they link to, with what that links to."""
-    found = {ROOT / "docs" / "site.css"}
+    """The pages of docs/, their style and script, and all that they link to, with what that links to."""
+    found = {ROOT / "docs" / "site.css", ROOT / "docs" / "search.js"}
     waiting = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in _FOLDERS)]
     while waiting:
         file = waiting.pop()

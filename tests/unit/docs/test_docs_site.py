@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from memory_replica import MemoryReplica
+from on_a_socket import on_a_socket
 
 from gliner_bento.gateway import documentation
 from gliner_bento.gateway.app import GatewayApp
@@ -157,3 +158,35 @@ def test_an_installed_server_without_the_site_does_not_say_how_to_build_it(tmp_p
     assert "installed without it" in page
     assert "make docs" not in page
     assert "{" not in page.partition("<body>")[2]
+
+
+def test_the_search_says_that_there_are_no_results_and_lists_decisions_last(site, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(PROJECT_ROOT / "tests" / "e2e"))
+    from chromium import chromium, executable
+
+    if executable() is None:
+        pytest.skip("Chromium is not installed")
+    endpoints = documentation.endpoints(site)
+    monkeypatch.setattr(documentation, "endpoints", lambda: endpoints)
+    app = GatewayApp(Settings().view(GatewayOptions))
+    app.bind(MemoryReplica())
+    root = "[...document.body.children].find((one) => one.shadowRoot)?.shadowRoot"
+    shown = f"[...{root}.querySelectorAll('ol li a')].sort((a, b) => a.getBoundingClientRect().top - "
+    shown += "b.getBoundingClientRect().top).map((one) => one.pathname)"
+    with on_a_socket(app) as url, chromium(tmp_path) as page:
+        for words in ("PII", "adapters", "zzzqq"):
+            page.open(f"{url}/docs/index.html")
+            page.wait("document.readyState === 'complete'")
+            page.wait(f"(document.querySelector('.md-search__button').click(), {root}?.querySelector('input'))")
+            page.evaluate(f"{root}.querySelector('input').focus()")
+            page.command("Input.insertText", text=words)
+            if words == "zzzqq":
+                page.wait(f"{root}.querySelector('ol[data-none]') !== null")
+                continue
+            paths = [path.removeprefix("/docs/") for path in page.wait(f"{root}.querySelector('ol li') && {shown}")]
+            are_decisions = [path.startswith("decisions/") for path in paths]
+            assert are_decisions == sorted(are_decisions)
+            assert not page.evaluate(f"{root}.querySelector('ol[data-none]') !== null")
+            if words == "PII":
+                assert {"recognizers.html", "redaction.html"} <= set(paths[:3])
+        assert page.messages == []
