@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -33,9 +33,10 @@ EXAMPLES = """examples:
   gliner-bento graph results.parquet -o import --format csv
 
 exit codes: 0 done; 1 an argument, an input, a setting, the model or the server is wrong, and one line says which;
-2 a file could not be read, or a document has no result: one line for each; the graph contains all others"""
+2 a file could not be read, or a document has no result, and is not in the graph; or a document is in another language
+than the model's: one line for each reason"""
 
-DOCUMENTS_FAILED = 2
+NOT_ALL_DONE = 2
 _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
 
 
@@ -57,9 +58,9 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         raise CommandError(f"graph: --output: {options.output.suffix} is no known suffix; use --format")
     if not find_spec("networkx"):
         raise CommandError(f"graph: networkx is not installed; {install_hint('graph')}")
-    builder, failed = GraphBuilder(), dict[str, str]()
+    builder, failed, warnings = GraphBuilder(), dict[str, str](), Counter[str]()
     with backend.failing_in_one_line("graph"):
-        asyncio.run(_add(options, flags, _documents(options, kind, failed), builder, failed))
+        asyncio.run(_add(options, flags, _documents(options, kind, failed), builder, failed, warnings))
         graph = builder.graph()
         written = bool(builder.documents or not failed)
         if written:
@@ -67,14 +68,16 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
             FORMATS[kind](graph, options.output)
     for location, reason in failed.items():
         write_line(f"graph: {location}: {reason}")
+    for message, number in warnings.items():
+        write_line(f"graph: {counted(number, 'document')}: {message}")
     counts = {"documents": builder.documents, "entities": len(graph), "relations": graph.number_of_edges()}
     if options.json:
-        sys.stdout.write(json.dumps({**counts, "failed": failed}, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps({**counts, "failed": failed, "warnings": warnings}, ensure_ascii=False) + "\n")
     elif written:
         singular = {"documents": "document", "entities": "entity", "relations": "relation"}
         shown = (counted(number, singular[plural], plural) for plural, number in counts.items())
         sys.stdout.write(f"{', '.join(shown)}: {options.output}\n")
-    return DOCUMENTS_FAILED if failed else 0
+    return NOT_ALL_DONE if failed or warnings else 0
 
 
 def _documents(options: argparse.Namespace, kind: str, failed: dict[str, str]) -> Iterator[tuple[str, Document]]:
@@ -103,8 +106,12 @@ async def _add(
     documents: Iterable[tuple[str, Document]],
     builder: GraphBuilder,
     failed: dict[str, str],
+    warnings: Counter[str],
 ) -> None:
-    """Add all documents. The model is loaded, or the server called, when the first text without a result is read."""
+    """Add all documents, and count the warnings about them.
+
+    The model is loaded, or the server called, when the first text without a result is read.
+    """
     waiting_locations: deque[str] = deque()  # of texts that wait for their results
 
     def texts_to_extract() -> Iterator[str]:
@@ -136,3 +143,4 @@ async def _add(
                 failed[location] = outcome.error.message
             else:
                 builder.add(**result_columns(outcome.result))
+                warnings.update(warning.message for warning in outcome.result.warnings)

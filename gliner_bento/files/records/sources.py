@@ -53,7 +53,8 @@ def shown(name: str | Path) -> str:
 def sources(
     inputs: Sequence[str], leave_out: Collection[Path] = (), skipped: list[str] | None = None
 ) -> Iterator[Source]:
-    """The files of all inputs; those of a folder in order of their names. Raises `StartupError`.
+    """The files of all inputs; those of a folder in order of their names. Raises `StartupError`, also for a folder
+    inside that cannot be read, unless there is `skipped`.
 
     leave_out: paths that are not read in folders; for each such PATH, the paths PATH.* are not read either.
     skipped: gets all paths in folders that are not read: also unknown formats, hidden files, linked folders, devices.
@@ -62,7 +63,7 @@ def sources(
     for given in inputs:
         path = Path(given)
         if path.is_dir():
-            yield from _in_folder(path, left_out, [] if skipped is None else skipped)
+            yield from _in_folder(path, left_out, skipped)
         elif not path.exists():
             raise StartupError(f"{given}: no such file or folder")
         elif source := _source(path, given):
@@ -115,11 +116,19 @@ def digest(files: Iterator[Source]) -> str:
     return hashed.hexdigest()
 
 
-def _in_folder(folder: Path, left_out: Sequence[str], skipped: list[str]) -> Iterator[Source]:
-    for root, folders, files in os.walk(folder, onerror=lambda error: skipped.append(str(error.filename))):
+def _in_folder(folder: Path, left_out: Sequence[str], skipped: list[str] | None) -> Iterator[Source]:
+    def unreadable(error: OSError) -> None:
+        if skipped is None:
+            raise StartupError(f"{error.filename}: {error.strerror}")
+        noted.append(str(error.filename))
+
+    noted = [] if skipped is None else skipped
+    for root, folders, files in os.walk(folder, onerror=unreadable):
         real = os.path.realpath(root)
-        not_read = [name for name in folders if Path(root, name).is_symlink() or _is_left_out(real, name, left_out)]
-        skipped.extend(os.path.join(root, name) for name in sorted(not_read))
+        not_read = [
+            name for name in folders if os.path.islink(os.path.join(root, name)) or _is_left_out(real, name, left_out)
+        ]
+        noted.extend(os.path.join(root, name) for name in sorted(not_read))
         folders[:] = sorted(set(folders) - set(not_read))  # `os.walk` visits only these
         for name in sorted(files):
             path = Path(root, name)
@@ -127,7 +136,7 @@ def _in_folder(folder: Path, left_out: Sequence[str], skipped: list[str]) -> Ite
             if source:
                 yield source
             else:
-                skipped.append(str(path))
+                noted.append(str(path))
 
 
 def _is_left_out(folder: str, name: str, left_out: Sequence[str]) -> bool:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
+import subprocess
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +17,8 @@ from gliner_bento import cli
 from gliner_bento.errors import install_hint
 from gliner_bento.files.graph.build import GraphBuilder
 from gliner_bento.files.graph.formats import FORMATS
+from tests.unit.bulk.bulk_program import MemoryReplica, client
+from tests.unit.memory_replica import INFO
 
 nx = pytest.importorskip("networkx")
 
@@ -105,10 +112,48 @@ def test_results_of_many_files_become_one_graph(tmp_path, capsys):
     written = capsys.readouterr()
     place = f"{tmp_path}/in/a.jsonl: line 2"
     assert json.loads(written.out) == {
-        "documents": 2, "entities": 2, "relations": 1, "failed": {place: "text: too long"},
+        "documents": 2, "entities": 2, "relations": 1, "failed": {place: "text: too long"}, "warnings": {},
     }  # fmt: skip
     assert written.err == f"gliner-bento: graph: {place}: text: too long\n"
     assert len(nx.read_graphml(tmp_path / "g.graphml")) == 2
+
+
+def test_documents_in_another_language_are_named(tmp_path, capsys, monkeypatch):
+    @asynccontextmanager
+    async def clients(*_):
+        yield [client(MemoryReplica(replace(INFO, languages=["en"])))]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    for name, text in (("a", "Привет, как дела?"), ("b", "Что нового?"), ("c", "What is new in Oslo?")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    arguments = ["graph", str(tmp_path), "-o", str(tmp_path / "g.graphml"), "--labels", "city", "--json"]
+    assert cli.main(arguments) == 2
+    written = capsys.readouterr()
+    ((message, number),) = json.loads(written.out)["warnings"].items()
+    assert (number, "Cyrillic" in message) == (2, True)
+    assert written.err == f"gliner-bento: graph: 2 documents: {message}\n"
+    assert (tmp_path / "g.graphml").exists()
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path, capsys, monkeypatch):
+    """Its path is too long: a folder without permission is readable for root."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("Oslo")
+    for _ in range(20):
+        name = "n" * 240
+        os.mkdir(name)
+        os.chdir(name)
+    os.chdir(tmp_path)
+    try:
+        for command in (["graph", "-o", "g.graphml"], ["bulk", "-o", "o.jsonl", "--url", "http://127.0.0.1:9"]):
+            assert cli.main([*command, str(tmp_path), "--labels", "city"]) == 1
+            written = capsys.readouterr().err
+            assert written.startswith(f"gliner-bento: {command[0]}: {tmp_path}/n")
+            assert written.count("\n") == 1
+        assert cli.main(["redact", str(tmp_path), "--check"]) == 2
+        assert "skipped" in capsys.readouterr().out
+    finally:
+        subprocess.run(["rm", "-r", "n" * 240], check=True)
 
 
 def test_no_graph_is_written_if_every_document_has_failed(tmp_path, capsys):
