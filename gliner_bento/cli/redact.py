@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from gliner_bento.files.redaction.files import (
     RedactionJob,
     RedactionReport,
     find_files,
+    listed,
     redact_files,
     restore_files,
 )
@@ -42,24 +43,23 @@ from gliner_bento.tasks.recognition import enabled
 LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
 """The default labels. Those that recognizers know are left to them (`for_model`)."""
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
-FILES_FAILED, ENTITIES_LEFT = 2, 3
+NOT_ALL_DONE, ENTITIES_LEFT = 2, 3
 PATTERN_SETTINGS = ("recognizers", "phone_regions")
 _WINDOW = 256
 """Maximum number of texts that wait for results. Each may keep a file and its copy open; a process may usually have
 1,024 open files."""
 
 EXAMPLES = f"""examples:
-  gliner-bento redact letters -o redacted
-  gliner-bento redact letters -o redacted --labels person,city --scope run --mapping mapping.jsonl
+  gliner-bento redact letters -o redacted --scope run --mapping mapping.jsonl
   gliner-bento redact --restore mapping.jsonl redacted -o restored
-  gliner-bento redact customers.csv -o customers-redacted.csv --columns name,note --url http://localhost:3000
-  {KEY_VARIABLE}=... gliner-bento redact tickets.jsonl -o tickets-redacted.jsonl --style hash
+  gliner-bento redact customers.csv -o redacted.csv --columns name,note
+  {KEY_VARIABLE}=... gliner-bento redact tickets.jsonl -o hashed.jsonl --style hash
   cat letter.txt | gliner-bento redact - --patterns-only
   gliner-bento redact --check redacted --labels person,city --threshold 0.2
 
 exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which;
-{FILES_FAILED} a file has no copy, or its copy lacks invalid lines, one line for each;
-{ENTITIES_LEFT} --check has found something"""
+{NOT_ALL_DONE} not all done: one line for each file without a copy, line that is left out, column or file that was not
+looked at, and text in another language than the model's; {ENTITIES_LEFT} --check has found something"""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -69,8 +69,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", type=Path, metavar="PATH", help="a folder; for one input file, the file to write"
     )
     parser.add_argument(
-        "--columns", default="text", metavar="NAMES", help="columns of JSONL, CSV and Parquet (default: text)"
+        "--columns",
+        default="text",
+        metavar="NAMES",
+        help="columns; '*': all, nested ones too (default: text)",
     )
+    parser.add_argument("--keep-columns", metavar="NAMES", help="columns that need no look")
     add_input_options(parser)
     parser.add_argument(
         "--format", default="txt", choices=[suffix[1:] for suffix in SUFFIXES if suffix != ".parquet"],
@@ -86,7 +90,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--scope",
         default="document",
         choices=["document", "run"],
-        help="equal names get equal placeholders in a document (a text file or record; default), or in the whole run",
+        help="equal names are equal in a document (a text file or record; default), or in the whole run",
     )
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="write the originals to this file, for --restore")
     mode = parser.add_mutually_exclusive_group()
@@ -94,7 +98,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     mode.add_argument(
         "--check",
         action="store_true",
-        help="show what recognizers, and with --labels the model, find in the files; with -o, in the copies",
+        help="show what is found; with -o, in the copies",
     )
     finders = parser.add_mutually_exclusive_group()
     finders.add_argument("--patterns-only", action="store_true", help="use no model")
@@ -114,8 +118,8 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         if options.inputs == ["-"]:
             report.rename(inputs[0], "-")
     _print(options, report)
-    if report.failed:
-        return FILES_FAILED
+    if report.failed or report.skipped or report.unseen or report.warnings:
+        return NOT_ALL_DONE
     return ENTITIES_LEFT if report.left else 0
 
 
@@ -132,8 +136,11 @@ def _run(
     patterns = None if options.no_patterns else _patterns(pattern_flags)
     model_flags = {name: value for name, value in flags.items() if name not in PATTERN_SETTINGS}
     columns = backend.comma_separated(options.columns, "redact: --columns")
+    kept = backend.comma_separated(options.keep_columns, "redact: --keep-columns") if options.keep_columns else []
+    if both := set(columns) & set(kept):
+        raise CommandError(f"redact: --keep-columns: {min(both)} is also in --columns")
     invalid = report.failed.__setitem__ if options.skip_invalid else None
-    read_options = ReadOptions(columns, options.encoding, invalid)
+    read_options = ReadOptions(columns, kept, options.encoding, invalid)
     jobs, report.skipped = find_files(inputs, output, mapping=options.mapping, restore=options.restore)
     if not jobs:
         raise CommandError(f"redact: {', '.join(options.inputs)}: no files to read")
@@ -188,12 +195,14 @@ async def _redact(
             if writes:
                 await process(jobs, answers=answers, mapping=mapping)
             if options.check:
-                redacted = report.files, report.records
+                redacted = replace(report, unseen={**report.unseen}, warnings={**report.warnings})
                 files = [job.target or job.source for job in jobs]
                 checks = [RedactionJob(file, None, file.name) for file in files if file.path.exists()]
                 await process(checks, answers=answers if model_checks else _empty_results, mapping=None)
                 if writes:
-                    report.files, report.records = redacted  # those that are checked are the same files
+                    # The same files are checked, of which the same is not looked at.
+                    report.files, report.records = redacted.files, redacted.records
+                    report.unseen, report.warnings = redacted.unseen, redacted.warnings
 
 
 @asynccontextmanager
@@ -232,6 +241,11 @@ def _styles(options: argparse.Namespace) -> Callable[[], Replace]:
 def _print(options: argparse.Namespace, report: RedactionReport) -> None:
     for path, reason in report.failed.items():
         write_line(f"redact: {path}: {reason}")
+    for path, names in report.unseen.items():
+        write_line(f"redact: {path}: not looked at: {listed(map(repr, names))}; choose with --columns ('*': all)")
+    for path, warnings in report.warnings.items():
+        for message, number in warnings.items():
+            write_line(f"redact: {path}: {counted(number, 'text')}: {message}")
     # Standard output is for the copy of standard input.
     stream = sys.stderr if options.inputs == ["-"] and not options.check else sys.stdout
     if options.json:

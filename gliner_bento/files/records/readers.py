@@ -42,7 +42,8 @@ class Unreadable(StartupError):
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How files are read. columns: the columns to redact. encoding: encoding of text without a byte order mark.
+    """How files are read. columns: the columns to redact, or `*` for all. kept_columns: those that are known to need no
+    look. encoding: encoding of text without a byte order mark.
 
     invalid: called with location and error of each invalid record, which is skipped. If it is None, an invalid record
         raises `Unreadable`.
@@ -50,6 +51,7 @@ class ReadOptions:
     """
 
     columns: Sequence[str] = ("text",)
+    kept_columns: Sequence[str] = ()
     encoding: str = "utf-8"
     invalid: Callable[[str, str], None] | None = None
     check: Callable[[Source, Row], None] = lambda _source, _row: None

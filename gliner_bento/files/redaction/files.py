@@ -20,6 +20,7 @@ from gliner_bento.errors import one_line
 from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, ReadOptions, opened
 from gliner_bento.files.records.sources import Source, refuse_devices, refuse_overwriting, sources
+from gliner_bento.files.redaction.columns import ALL
 from gliner_bento.files.redaction.mapping import Mapping, MappingWriter, read_mapping, replaced_text
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.redact import is_placeholder
@@ -67,6 +68,8 @@ class RedactionReport:
 
     failed: files without a copy, records that are left out, and restored files in which something is left, with the
     reason. skipped: paths that are not read. left: what `--check` found.
+    unseen: by file, its columns and strings that have texts and are not looked at. warnings: by file, why the model may
+    have missed something, with the number of texts.
     """
 
     files: int = 0
@@ -75,6 +78,8 @@ class RedactionReport:
     failed: dict[str, str] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
     left: list[Leftover] = field(default_factory=list)
+    unseen: dict[str, Sequence[str]] = field(default_factory=dict)
+    warnings: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def rename(self, path: Path, name: str) -> None:
         """Call a file by another name."""
@@ -82,6 +87,17 @@ class RedactionReport:
             place.replace(str(path), name): reason.replace(str(path), name) for place, reason in self.failed.items()
         }
         self.left = [replace(one, file=name) if one.file == str(path) else one for one in self.left]
+        self.unseen = {name if place == str(path) else place: unseen for place, unseen in self.unseen.items()}
+        self.warnings = {name if place == str(path) else place: counts for place, counts in self.warnings.items()}
+
+    def finish(self, file: _OpenFile) -> None:
+        """Count a file that is done, and note what was not looked at."""
+        self.files += 1
+        path = str(file.job.source.path)
+        if file.content.columns.unseen:
+            self.unseen[path] = file.content.columns.unseen
+        if file.warnings:
+            self.warnings[path] = dict(file.warnings)
 
     def fail(self, job: RedactionJob, error: Exception) -> None:
         """Note why a file has no copy, or only one from an earlier run."""
@@ -128,6 +144,7 @@ class _OpenFile:
     def __init__(self, job: RedactionJob, options: ReadOptions) -> None:
         self.job = job
         self.failed = self._complete = False
+        self.warnings: Counter[str] = Counter()
         with contextlib.ExitStack() as stack:
             out: IO[bytes] = io.BytesIO()
             if job.target:
@@ -234,7 +251,7 @@ async def redact_files(
                 if step.record is None:
                     file.finish(*[partial(mapping.complete, file.job.name)] if mapping else ())
                     open_files.remove(file)
-                    report.files += 1
+                    report.finish(file)
                 elif file.job.target is None:
                     report.left += _leftovers(step, patterns)
                 else:
@@ -300,6 +317,7 @@ def _spans(step: _Step, patterns: Find | None) -> list[list[LabeledSpan]]:
             raise ValueError(result.error.message if result.error else "no result")
         if result.result.truncated:
             raise ValueError("the model has read only the beginning of the text")
+        step.file.warnings.update(warning.message for warning in result.result.warnings)
         if LIMIT_WARNINGS & {warning.code for warning in result.result.warnings}:
             raise ValueError("the server returned only a part of the entities, see max_entities")
         if not result.result.is_of(text):
@@ -325,6 +343,7 @@ def restore_files(
     """Write the originals of redacted files. Skips a file with an error, and reports what is left in the others.
     lines: of the mapping. Raises ValueError for a bad mapping."""
     mapping = read_mapping(lines)
+    options = replace(options, columns=[ALL], kept_columns=())  # whatever was redacted
     _remove_unfinished(jobs)
     # One file to restore and one in the mapping are the same file, even if it has been renamed.
     only_name = next(iter(mapping.names)) if len(mapping.names) == len(jobs) == 1 else ""
@@ -352,13 +371,14 @@ def restore_files(
 
 def _not_restored(mapping: Mapping, name: str, left: Sequence[str]) -> str:
     """Why a restored file may not be the original; empty if it is. left: see `Restored`."""
-    names = _listed(left)
+    names = listed(left)
     if mapping.sha256 and name in mapping.entries and not mapping.is_whole(name):
         return "the mapping lacks some of its originals" + (f": {names}" if names else "")
     return f"the mapping has no original of {names}" if names else ""
 
 
-def _listed(placeholders: Sequence[str]) -> str:
-    names = list(dict.fromkeys(placeholders))
-    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    return ", ".join(names[:_MAX_LISTED]) + more
+def listed(names: Iterable[str]) -> str:
+    """Different names in one line; of many, the first `_MAX_LISTED` and the number of the others."""
+    different = list(dict.fromkeys(names))
+    more = f" and {len(different) - _MAX_LISTED} more" if len(different) > _MAX_LISTED else ""
+    return ", ".join(different[:_MAX_LISTED]) + more

@@ -8,6 +8,7 @@ from typing import IO, Any
 
 from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import ReadOptions
+from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.mapping import Entry, replaced_text
 from gliner_bento.files.redaction.redact import ReplacedText, redact, restore_anyway, restore_placeholders
 from gliner_bento.files.redaction.spans import LabeledSpan
@@ -26,27 +27,50 @@ class ParquetFile:
         except pa.ArrowException as error:
             raise ValueError(str(error)) from None
         schema = self._file.schema_arrow
-        self._columns = options.columns
-        for name in self._columns:
-            if schema.names.count(name) != 1:
-                raise ValueError(f"must have one column {name!r}; there are {', '.join(map(repr, schema.names))}")
-            kind = schema.field(name).type
-            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-                raise ValueError(f"column {name!r} is {kind}, and must be a string")
+        self.columns = Columns(options.columns, options.kept_columns)
+        self._names = self._chosen(schema)
         group = self._file.metadata.row_group(0) if self._file.num_row_groups else None
         compression = group.column(0).compression if group and group.num_columns else "snappy"
         self._writer = pq.ParquetWriter(out, schema, compression=compression)
         self._rows: list[dict[str, str]] = []
+
+    def _chosen(self, schema: Any) -> list[str]:
+        """The names of the columns to redact. Raises ValueError."""
+        chosen = []
+        for name in schema.names if self.columns.takes_all else self.columns.names:
+            if schema.names.count(name) != 1:
+                raise ValueError(f"must have one column {name!r}; there are {', '.join(map(repr, schema.names))}")
+            kind = schema.field(name).type
+            if self._pa.types.is_string(kind) or self._pa.types.is_large_string(kind):
+                chosen.append(name)
+            elif not self.columns.takes_all:
+                raise ValueError(f"column {name!r} is {kind}, and must be a string")
+        return [name for name in chosen if self.columns.takes(name)]
+
+    def _note_unseen(self, table: Any) -> None:
+        """Note the columns of a row group that may have texts, such as lists of strings, and are not redacted."""
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if name not in self._names and column.null_count < len(column) and self._has_texts(column.type):
+                self.columns.pass_over(name)
+
+    def _has_texts(self, kind: Any) -> bool:
+        types = self._pa.types
+        if types.is_dictionary(kind):
+            return self._has_texts(kind.value_type)
+        if types.is_nested(kind):
+            return any(self._has_texts(kind.field(index).type) for index in range(kind.num_fields))
+        return not (types.is_primitive(kind) or types.is_decimal(kind) or types.is_null(kind))
 
     def records(self) -> Iterator[TextRecord]:
         """Rows in order."""
         number = 0
         for group in range(self._file.num_row_groups):
             table = self._file.read_row_group(group)
-            columns = [table.column(name) for name in self._columns]
+            self._note_unseen(table)
+            columns = [table.column(name) for name in self._names]
             for row in range(table.num_rows):
                 number += 1
-                values = ((name, column[row].as_py()) for name, column in zip(self._columns, columns, strict=True))
+                values = ((name, column[row].as_py()) for name, column in zip(self._names, columns, strict=True))
                 yield TextRecord(number, table, [Field(text, column=name) for name, text in values if text is not None])
 
     def redact(self, record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> list[Entry]:
@@ -90,7 +114,7 @@ class ParquetFile:
         self._rows.append(texts)
         if len(self._rows) < table.num_rows:
             return
-        for name in self._columns:
+        for name in self._names:
             index = table.schema.get_field_index(name)
             field = table.schema.field(index)
             column = self._pa.array([row.get(name) for row in self._rows], field.type)

@@ -10,12 +10,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from json.decoder import scanstring  # type: ignore[attr-defined]
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from gliner_bento.files.records import readers
 from gliner_bento.files.records.readers import ReadOptions, byte_order_mark, decoded, not_encoded, opened
 from gliner_bento.files.records.sources import Source, delimiter_of
+from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.mapping import Entry, replaced_text
 from gliner_bento.files.redaction.redact import (
     Redacted,
@@ -29,7 +29,7 @@ from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Replace
 from gliner_bento.surrogates import without_escaped_surrogates
 
-_BEFORE_KEY, _BEFORE_VALUE = re.compile(r"[\s{,]*"), re.compile(r"[\s:]*")
+_JSON_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},:]|[^\s\[\]{},:"]+', re.DOTALL)
 _JSON_CHAR = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.DOTALL
 )
@@ -79,7 +79,7 @@ def redact_record(record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], st
 def records_of(
     kind: str,
     lines: Iterable[str],
-    columns: Sequence[str],
+    columns: Columns,
     invalid: Callable[[int, str], None] | None = None,
     delimiter: str = ",",
 ) -> Iterator[TextRecord]:
@@ -95,7 +95,7 @@ def records_of(
                 raise record.row
             if kind == "csv" and record.row is None and record.cells:
                 header = record.cells
-                _check_columns(header, columns)
+                columns.check(header)
             fields = [] if record.row is None else _fields(kind, record, columns, header, delimiter)
         except ValueError as error:
             if invalid is None or record.row is None:  # without a header, no record can be read
@@ -105,9 +105,7 @@ def records_of(
             yield TextRecord(record.line, record.raw, fields)
 
 
-def _fields(
-    kind: str, record: readers.Record, columns: Sequence[str], header: Sequence[str], delimiter: str
-) -> list[Field]:
+def _fields(kind: str, record: readers.Record, columns: Columns, header: Sequence[str], delimiter: str) -> list[Field]:
     if kind == "text":
         return [Field(record.raw)]
     if kind == "jsonl":
@@ -115,36 +113,76 @@ def _fields(
     cells = list(_csv_cells(record.raw, delimiter))
     if [cell.text for cell in cells] != record.cells:
         raise ValueError("the quotes are ambiguous, so the row cannot be split into cells")
-    return [cell for cell, name in zip(cells, header, strict=True) if name in columns]
+    named = list(zip(cells, header, strict=True))
+    for cell, name in named:
+        if cell.text and not columns.takes(name):
+            columns.pass_over(name)
+    return [cell for cell, name in named if columns.takes(name)]
 
 
-def _json_fields(line: str, columns: Sequence[str]) -> list[Field]:
+def _json_fields(line: str, columns: Columns) -> list[Field]:
     """The texts of a line of valid JSON. Each occurrence of a repeated member is a text."""
     fields, keys = [], []
-    for key, start, end in _members(line):
-        keys.append(key)
-        if key in columns and line[start] == '"':
-            chars = [match.start() for match in _JSON_CHAR.finditer(line, start + 1, end - 1)]
-            fields.append(Field(json.loads(line[start:end]), [*chars, end - 1]))
-        elif key in columns and not line.startswith("null", start):
-            raise ValueError(f"{key}: must be a string or null")
-    _check_columns(keys, columns)
+    for value in _json_values(line):
+        is_string = line[value.start] == '"'
+        if value.is_member:
+            keys.append(value.column)
+            if value.column in columns.names and not is_string and not line.startswith("null", value.start):
+                raise ValueError(f"{value.column}: must be a string or null")
+        if is_string and columns.takes(value.column):
+            chars = [match.start() for match in _JSON_CHAR.finditer(line, value.start + 1, value.end - 1)]
+            fields.append(Field(json.loads(line[value.start : value.end]), [*chars, value.end - 1]))
+        elif is_string and value.end > value.start + 2:
+            columns.pass_over(value.column, value.path)
+    columns.check(keys)
     return fields
 
 
-def _members(line: str) -> Iterator[tuple[str, int, int]]:
-    """Each member of the object on a line of valid JSON: its key, and start and end of its value."""
-    decoder, position = json.JSONDecoder(), 0
-    while line[position := _end(_BEFORE_KEY, line, position)] != "}":
-        key, position = scanstring(line, position + 1)
-        start = _end(_BEFORE_VALUE, line, position)
-        _, position = decoder.raw_decode(line, start)
-        yield key, start, position
+class _JsonValue(NamedTuple):
+    """`line[start:end]`. column: the member of the record that it is, or is in. path: such as `customer.phones[]`."""
+
+    column: str
+    path: str
+    start: int
+    end: int
+
+    @property
+    def is_member(self) -> bool:
+        return self.column == self.path
 
 
-def _end(pattern: re.Pattern[str], line: str, position: int) -> int:
-    match = pattern.match(line, position)
-    return match.end() if match else position
+def _json_values(line: str) -> Iterator[_JsonValue]:
+    """The values of the record on a line of valid JSON, and the strings inside them, in order. The end of an object or
+    array is that of its first character. Not recursive, because a record may be nested deeply."""
+    paths: list[str] = []  # of the objects and arrays around the token
+    in_array: list[bool] = []
+    column = key = ""
+    is_key = False  # whether the next string is a key
+    for token in _JSON_TOKEN.finditer(line):
+        first = token[0][0]
+        if first in "]}":
+            paths.pop()
+            in_array.pop()
+        elif first == ",":
+            is_key = not in_array[-1]
+        elif is_key and first == '"':
+            key, is_key = json.loads(token[0]), False
+            column = key if len(paths) == 1 else column
+        elif first != ":":
+            path = _path(paths, key, in_array)
+            if len(paths) == 1 or first == '"':
+                yield _JsonValue(column, path, *token.span())
+            if first in "[{":
+                paths.append(path)
+                in_array.append(first == "[")
+                is_key = first == "{"
+
+
+def _path(paths: Sequence[str], key: str, in_array: Sequence[bool]) -> str:
+    """The path of a value, from those of the objects and arrays around it, of which the first is the record."""
+    if len(paths) < 2:
+        return key if paths else ""
+    return f"{paths[-1]}[]" if in_array[-1] else f"{paths[-1]}.{key}"
 
 
 def _csv_cells(raw: str, delimiter: str) -> Iterator[Field]:
@@ -165,12 +203,6 @@ def _csv_cells(raw: str, delimiter: str) -> Iterator[Field]:
             return
 
 
-def _check_columns(names: Sequence[str], columns: Sequence[str]) -> None:
-    if missing := [name for name in columns if name not in names]:
-        present = ", ".join(map(repr, names)) or "none"
-        raise ValueError(f"no column {missing[0]!r}; there are {present}: choose with --columns")
-
-
 class TextFile:
     """A file and its copy. The methods raise ValueError for content that does not have the file's format."""
 
@@ -178,13 +210,14 @@ class TextFile:
         self._source, self._options, self._out = source, options, out
         self._mark, self._encoding = byte_order_mark(source, options.encoding)
         self._chars = 0  # written, without the mark
+        self.columns = Columns(options.columns, options.kept_columns)
         out.write(self._mark)
 
     def records(self) -> Iterator[TextRecord]:
         """The records in order."""
         invalid = self._skip if self._options.invalid else None
         delimiter = delimiter_of(self._source)
-        return records_of(self._source.kind, self._lines(), self._options.columns, invalid, delimiter)
+        return records_of(self._source.kind, self._lines(), self.columns, invalid, delimiter)
 
     def _skip(self, line: int, reason: str) -> None:
         assert self._options.invalid is not None

@@ -11,6 +11,7 @@ import signal
 import stat
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -23,6 +24,8 @@ from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Placeholders
 from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 from gliner_bento.tasks.extraction import BatchResult, Extraction
+from tests.unit.bulk.bulk_program import MemoryReplica, client
+from tests.unit.memory_replica import INFO
 
 TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
 
@@ -43,8 +46,11 @@ def redact(folder, *arguments):
 
 def test_a_folder_is_redacted_and_restored(folder, capsys):
     (folder / "mapping.jsonl").touch(0o644)
-    assert redact(folder, "{}/in", "-o", "{}/out", "--mapping", "{}/mapping.jsonl") == 0
-    assert capsys.readouterr().out == "2 files: 3 email address\n"
+    assert redact(folder, "{}/in", "-o", "{}/out", "--mapping", "{}/mapping.jsonl") == 2
+    assert capsys.readouterr() == (
+        "2 files: 3 email address\n",
+        f"gliner-bento: redact: {folder}/in/b.jsonl: not looked at: 'note'; choose with --columns ('*': all)\n",
+    )
     assert (folder / "out" / "a.txt").read_bytes() == b"Write to [EMAIL_ADDRESS_1], or [EMAIL_ADDRESS_1].\r\n"
     assert (folder / "out" / "b.jsonl").read_text() == '{"text": "[EMAIL_ADDRESS_1]", "note": "bob@example.org"}\n'
     assert stat.S_IMODE((folder / "mapping.jsonl").stat().st_mode) == 0o600
@@ -72,11 +78,11 @@ def test_names_that_are_not_unicode_are_printed_with_escapes(folder, capfd):
 
 
 def test_a_label_has_one_placeholder_whoever_has_found_it():
-    replace = Placeholders()
+    placeholders = Placeholders()
     text = "ada@example.org +44 20 4111 a date"
     tags = {"email": "EMAIL_ADDRESS", "email address": "EMAIL_ADDRESS", "phone": "PHONE_NUMBER", "iban": "IBAN_CODE"}
     tags |= {"credit card number": "CREDIT_CARD", "date": "DATE", "date of birth": "DATE_OF_BIRTH"}
-    assert {label: replace(text, LabeledSpan(0, 15, label)) for label in tags} == {
+    assert {label: placeholders(text, LabeledSpan(0, 15, label)) for label in tags} == {
         k: f"[{v}_1]" for k, v in tags.items()
     }
     assert {"date"} <= set(LABELS)
@@ -145,7 +151,7 @@ def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
         f"{folder}/in/a.txt:1: email address: ADA@example.org",
         "2 matches of the recognizers",
     ]
-    assert redact(folder, "{}/in", "-o", "{}/out", "--patterns-only", "--check", "--json") == 0
+    assert redact(folder, "{}/in", "-o", "{}/out", "--patterns-only", "--check", "--json") == 2
     report = json.loads(capsys.readouterr().out)
     assert report == {
         "files": 2,
@@ -154,7 +160,96 @@ def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
         "failed": {},
         "skipped": [],
         "left": [],
+        "unseen": {f"{folder}/in/b.jsonl": ["note"]},
+        "warnings": {},
     }
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """A folder with a table of each format, in which `text` is clean and the other columns are not."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    record = {"text": "x", "id": 7, "to": {"mail": "bob@example.org", "n": [1, None]}, "cc": ["", "eve@example.org"]}
+    deeper = {"text": None, "to": None, "cc": [[{"k": "+49 30 1234567"}]]}
+    (folder / "a.jsonl").write_text(f"{json.dumps(record)}\n{json.dumps(deeper)}\n")
+    (folder / "b.csv").write_text("id,text,mail,empty\n7,x,bob@example.org,\n")
+    columns = {"text": ["x"], "id": [7], "mail": ["bob@example.org"], "tags": [["eve@example.org"]], "v": [[0.5]]}
+    pq.write_table(pa.table(columns), folder / "c.parquet")
+    return tmp_path
+
+
+def test_columns_and_strings_that_are_not_looked_at_are_named(tables, capsys):
+    unseen = {
+        f"{tables}/in/a.jsonl": ["to.mail", "cc[]", "cc[][].k"],
+        f"{tables}/in/b.csv": ["id", "mail"],
+        f"{tables}/in/c.parquet": ["mail", "tags"],
+    }
+    for mode in (["--check"], ["-o", "{}/out"]):
+        assert redact(tables, "{}/in", *mode, "--json") == 2
+        written = capsys.readouterr()
+        assert json.loads(written.out)["unseen"] == unseen
+        lines = [f"{path}: not looked at: {', '.join(map(repr, names))};" for path, names in unseen.items()]
+        assert [line in shown for line, shown in zip(lines, written.err.splitlines(), strict=True)] == [True] * 3
+
+
+def test_all_columns_and_all_strings_can_be_looked_at(tables, capsys):
+    pq = pytest.importorskip("pyarrow.parquet")
+    mapping = ["--mapping", "{}/mapping.jsonl"]
+    assert redact(tables, "{}/in", "-o", "{}/out", "--columns", "*", "--json", *mapping) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert report["unseen"] == {f"{tables}/in/c.parquet": ["tags"]}  # lists of Parquet are not redacted
+    assert report["redacted"] == {"email address": 4, "phone number": 1}
+    lines = (tables / "out" / "a.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {
+            "text": "x",
+            "id": 7,
+            "to": {"mail": "[EMAIL_ADDRESS_1]", "n": [1, None]},
+            "cc": ["", "[EMAIL_ADDRESS_2]"],
+        },
+        {"text": None, "to": None, "cc": [[{"k": "[PHONE_NUMBER_1]"}]]},
+    ]
+    assert (tables / "out" / "b.csv").read_text() == "id,text,mail,empty\n7,x,[EMAIL_ADDRESS_1],\n"
+    assert redact(tables, "--restore", "{}/mapping.jsonl", "{}/out", "-o", "{}/again") == 0
+    for name in ("a.jsonl", "b.csv"):
+        assert (tables / "again" / name).read_bytes() == (tables / "in" / name).read_bytes()
+    assert pq.read_table(tables / "again" / "c.parquet").equals(pq.read_table(tables / "in" / "c.parquet"))
+
+
+def test_columns_that_need_no_look_are_kept(tables, capsys):
+    kept = ["--columns", "*", "--keep-columns", "id,tags,mail"]
+    assert redact(tables, "{}/in", "-o", "{}/out", *kept, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["unseen"] == {}
+    assert (tables / "out" / "b.csv").read_bytes() == (tables / "in" / "b.csv").read_bytes()
+    assert "bob@" not in (tables / "out" / "a.jsonl").read_text()  # `mail` is no member of the record
+
+
+def test_a_file_of_another_format_is_named_and_is_code_2(folder, capsys):
+    (folder / "in" / "letter.pdf").write_text("bob@example.org")
+    (folder / "in" / "b.jsonl").unlink()
+    for mode in (["--check"], ["-o", "{}/out"]):
+        assert redact(folder, "{}/in", *mode) == 2
+        assert f"skipped (hidden, a linked folder, or not a readable format): {folder}/in/letter.pdf" in (
+            capsys.readouterr().out
+        )
+
+
+def test_texts_in_another_language_are_named_and_are_code_2(folder, capsys, monkeypatch):
+    @asynccontextmanager
+    async def clients(*_):
+        yield [client(MemoryReplica(replace(INFO, languages=["en"])))]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    (folder / "in" / "b.jsonl").write_text('{"text": "привет, как дела?"}\n{"text": "ok"}\n{"text": "что нового?"}\n')
+    for mode in (["--check", "--labels", "person", "--no-patterns"], ["-o", f"{folder}/out", "--labels", "person"]):
+        assert cli.main(["redact", f"{folder}/in", *mode, "--json"]) == 2
+        written = capsys.readouterr()
+        ((path, reasons),) = json.loads(written.out)["warnings"].items()
+        ((message, number),) = reasons.items()
+        assert (path, number, "Cyrillic" in message) == (f"{folder}/in/b.jsonl", 2, True)
+        assert written.err == f"gliner-bento: redact: {path}: 2 texts: {message}\n"
 
 
 def test_with_labels_the_model_checks_too(folder, capsys, monkeypatch):
@@ -174,12 +269,13 @@ def test_with_labels_the_model_checks_too(folder, capsys, monkeypatch):
         yield [AsyncClient("http://test", transport=httpx.MockTransport(answer))]
 
     monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
-    assert redact(folder, "--check", "{}/in", "--labels", "verb", "--no-patterns") == 3
+    assert redact(folder, "--check", "{}/in", "--labels", "verb", "--no-patterns", "--keep-columns", "note") == 3
     assert capsys.readouterr().out == f"{folder}/in/a.txt:1: verb: Write\n1 match of the recognizers and the model\n"
     assert asked == [["verb"]]
     assert redact(folder, "--check", "{}/in", "--no-patterns") == 1
     assert "--no-patterns leaves nothing to look for" in capsys.readouterr().err
-    assert cli.main(["redact", str(folder / "in"), "-o", str(folder / "out"), "--labels", "verb", "--check"]) == 0
+    arguments = ["-o", str(folder / "out"), "--labels", "verb", "--check", "--keep-columns", "note"]
+    assert cli.main(["redact", str(folder / "in"), *arguments]) == 0
     assert capsys.readouterr().out.startswith("0 matches")
     assert (folder / "out" / "a.txt").read_text().startswith("[VERB_1] to [EMAIL_ADDRESS_1]")
 
@@ -247,6 +343,12 @@ def test_standard_input_has_no_other_name(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("gliner-bento: redact: -: line 1: ")
 
 
+def test_what_is_not_looked_at_in_standard_input_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "x", "to": "ada@example.org"}')))
+    assert redact("", "-", "--format", "jsonl") == 2
+    assert "gliner-bento: redact: -: not looked at: 'to'; " in capsys.readouterr().err
+
+
 def test_records_are_counted_without_headers_whether_checked_or_copied(folder, capsys):
     (folder / "in" / "c.csv").write_text("text\nbob@example.org\n")
     for arguments in (["--check"], ["-o", "{}/out", "--patterns-only"]):
@@ -299,6 +401,8 @@ def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, cap
         (["{}/gone", "-o", "{}/out"], "gone: no such file or folder"),
         (["{}/empty", "--check"], "empty: no files to read"),
         (["{}/in", "-o", "{}/out", "--columns", ","], "redact: --columns: has no names"),
+        (["{}/in", "-o", "{}/out", "--keep-columns", "text"], "redact: --keep-columns: text is also in --columns"),
+        (["{}/in", "-o", "{}/out", "--keep-columns", ","], "redact: --keep-columns: has no names"),
         (["{}/in", "-o", "{}/in/out"], "is inside the input"),
         (["{}/in", "-o", "{}/out", "--encoding", "nope"], "argument --encoding: unknown encoding: nope"),
         (["{}/in", "-o", "{}/out", "--encoding", "undefined"], "argument --encoding: unknown encoding: undefined"),

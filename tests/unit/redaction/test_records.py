@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.redact import restore
 from gliner_bento.files.redaction.spans import LabeledSpan
 from gliner_bento.files.redaction.styles import Placeholders
@@ -32,7 +33,7 @@ def lines_of(text: str) -> list[str]:
 def test_jsonl(rows, ascii_only, indent):
     objects = [{"a": {"text": [a]}, "text": text, "n": n, "b": a} for text, a, n in rows]
     raw = "".join(json.dumps(one, ensure_ascii=ascii_only, separators=indent) + "\r\n" for one in objects)
-    records = list(records_of("jsonl", lines_of(raw), ["text", "b"]))
+    records = list(records_of("jsonl", lines_of(raw), Columns(["text", "b"])))
     assert "".join(record.raw for record in records) == raw
     for record, one in zip(records, objects, strict=True):
         assert [field.text for field in record.fields] == [one["text"], one["b"]]
@@ -44,7 +45,7 @@ def test_jsonl(rows, ascii_only, indent):
 
 def test_a_part_of_a_json_string_leaves_the_escapes_of_the_rest():
     line = '{"text": "caf\\u00e9 \\ud83d\\ude00\\n\\"Ada\\" \\/ é"}\n'
-    (record,) = records_of("jsonl", [line], ["text"])
+    (record,) = records_of("jsonl", [line], Columns(["text"]))
     start = record.fields[0].text.index("Ada")
     redacted = redact_record(record, [[LabeledSpan(start, start + 3, "person")]], Placeholders())
     assert redacted.text == line.replace("Ada", "[PERSON_1]")
@@ -63,7 +64,7 @@ def test_csv(rows, end, quoting, delimiter):
     writer = csv.writer(out, delimiter=delimiter, lineterminator=end, quoting=quoting)
     writer.writerows([("id", "text"), *rows])
     raw = out.getvalue()
-    header, *records = records_of("csv", lines_of(raw), ["text"], None, delimiter)
+    header, *records = records_of("csv", lines_of(raw), Columns(["text"]), None, delimiter)
     assert "".join(record.raw for record in [header, *records]) == raw
     assert [field.text for record in records for field in record.fields] == [text for _, text in rows]
     redacted = [
@@ -91,7 +92,7 @@ def test_csv(rows, end, quoting, delimiter):
 )
 def test_a_file_that_is_not_what_its_name_says_is_refused(kind, content, message):
     with pytest.raises(ValueError, match=message):
-        list(records_of(kind, lines_of(content), ["text"]))
+        list(records_of(kind, lines_of(content), Columns(["text"])))
 
 
 @given(st.text(st.sampled_from('ab",\r\n '), max_size=12))
@@ -99,7 +100,7 @@ def test_every_cell_of_a_row_is_a_text_or_the_file_is_refused(rest):
     """Nothing that the standard library reads as a cell is left out of what is redacted."""
     raw = "a,b\n" + rest
     try:
-        _, *records = records_of("csv", lines_of(raw), ["a", "b"])
+        _, *records = records_of("csv", lines_of(raw), Columns(["a", "b"]))
     except ValueError:
         return
     assert [[field.text for field in record.fields] for record in records] == list(csv.reader(lines_of(raw)))[1:]
@@ -107,19 +108,69 @@ def test_every_cell_of_a_row_is_a_text_or_the_file_is_refused(rest):
 
 
 def test_a_quote_inside_a_cell_without_quotes_is_a_character():
-    header, record = records_of("csv", lines_of('id,text\n1,5" Ada\n'), ["text"])
+    header, record = records_of("csv", lines_of('id,text\n1,5" Ada\n'), Columns(["text"]))
     assert (header.raw, record.fields[0].text) == ("id,text\n", '5" Ada')
     assert redact_record(record, [[LabeledSpan(3, 6, "person")]], Placeholders()).text == '1,5" [PERSON_1]\n'
 
 
 def test_half_of_a_surrogate_pair_is_kept_and_read_as_another_character():
     line = r'{"text": "\ud83d Ada \\ud800 \ude00\ud83d\ude00", "text": "\ud800"}'
-    (record,) = records_of("jsonl", [line], ["text"])
+    (record,) = records_of("jsonl", [line], Columns(["text"]))
     assert [field.text for field in record.fields] == ["\ufffd Ada \\ud800 \ufffd\U0001f600", "\ufffd"]
     redacted = redact_record(record, [[LabeledSpan(2, 5, "person")], [LabeledSpan(0, 1, "x")]], Placeholders())
     assert redacted.text == line.replace("Ada", "[PERSON_1]").replace(r'"\ud800"', '"[X_1]"')
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def strings_in(value):
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for one in inner for text in strings_in(one)]
+
+
+@given(row=st.dictionaries(TEXTS, JSON, max_size=4), indent=st.sampled_from([(",", ":"), (" , ", " : ")]))
+def test_all_strings_of_a_record_are_its_texts(row, indent):
+    line = json.dumps(row, separators=indent) + "\n"
+    (record,) = records_of("jsonl", [line], Columns(["*"]))
+    assert [field.text for field in record.fields] == strings_in(row)
+    spans = [[LabeledSpan(0, len(field.text), "x")] for field in record.fields]
+    redacted = redact_record(record, spans, lambda *_: "[X]")
+    assert strings_in(json.loads(redacted.text)) == ["[X]" if text else "" for text in strings_in(row)]
+    assert restore(redacted.text, redacted.replacements).text == line
+
+
+def test_strings_that_are_passed_over_have_a_path():
+    columns = Columns(["text"], kept=["id"])
+    row = {"text": "a", "id": "b", "who": {"name": "c", "more": [{"x": "d"}, "e"]}, "": "f", "n": 1, "empty": ""}
+    list(records_of("jsonl", [json.dumps(row)], columns))
+    assert columns.unseen == ["who.name", "who.more[].x", "who.more[]", ""]
+
+
+@pytest.mark.parametrize("depth", [10, 900, 5000])
+def test_a_record_that_is_nested_deeply_is_read_or_refused(depth):
+    """Not with a RecursionError, however many calls are under way."""
+    line = '{"a": ' * depth + '"Ada"' + "}" * depth
+
+    def outcome_below(calls):
+        if calls:
+            return outcome_below(calls - 1)
+        try:
+            return [field.text for record in records_of("jsonl", [line], Columns(["*"])) for field in record.fields]
+        except ValueError as error:
+            return str(error)
+
+    for calls in range(0, 900, 100):
+        outcome = outcome_below(calls)
+        assert (outcome == ["Ada"] and depth < 5000) or ("recursion" in outcome and depth > 10)
+
+
 def test_null_and_blank_lines_have_no_text():
-    records = list(records_of("jsonl", ['{"text": null}\n', "\n", '{"text": "a"}'], ["text"]))
+    records = list(records_of("jsonl", ['{"text": null}\n', "\n", '{"text": "a"}'], Columns(["text"])))
     assert [len(record.fields) for record in records] == [0, 0, 1]
