@@ -109,17 +109,19 @@ class LabelStudioAccepted:
 @dataclass(frozen=True, slots=True)
 class _Labelling:
     """What a labelling configuration asks for. from_name, to_name: names of its <Labels> and <Text> tags. field: the
-    field of a task's `data` that has the text. labels, relations: what the model reads for each name in annotations."""
+    field of a task's `data` that has the text. has_url: the field has the text's address, which is not fetched. labels,
+    relations: what the model reads for each name in annotations."""
 
     from_name: str
     to_name: str
     field: str
+    has_url: bool
     labels: Mapping[str, str]
     relations: Mapping[str, str]
 
     def text_of(self, task: LabelStudioTask) -> str | None:
         text = task.data.get(self.field)
-        return text if isinstance(text, str) else None
+        return text if isinstance(text, str) and not self.has_url else None
 
 
 def _labelling(config: str) -> _Labelling:
@@ -134,16 +136,16 @@ def _labelling(config: str) -> _Labelling:
         root = ElementTree.fromstring(config)
     except ElementTree.ParseError as error:
         raise InvalidField(f"label_config: not valid XML: {error}", param="label_config") from None
-    text_values = {tag.get("name"): tag.get("value", "") for tag in root.iter("Text")}
+    texts = {tag.get("name"): tag for tag in root.iter("Text")}
     for control in root.iter("Labels"):
         if control.find(".//Labels") is not None:
             raise InvalidField("label_config: <Labels> within <Labels>", param="label_config")
-        if (to_name := control.get("toName")) in text_values:
+        if (text := texts.get(to_name := control.get("toName"))) is not None:
             labels = _hints(control, "Label")
             if labels:
                 relations = _hints(root, "Relation")
-                field = text_values[to_name].removeprefix("$")
-                return _Labelling(control.get("name", ""), str(to_name), field, labels, relations)
+                field, has_url = text.get("value", "").removeprefix("$"), text.get("valueType") == "url"
+                return _Labelling(control.get("name", ""), str(to_name), field, has_url, labels, relations)
     raise InvalidField("label_config: needs <Labels> with a <Label>, whose toName is a <Text>", param="label_config")
 
 
@@ -192,7 +194,8 @@ async def _predict(gateway: Gateway, request: Request) -> Response:
         relations=dict(labelling.relations) if supports_relations and labelling.relations else None,
     )
     answer = await gateway.run_batch(extraction_of([text or "" for text in texts], options))
-    without_text = LabelStudioPrediction([], 0.0, version, f"data.{labelling.field} is not a text")
+    why = 'is the address of a text (valueType="url"), which is not fetched' if labelling.has_url else "is not a text"
+    without_text = LabelStudioPrediction([], 0.0, version, f"data.{labelling.field} {why}")
     predictions = [
         without_text if text is None else _prediction(outcome, labelling, version)
         for text, outcome in zip(texts, answer.results, strict=True)

@@ -69,6 +69,20 @@ def test_no_tasks_have_no_predictions(client):
     assert predict(client).json() == {"results": []}
 
 
+def test_the_address_of_a_text_is_not_read_as_the_text(client):
+    config = """<View><Labels name="label" toName="t"><Label value="person"/></Labels>
+    <Text name="t" value="$address" valueType="{}"/></View>"""
+    task = {"data": {"address": "s3://bucket/Ada Lovelace.txt"}}
+    for kind, error in (
+        ("text", None),
+        ("url", 'data.address is the address of a text (valueType="url"), which is not'),
+    ):
+        body = {"tasks": [task], "label_config": config.format(kind)}
+        (result,) = asyncio.run(client.request("POST", "/predict", json=body)).json()["results"]
+        assert bool(result["result"]) is (error is None)
+        assert str(result["error"]).startswith(str(error))
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
