@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -83,7 +83,7 @@ class AnalyzeRequest(_Lenient):
     language: Name = Field(description="Required, as in Presidio. Only selects ad-hoc recognizers by language.")
     entities: Elements[list[Name]] | None = Field(default=None, description="Any names, not only /supportedentities.")
     score_threshold: Score | None = None
-    return_decision_process: bool | None = None
+    return_decision_process: bool | Literal[0, 1] | None = None
     ad_hoc_recognizers: Elements[list[AdHocRecognizerFields]] | None = Field(
         default=None, description="Recognizers of this request: patterns, or a list of texts to detect (deny_list)."
     )
@@ -109,7 +109,7 @@ class AnalysisExplanation:
     pattern: str | None = None
     score_context_improvement: float = 0
     supportive_context_word: str = ""
-    validation_result: float | None = None
+    validation_result: bool | None = None
     regex_flags: int | None = None
 
 
@@ -153,6 +153,15 @@ class AnonymizeRequest(_Lenient):
     anonymizers: Elements[dict[str, Operator]] | None = Field(
         default=None, description="Operators by entity type; DEFAULT applies to all others, and is replace by default."
     )
+
+    @field_validator("anonymizers", mode="before")
+    @classmethod
+    def _without_custom(cls, anonymizers: Any) -> Any:
+        """Raise MalformedRequest for `custom`, whose parameter is a function: Presidio answers 400, not 422."""
+        for name, operator in anonymizers.items() if isinstance(anonymizers, dict) else ():
+            if isinstance(operator, dict) and operator.get("type") == "custom":
+                raise MalformedRequest(f"anonymizers.{name[:50]}: custom is not supported", param="anonymizers")
+        return anonymizers
 
 
 class Names(RootModel[list[str]]):

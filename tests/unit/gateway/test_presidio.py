@@ -334,3 +334,17 @@ def test_a_result_has_a_limit(client):
     assert len(json.dumps(body)) < OPTIONS.max_body_bytes
     response = ask(client, "/anonymize", body)
     assert (response.status_code, "characters" in response.json()["error"]) == (413, True)
+
+
+def test_a_custom_anonymizer_is_malformed_as_in_presidio(client):
+    for anonymizers in ({"DEFAULT": {"type": "custom", "lambda": "x"}}, {"PERSON": {"type": "custom"}}):
+        body = {"text": "Ada", "analyzer_results": [], "anonymizers": anonymizers}
+        response = asyncio.run(client.post("/anonymize", json=body))
+        assert (response.status_code, list(response.json())) == (400, ["error"])
+
+
+@pytest.mark.parametrize(("flag", "explained"), [(0, False), (1, True), (True, True), (None, False)])
+def test_the_decision_process_is_asked_for_by_any_truth_value(client, flag, explained):
+    body = {"text": "ada@example.org", "language": "en", "return_decision_process": flag}
+    (found,) = asyncio.run(client.post("/analyze", json=body)).json()
+    assert bool(found["analysis_explanation"]) is explained
