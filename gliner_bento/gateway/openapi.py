@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from gliner_bento import __version__
-from gliner_bento.errors import ErrorBody
+from gliner_bento.errors import ErrorBody, ModelNotFound
 from gliner_bento.gateway.endpoint import Endpoint, Operation
 from gliner_bento.gateway.media import JSON
 from gliner_bento.tasks.table import TASKS
@@ -86,7 +86,9 @@ def _operation_object(endpoint: Endpoint, operation: Operation) -> dict[str, Any
     if operation.request is not None:
         body = {"schema": _reference(operation.request), "example": operation.examples[operation.request]}
         document["requestBody"] = {"required": True, "content": {JSON: body}}
-    document["responses"] |= {str(status): _error(status, endpoint) for status in operation.errors}
+    # Any route but those of a server's own state may be asked about a model that there is not (?model=, /models/NAME).
+    errors = {*operation.errors, *([endpoint.statuses[ModelNotFound.code]] if endpoint.scope else [])}
+    document["responses"] |= {str(status): _error(status, endpoint) for status in sorted(errors)}
     return operation.extra(document) if operation.extra else document
 
 

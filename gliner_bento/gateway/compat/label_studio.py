@@ -181,6 +181,11 @@ async def _webhook(_: Gateway, request: Request) -> Response:
     return json_response(LabelStudioAccepted(), 201 if event.action in _EVENTS else 200)
 
 
+def _with_201(operation: dict[str, Any]) -> dict[str, Any]:
+    operation["responses"]["201"] = {**operation["responses"]["200"], "description": "A known event"}
+    return operation
+
+
 async def _predict(gateway: Gateway, request: Request) -> Response:
     body = await json_body(request, LabelStudioPredictRequest)
     version = await _version(gateway)
@@ -289,6 +294,7 @@ def endpoints(_: GatewayOptions) -> list[Endpoint]:
             request=LabelStudioWebhookRequest,
             response=LabelStudioAccepted,
             errors=POST_ERRORS,
+            extra=_with_201,
         ),
         _FORMAT.get(
             "/versions",

@@ -269,3 +269,19 @@ def test_every_request_is_recorded_under_its_route(replica, serving, endpoint, c
     (fields,) = [record.fields for record in caplog.records if record.name == "gliner_bento.access"]
     assert (fields["route"], fields["status"]) == (endpoint.path, response.status_code)
     assert fields["items"] >= 1 or not endpoint.is_refusable
+
+
+@pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one.operation and one.scope], ids=named)
+def test_every_status_that_a_route_answers_is_documented(serving, endpoint):
+    client, path, body = serving(MemoryReplica(), LARGE), path_of(endpoint), b""
+    documented = json.loads(GatewayApp(LARGE).document)["paths"][endpoint.path][endpoint.method.lower()]["responses"]
+    sent: list[tuple[str, bytes, str]] = [(f"{path}?model=none", body, "application/json")]
+    if endpoint.request:
+        body = example(endpoint)
+        sent = [(one, body, "application/json") for one in (path, f"{path}?model=none", f"/models/none{path}")]
+        sent += [(path, wrong, "application/json") for wrong in (b"{", b"[]", b"{}", b" " * (LARGE.max_body_bytes + 1))]
+        sent += [(path, b"a=b", "application/x-www-form-urlencoded")]
+    for url, content, kind in sent:
+        headers = {"Content-Type": kind} if endpoint.request else {}
+        response = asyncio.run(client.request(endpoint.method, url, content=content, headers=headers))
+        assert str(response.status_code) in documented, (url, content[:40])
