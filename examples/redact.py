@@ -12,10 +12,13 @@ PERSONAL = ["person", "email address", "phone number", "address", "date of birth
 
 
 def redact(text: str, entities: list[Entity]) -> str:
-    """Replace each entity by its label, from the end of the text, so that the remaining offsets stay valid."""
-    for entity in sorted(entities, key=lambda entity: entity.start, reverse=True):
-        text = f"{text[: entity.start]}[{entity.label}]{text[entity.end :]}"
-    return text
+    """Replace each entity by its label. Overlapping entities, which some models return, are replaced as one."""
+    pieces, position = [], 0
+    for entity in sorted(entities, key=lambda entity: entity.start):
+        if entity.start >= position:
+            pieces += [text[position : entity.start], f"[{entity.label}]"]
+        position = max(position, entity.end)
+    return "".join([*pieces, text[position:]])
 
 
 def main() -> None:

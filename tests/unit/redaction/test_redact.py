@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import examples.redact
 from gliner_bento.files.redaction.redact import RestoreError, redact, restore, restore_placeholders
 from gliner_bento.files.redaction.spans import LabeledSpan, merged
 from gliner_bento.files.redaction.styles import Placeholders, hashes, mask, remove
+from gliner_bento.tasks.extraction import Entity
 
 STYLES = {"placeholder": Placeholders, "mask": lambda: mask, "hash": lambda: hashes(b"key"), "remove": lambda: remove}
 TEXTS = st.text(st.one_of(st.characters(), st.sampled_from("[]_PERSON12 \r\n\u200d\U0001f600")), max_size=80)
@@ -113,3 +115,9 @@ def test_what_cannot_be_restored_is_refused():
 def test_a_span_outside_the_text_is_refused():
     with pytest.raises(ValueError, match="span 1 to 9"):
         redact("Ada", [LabeledSpan(1, 9, "person")], mask)
+
+
+def test_the_example_replaces_overlapping_entities_as_one():
+    found = [(0, 8, "city"), (4, 14, "person"), (5, 8, "date"), (14, 15, "x")]
+    entities = [Entity(start, end, "", label, 1.0) for start, end, label in found]
+    assert examples.redact.redact("0123456789abcdef", entities) == "[city][x]f"
