@@ -65,6 +65,20 @@ def check_address_or_exit(command: str, settings: Settings, default_host: str) -
         exit_with(str(error))
 
 
+def listen_when_ready() -> None:
+    """Make circus, which opens the sockets of BentoML's processes, bind them only. Each process listens once it can
+    answer; until then, connections are refused, instead of waiting without an answer while it imports its modules."""
+    from circus.sockets import CircusSocket  # noqa: PLC0415
+
+    CircusSocket.listen = _reserve
+
+
+def _reserve(bound: socket.socket, _backlog: int = 0) -> None:
+    """Replaces `CircusSocket.listen`. Linux lets another socket bind the address of one that does not listen, unless
+    either is without SO_REUSEADDR."""
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+
+
 def refuse_connections(port: int | None) -> None:
     """Stop listening on a TCP port, in all processes that share the socket with this one. Ignores errors. None: do
     nothing."""

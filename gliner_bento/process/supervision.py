@@ -41,7 +41,7 @@ from gliner_bento.process.bentoml_options import bentoml_options, default_host
 from gliner_bento.process.deaths import notice_deaths
 from gliner_bento.process.exits import exit_with, write_line
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
-from gliner_bento.process.port import check_address_or_exit, refuse_connections
+from gliner_bento.process.port import check_address_or_exit, listen_when_ready, refuse_connections
 from gliner_bento.process.shutdown import Shutdown
 from gliner_bento.replicas.local.journal import ModelsJournal
 from gliner_bento.settings import Settings
@@ -102,6 +102,7 @@ def _supervisor(settings: Settings, port: int | None) -> Iterator[None]:
             monitor = HeartbeatMonitor(folder, settings.hang_timeout_s, lambda: refuse_connections(port))
             monitor.start()
             notice_deaths()
+            listen_when_ready()
             try:
                 yield
             finally:

@@ -1,0 +1,49 @@
+"""The port between its check and the first answer: taken, and not yet open."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from circus.sockets import CircusSocket
+
+from benchmark.server import free_port
+from gliner_bento.process.port import check_port, listen_when_ready
+from gliner_bento.settings.configuration import SettingsError
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def bound(monkeypatch):
+    """A socket as circus opens it for a process that is starting, and its port."""
+    monkeypatch.setattr(CircusSocket, "listen", CircusSocket.listen)  # restored after the test
+    listen_when_ready()
+    with CircusSocket(host=HOST, port=free_port()) as opened:
+        opened.bind_and_listen()
+        yield opened, opened.getsockname()[1]
+
+
+def test_connections_are_refused_until_the_process_listens(bound):
+    opened, port = bound
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((HOST, port))
+    with socket.socket(fileno=socket.dup(opened.fileno())) as inherited:
+        inherited.listen()
+        socket.create_connection((HOST, port)).close()
+
+
+def test_the_port_of_a_server_that_is_starting_is_taken(bound):
+    _, port = bound
+    with pytest.raises(SettingsError, match=f"port {port} on {HOST}: Address already in use"):
+        check_port(HOST, port)
+
+
+def test_a_port_is_free_again_after_connections_to_it(bound):
+    opened, port = bound
+    with socket.socket(fileno=socket.dup(opened.fileno())) as inherited:
+        inherited.listen()
+        with socket.create_connection((HOST, port)), inherited.accept()[0] as accepted:
+            accepted.sendall(b"x")
+    opened.close()
+    check_port(HOST, port)
