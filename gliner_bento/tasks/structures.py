@@ -54,12 +54,14 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class StructureField:
-    """A field of an item's structure, every option decided. choices: possible values; empty: any words of the text."""
+    """A field of an item's structure, every option decided. choices: possible values; empty: any words of the text.
+    own_threshold: whether `threshold` is the field's own; if not, it is the request's."""
 
     description: str
     type: FieldType
     threshold: float
     choices: tuple[str, ...] = ()
+    own_threshold: bool = True
 
 
 Structure = Mapping[str, StructureField]
@@ -143,5 +145,6 @@ def _decided(structure: str, fields: StructureFields, default_threshold: float) 
                 type=options.get("type") or "list",
                 threshold=default_threshold if threshold is None else threshold,
                 choices=tuple(choices),
+                own_threshold=threshold is not None,
             ),
         )

@@ -124,7 +124,7 @@ def schema_of(item: Item, *, records: bool) -> Any:
                 {"string": "str", "list": "list"}[one.type],
                 list(one.choices) or None,
                 None if one.description == field else one.description,
-                one.threshold,
+                one.threshold if one.own_threshold else None,
                 cardinality={"string": "required_one", "list": "zero_or_more"}[one.type] if records else None,
                 exclusive=records,
             )

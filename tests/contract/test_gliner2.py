@@ -113,10 +113,12 @@ def drawn_schema(seed: int, *, overlap: Any = None) -> Item:
         name: StructureField(
             draw.choice([name, f"the {name}"]),
             draw.choice(["list", "string"]),
-            draw.choice([0.1, 0.5]),
+            threshold,
             draw.choice([(), (), ("paris", "Tokyo city", "bill")]),
+            own_threshold=threshold != item.threshold,
         )
         for name in draw.sample(["person", "company", "city of birth"], draw.randint(1, 3))
+        for threshold in [draw.choice([0.1, 0.5, item.threshold])]
     }
     return replace(
         item,

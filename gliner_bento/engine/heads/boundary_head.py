@@ -237,7 +237,8 @@ class _Schema:
                 f"{number}.{name}": {
                     "dtype": _DTYPE_OF_FIELD_TYPE[field.type],
                     "choices": list(field.choices),
-                    "threshold": field.threshold,
+                    # Without one, gliner2 returns the best value of an instance, whatever its score.
+                    "threshold": field.threshold if field.own_threshold else None,
                 }
                 for number, fields in enumerate(structures)
                 for name, field in fields.items()

@@ -30,11 +30,11 @@ def test_options_are_decided() -> None:
     given = {"car": {"brand": "who made it", "state": options, "owner": {}}, "person": ["name"]}
     assert decided(given) == {
         "car": {
-            "brand": StructureField("who made it", "list", 0.4),
+            "brand": StructureField("who made it", "list", 0.4, own_threshold=False),
             "state": StructureField("state", "string", 0.1, ("new", "used")),
-            "owner": StructureField("owner", "list", 0.4),
+            "owner": StructureField("owner", "list", 0.4, own_threshold=False),
         },
-        "person": {"name": StructureField("name", "list", 0.4)},
+        "person": {"name": StructureField("name", "list", 0.4, own_threshold=False)},
     }
 
 
