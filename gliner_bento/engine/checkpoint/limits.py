@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModel
+from transformers import AutoModel, PreTrainedModel
 
 from gliner_bento.engine.checkpoint.find import BACKBONES, ModelError
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
@@ -51,8 +51,8 @@ def _encoder(model: Any, attribute: str, backbone: str) -> nn.Module:
 
 def check_vocabulary(encoder: nn.Module, tokenizer: Any) -> None:
     """Raises ModelError if the vocabulary is missing: transformers then makes a tokenizer of special tokens only."""
-    tables = [module for module in encoder.modules() if isinstance(module, nn.Embedding)]
-    embeddings = max((table.num_embeddings for table in tables), default=0)
+    backbones = (module for module in encoder.modules() if isinstance(module, PreTrainedModel))
+    embeddings = next((backbone.get_input_embeddings().num_embeddings for backbone in backbones), 0)
     if len(tokenizer) < embeddings // 2:
         raise ModelError(
             f"the tokenizer has {len(tokenizer)} tokens, its encoder {embeddings}: the vocabulary is missing "
