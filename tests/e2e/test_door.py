@@ -81,12 +81,15 @@ def test_probes_and_pages_are_open_and_metrics_have_a_scope(locked):
 def test_the_playground_asks_for_a_key_and_keeps_it_out_of_links_and_code(locked, tmp_path):
     with chromium(tmp_path) as page:
         page.open(f"{locked}/playground")
-        for key, shown in (("wrong", "'the API key is not valid'"), ("key-app", "'Warsaw'")):
+        for key, place, shown in (
+            ("wrong", "#key-error", "the API key is not valid"),
+            ("key-app", ".results", "Warsaw"),
+        ):
             page.wait("!document.getElementById('key-form').hidden")
             page.click("#key")
             page.type(key)
             page.press("Enter", 13)
-            page.wait(f"document.querySelector('.results').innerText.includes({shown})")
+            page.wait(f"document.querySelector('{place}').innerText.includes('{shown}')")
         page.wait("document.querySelector('mark') !== null && location.hash.length > 1")
         page.click("#tab-code")
         assert "Bearer $GLINER_CLIENT_API_KEY" in page.evaluate("document.querySelector('pre').textContent")

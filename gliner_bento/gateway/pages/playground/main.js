@@ -173,7 +173,7 @@ function onError(error) {
   }
   idle("Failed");
   clear();
-  if (error.status === 401) return void askForKey();
+  if (error.status === 401) return void askForKey(error.message);
   labels.invalid(error.param?.startsWith("labels"));
   if (options.invalid(error.param)) byId("options").open = true;
   const facts = [
@@ -204,12 +204,13 @@ function number(value, one = "", many = "") {
 }
 
 /** Show the form for the key; after a key was refused, with an error in the form, which is in view on a phone too. */
-function askForKey() {
+function askForKey(refusal) {
   const isRefused = Boolean(api.apiKey());
   notices();
   idle("Needs an API key");
   byId("key-form").hidden = byId("key-button").hidden = false;
   byId("key-error").hidden = !isRefused;
+  byId("key-error").textContent = isRefused ? refusal : "";
   byId("key").setAttribute("aria-invalid", String(isRefused));
   byId("key-form").scrollIntoView({ block: "nearest" });
   byId("key").focus();
