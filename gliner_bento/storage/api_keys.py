@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -31,7 +31,10 @@ NAME_PATTERN = r"^[A-Za-z0-9_.:\-]{1,128}$"
 
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 _CHECK_INTERVAL_S = 1.0
-"""Minimum time between two checks of the file for changes."""
+"""Minimum time between two checks of the file for changes. A file that is written in place must be the same at two."""
+_SHORTER_S = 60.0
+"""How long a file is not read that was written in place and lacks the end of the previous one. It may still be written,
+or its end may be lost; if entries were deleted on purpose, their keys must not be valid for much longer."""
 
 
 class ApiKey(BaseModel):
@@ -50,6 +53,11 @@ class ApiKey(BaseModel):
 
 
 _entries = TypeAdapter(list[ApiKey])
+_SHORTER = (
+    "API keys: the file lost its end (%d of %d characters are left); the previous keys stay valid for %g s more. "
+    "Replace the file by renaming a complete one over it: that counts immediately"
+)
+_NO_LIST = "not a list of API keys in YAML or JSON"
 
 
 def new_key() -> str:
@@ -69,13 +77,23 @@ def is_content(source: str) -> bool:
 
 def read_keys(source: str) -> Sequence[ApiKey]:
     """The entries of a YAML or JSON file, or of `source` itself. Raises ValueError; its message has no values."""
+    return _keys_in(source if is_content(source) else _content_of(source))
+
+
+def _content_of(file: str) -> str:
     try:
-        text = source if is_content(source) else Path(source).read_text(encoding="utf-8")
-        keys = _entries.validate_python(yaml.safe_load(text))
+        return Path(file).read_text(encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"{source}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise ValueError("not a list of API keys in YAML or JSON") from None
+        raise ValueError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(_NO_LIST) from None
+
+
+def _keys_in(content: str) -> Sequence[ApiKey]:
+    try:
+        keys = _entries.validate_python(yaml.safe_load(content))
+    except yaml.YAMLError:
+        raise ValueError(_NO_LIST) from None
     except ValidationError as invalid:
         fault = invalid.errors(include_input=False, include_url=False)[0]
         path = ".".join(map(str, fault["loc"]))
@@ -87,18 +105,20 @@ def read_keys(source: str) -> Sequence[ApiKey]:
 
 
 class ApiKeys:
-    """The keys of a server. A changed file is read again; if it is invalid, the previous keys stay valid.
+    """The keys of a server. A changed file is read again; if it is invalid, or may have lost its end, the previous keys
+    stay valid.
 
     source: see `read_keys`.
     """
 
     def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._source = source
         self._file = None if is_content(source) else Path(source)
         self._clock = clock
         self._last_check_s = clock()
-        self._version = self._file_version()
-        self._replace(read_keys(source))
+        self._version = self._seen = self._file_version()  # of the file that was read or refused; at the last check
+        self._seen_s = self._last_check_s  # when the file got that version
+        self._content = _content_of(source) if self._file else source
+        self._replace(_keys_in(self._content))
 
     def find(self, key: str) -> ApiKey | None:
         """The entry of a key that a caller sent. Compares hashes in constant time."""
@@ -118,14 +138,37 @@ class ApiKeys:
         version = self._file_version()
         if version == self._version:
             return
-        self._version = version
+        is_replaced = version and self._version and version.inode != self._version.inode
+        if version != self._seen:
+            self._seen, self._seen_s = version, now_s
+            if version and not is_replaced:
+                return  # it may still be written
         try:
-            keys = read_keys(self._source)
+            content = _content_of(str(self._file))
+            keys = self._checked(content)
         except ValueError as error:
+            self._version = version
             logger.error("API keys: the changed file is invalid; the previous keys stay valid: %s", error)
             return
+        if not is_replaced and self._lacks_end(content) and now_s < self._seen_s + _SHORTER_S:
+            if now_s < self._seen_s + 2 * _CHECK_INTERVAL_S:
+                logger.warning(_SHORTER, len(content), len(self._content), _SHORTER_S)
+            return
+        self._version, self._content = version, content
         self._replace(keys)
         logger.info("API keys: %d read from the changed file", len(keys))
+
+    def _lacks_end(self, content: str) -> bool:
+        return self._content.startswith(content) and content != self._content
+
+    def _checked(self, content: str) -> Sequence[ApiKey]:
+        """The entries of a changed file. Raises ValueError if the last one has lost a part."""
+        keys = _keys_in(content)
+        if not content.endswith("\n") and not content.lstrip().startswith("["):
+            raise ValueError("the file does not end with a line end; was its end lost?")
+        if keys and self._lacks_end(content) and keys[-1] not in _keys_in(self._content):
+            raise ValueError(f"API keys: {len(keys) - 1}: the end of the entry was lost")
+        return keys
 
     def _replace(self, keys: Sequence[ApiKey]) -> None:
         by_prefix: dict[str, list[ApiKey]] = {}
@@ -133,10 +176,18 @@ class ApiKeys:
             by_prefix.setdefault(key.sha256[:4], []).append(key)
         self._by_prefix = by_prefix
 
-    def _file_version(self) -> tuple[int, int, int] | None:
+    def _file_version(self) -> FileVersion | None:
         """Changes whenever the file is written or replaced; None without a file."""
         try:
             status = self._file.stat() if self._file else None
         except OSError:
             return None
-        return (status.st_mtime_ns, status.st_ino, status.st_size) if status else None
+        return FileVersion(status.st_mtime_ns, status.st_ino, status.st_size) if status else None
+
+
+class FileVersion(NamedTuple):
+    """What changes when a file is written (time, size), or replaced by another one (inode)."""
+
+    modified_ns: int
+    inode: int
+    size: int

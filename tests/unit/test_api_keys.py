@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -81,16 +82,70 @@ def test_a_missing_file_is_refused():
         Settings.load({"api_keys": "no-such-file"})
 
 
-def test_a_changed_file_counts_within_a_second_without_a_restart(file):
+def test_a_replaced_file_counts_within_a_second_without_a_restart(file):
     now = [0.0]
     keys = ApiKeys(str(file), clock=lambda: now[0])
-    file.write_text(yaml.safe_dump([entry("c", "key-c")]))
-    assert keys.find("key-c") is None
+    for content in (yaml.safe_dump([entry("c", "key-c")]), file.read_text(), "[]"):
+        (file.parent / "new").write_text(content)
+        os.replace(file.parent / "new", file)
+        now[0] += 1
+        found = {key for key in "abc" if keys.find(f"key-{key}")}
+        assert found == {one["name"] for one in yaml.safe_load(content)}
+
+
+def test_a_file_that_is_written_in_place_counts_once_it_is_no_longer_written(file):
+    now = [0.0]
+    keys = ApiKeys(str(file), clock=lambda: now[0])
+    whole = yaml.safe_dump([entry(name, f"key-{name}", scopes=["adapters"], weight=2) for name in "xyz"])
+    for written in range(0, len(whole), 20):
+        file.write_text(whole[:written])
+        now[0] += 1
+        assert {key for key in "abxyz" if keys.find(f"key-{key}")} == {"a", "b"}, whole[:written]
+    file.write_text(whole)
     now[0] += 1
-    assert (keys.find("key-c").name, keys.find("key-a")) == ("c", None)
-    file.write_text("[]")
+    assert keys.find("key-x") is None
     now[0] += 1
-    assert keys.find("key-c") is None
+    assert {key for key in "abxyz" if keys.find(f"key-{key}")} == {"x", "y", "z"}
+
+
+LIMITED = yaml.safe_dump([entry(name, f"key-{name}", scopes=["metrics"], weight=2) for name in "abc"], sort_keys=False)
+
+
+def found_after(file, seconds: int) -> set[str]:
+    """The keys that are valid so long after the file, which had LIMITED, got its content now."""
+    now, content = [0.0], file.read_text()
+    file.write_text(LIMITED)
+    keys = ApiKeys(str(file), clock=lambda: now[0])
+    file.write_text(content)
+    for _ in range(seconds):
+        now[0] += 1
+        found = {key.name for name in "abc" if (key := keys.find(f"key-{name}"))}
+        assert all(keys.find(f"key-{name}").scopes == {"metrics"} for name in found)
+    return found
+
+
+@pytest.mark.parametrize("length", range(0, len(LIMITED), 7))
+def test_a_file_that_lost_its_end_is_not_taken_and_never_gives_a_key_more_than_it_had(file, length, caplog):
+    file.write_text(LIMITED[:length])
+    assert found_after(file, 55) == {"a", "b", "c"}
+    assert len(caplog.records) == 1
+    assert re.search(r"lost its end.*renaming|invalid; the previous keys stay valid", caplog.text)
+
+
+def test_entries_that_were_deleted_at_the_end_are_no_keys_a_minute_later(file, caplog):
+    file.write_text(yaml.safe_dump(yaml.safe_load(LIMITED)[:2], sort_keys=False))
+    assert LIMITED.startswith(file.read_text())
+    assert found_after(file, 55) == {"a", "b", "c"}
+    assert found_after(file, 62) == {"a", "b"}
+
+
+def test_an_entry_that_lost_its_end_is_never_taken(file, caplog):
+    file.write_text(LIMITED.rpartition("  scopes:")[0])
+    assert found_after(file, 100) == {"a", "b", "c"}
+    assert "the end of the entry was lost" in caplog.text
+    file.write_text(LIMITED.replace("\n  weight: 2\n", "\n  weight: 3\n").rstrip("\n"))
+    assert found_after(file, 100) == {"a", "b", "c"}
+    assert "does not end with a line end" in caplog.text
 
 
 @pytest.mark.parametrize("damage", ["", "- {name: a}", None])
@@ -103,7 +158,9 @@ def test_a_damaged_file_leaves_the_keys_as_they_were(file, damage, caplog):
         assert keys.find("key-a").name == "a"
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
     file.write_text(yaml.safe_dump([entry("c", "key-c")]))
-    now[0] += 1
+    for _ in range(2):
+        now[0] += 1
+        keys.find("key-c")
     assert keys.find("key-c").name == "c"
 
 
