@@ -159,6 +159,8 @@ async def _infer(gateway: Gateway, request: Request, name: str | None) -> Respon
 async def _ping(gateway: Gateway, _: Request) -> Response:
     if not await gateway.ready():
         raise NotReady("the model is not ready")
+    if gateway.options.api_keys:  # a probe needs no key, but the names of the models do
+        return json_response({})
     states = {await _name(served): await _state(served) for served in gateway.models}
     return json_response({name: DjlHealth("Healthy" if state == "READY" else state) for name, state in states.items()})
 

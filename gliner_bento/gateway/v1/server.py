@@ -40,8 +40,10 @@ async def _ready(gateway: Gateway, _: Request) -> Response:
 
 def _problems(gateway: Gateway) -> list[str]:
     """A line for each model that could not be loaded, without the reason: probes need no API key, and a reason may name
-    a folder."""
-    return [f"{served.in_messages}: {served.row.state}" for served in gateway.models if served.row.reason]
+    a folder. On a server with keys also without the model's name."""
+    failed = [served for served in gateway.models if served.row.reason]
+    has_keys = gateway.options.api_keys is not None
+    return [f"{'a model' if has_keys else served.in_messages}: {served.row.state}" for served in failed]
 
 
 async def _metrics(gateway: Gateway, _: Request) -> Response:

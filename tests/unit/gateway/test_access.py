@@ -11,6 +11,7 @@ import pytest
 from gateway_options import OPTIONS
 
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.model_types import ModelRow
 from gliner_bento.storage.api_keys import hash_of
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"], "request_id": "mine"}
@@ -94,6 +95,15 @@ def test_every_route_is_open_or_needs_its_scope(app):
             else:
                 assert answer.status_code == 403, (path, scope)
                 assert needed in answer.text
+
+
+def test_a_probe_without_a_key_does_not_tell_which_models_there_are(app, replica):
+    assert [ask(app, "GET", "/ping").json(), ask(app, "GET", "/ping", "key-extract").json()] == [{}, {}]
+    app.gateway.models.default.update(ModelRow(name="secret", state="failed", reason="is broken"))
+    ready = ask(app, "GET", "/readyz")
+    assert (ready.status_code, "a model: failed" in ready.text) == (503, True)
+    for path in OPEN - {"/", "/docs", "/docs.json"}:
+        assert "memory" not in ask(app, "GET", path).text.replace("in memory", "")
 
 
 def test_head_needs_what_get_needs(app):
