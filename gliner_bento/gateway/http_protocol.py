@@ -4,6 +4,8 @@ ASGI begins after the headers, so no middleware can set these limits, or answer 
 over a Unix socket have no limits, because they come from this server's own processes. Refusals have the usual error
 body.
 
+A client may close its direction after its request (shutdown) and still gets its response; see `eof_received`.
+
 A connection handles one request at a time: the next request is parsed after the response. `MAX_HEADER_BYTES` limits all
 of a request except its body: the request line, headers, trailers, and the sizes and extensions of chunks.
 """
@@ -42,6 +44,10 @@ _CHUNK_OVERHEAD = 16
 _PARSED_BYTES = 2**10
 """Bytes that are parsed at a time. Requests that end in these bytes are answered before the next bytes are parsed."""
 
+_FIRST_PROBE_S, _LAST_PROBE_S = 0.2, 5.0
+"""Time until the first probe of a client that sends no more, and the maximum time between two probes."""
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OTHER_FILES = 256
 _CLOSE = (b"connection", b"close")
 _NOTHING = memoryview(b"")
@@ -110,6 +116,7 @@ class HttpProtocol(HttpToolsProtocol):
     _due_bytes = 0  # value of `_body_bytes` to reach before the timer ends
     _arrival: EarlyRequest | None = None  # a request that may be refused once its small body has arrived
     _refusal: Refusal | None = None  # to be written once the body has arrived
+    _probe_timer: asyncio.TimerHandle | None = None  # set once the client sends no more
     _written: RequestResponseCycle | None = None  # its response has been written, but `_end_cycle` has not ended it
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
@@ -133,8 +140,9 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
         self._unwatch()
-        if self._write_timer:
-            self._write_timer.cancel()
+        for timer in (self._write_timer, self._probe_timer):
+            if timer:
+                timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -142,6 +150,29 @@ class HttpProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._unparsed = memoryview(bytes(self._unparsed) + data)
         self._parse()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more: it has closed the connection, or only its direction. Returns whether the connection
+        stays open: if a request awaits its response, which a client that has left does not receive (see `_probe`)."""
+        is_tls = self.transport.get_extra_info("sslcontext") is not None  # there, no direction can be closed alone
+        if self._limits is None or is_tls or not self._is_answering():
+            return False
+        self._probe_later(_FIRST_PROBE_S)
+        return True
+
+    def _probe_later(self, delay_s: float) -> None:
+        self._probe_timer = self.loop.call_later(delay_s, self._probe, delay_s)
+
+    def _probe(self, delay_s: float) -> None:
+        """Write an interim response to a client that sends no more and awaits its response. If it has left, its system
+        answers with a reset, which fails the next write and ends the request. HTTP/1.0 has no interim responses."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle and cycle.scope["http_version"] == "1.0" and not cycle.response_started:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            if cycle and not cycle.response_started:
+                self.transport.write(_CONTINUE)
+            self._probe_later(min(2 * delay_s, _LAST_PROBE_S))
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -156,6 +187,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers have arrived. A request with an Upgrade header is parsed again without it (see `_parse`)."""
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if self._limits and (hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0")):
+            raise MalformedRequest(f"{hosts} Host headers; HTTP/1.1 requires one")
         if not self.parser.should_upgrade():
             self._expect(RequestPart.BODY)
             super().on_headers_complete()
@@ -268,7 +302,11 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._limits:
             self._unset_keepalive_if_required()  # `_watch` sets `_timer` instead
-        if not self.transport.is_closing():
+        if self._probe_timer:  # the client sends no more
+            self._parse()
+            if not self._is_answering():
+                self.transport.close()
+        elif not self.transport.is_closing():
             self.transport.resume_reading()
             self._parse()
 

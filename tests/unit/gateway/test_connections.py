@@ -246,6 +246,80 @@ def test_a_request_that_offers_another_protocol_keeps_its_body(serve, app, proto
     assert b"close" in connection or ok(client)
 
 
+HOLD = REQUEST.replace(b"/", b"/hold", 1)
+
+
+@pytest.mark.parametrize("requests", [1, 3])
+def test_a_client_that_has_closed_its_direction_gets_its_responses(serve, app, requests):
+    client = serve()()
+    client.sendall(REQUEST * requests)
+    client.shutdown(socket.SHUT_WR)
+    answer = all_of(client)
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == requests
+    assert answer.endswith(b"\r\n\r\nxx")
+    assert app.bodies == [b"body"] * requests
+
+
+def test_it_also_waits_for_a_slow_response_of_which_interim_responses_may_come_before(serve, app):
+    client = serve()()
+    client.sendall(HOLD)
+    client.shutdown(socket.SHUT_WR)
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+    seen = b""
+    while len(seen) < 2 * len(interim):
+        seen += client.recv(2**16) or pytest.fail(f"closed after {seen!r}")
+    app.proceed.set()
+    answer = (seen + all_of(client)).replace(interim, b"")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\nxx")
+
+
+@pytest.mark.parametrize("request_", [HOLD, HOLD.replace(b"HTTP/1.1", b"HTTP/1.0"), HOLD + REQUEST], ids=str)
+def test_a_client_that_has_left_is_noticed_while_its_request_runs(serve, app, request_):
+    client = serve()()
+    client.sendall(request_)
+    assert app.begun.acquire(timeout=PATIENCE_S)
+    client.close()
+    app.until(lambda: not app.connections)
+    assert not app.proceed.is_set()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTT", REQUEST[:-1]])
+def test_a_client_that_closes_its_direction_within_a_request_is_disconnected(serve, app, sent):
+    client = serve()()
+    client.sendall(sent)
+    client.shutdown(socket.SHUT_WR)
+    assert all_of(client) == b""
+    app.until(lambda: not app.connections)
+
+
+WITHOUT_HOST = REQUEST.replace(b"Host: x\r\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (WITHOUT_HOST, 400),
+        (REQUEST.replace(b"Host: x\r\n", b"Host: x\r\nHost: x\r\n"), 400),
+        (REQUEST.replace(b"Host: x\r\n", b"Host: x\r\nhost: y\r\nConnection: upgrade\r\nUpgrade: h2c\r\n"), 400),
+        (WITHOUT_HOST.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"\r\n", b"\r\nHost: x\r\nHost: x\r\n", 1), 400),
+        (WITHOUT_HOST.replace(b"HTTP/1.1", b"HTTP/1.0"), 200),
+        (REQUEST.replace(b"Host: x", b"Host:"), 200),
+    ],
+)
+def test_a_request_has_one_host_header(serve, app, sent, status):
+    client = serve()()
+    client.sendall(sent)
+    if status == 400:
+        status, error = status_and_error(client)
+        assert (status, error["code"]) == (400, "malformed_request")
+        assert "Host header" in error["message"]
+        assert app.bodies == []
+    else:
+        client.shutdown(socket.SHUT_WR)
+        assert all_of(client).startswith(b"HTTP/1.1 200")
+
+
 def test_a_request_for_a_tunnel_is_refused(serve):
     client = serve()()
     client.sendall(b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n")
