@@ -21,6 +21,9 @@ STATE_HELP = (
     "failed: it could not be loaded, see reason."
 )
 
+Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""An integer that messages between processes can hold."""
+
 UPLOADED = "upload:"
 """The source of a model that was sent as an archive."""
 
@@ -35,7 +38,7 @@ class AddModelRequest(Strict):
         description="A folder below the server's `model_root`, or `hub:owner/name` where the server allows it.",
         examples=["gliner-pii"],
     )
-    settings: Elements[dict[str, str | int | float | bool | None]] = Field(
+    settings: Elements[dict[str, str | Int64 | float | bool | None]] = Field(
         default_factory=dict,
         description="The model's own settings, such as dtype, device or enable_lora; all others are the server's.",
         examples=[{"dtype": "bfloat16"}],

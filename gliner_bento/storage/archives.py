@@ -22,6 +22,7 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 _MAX_RATIO = 200  # of the unpacked size to the archive's size
 _ANY_RATIO_BYTES = 16 * 2**20  # up to this unpacked size, the ratio is not limited
 _MAX_HEADER_BYTES = 256 * 2**10  # zip's directory, or all of tar's headers and padding
+_MAX_DEPTH = 32  # folders inside each other
 _CHUNK_BYTES = 64 * 2**10
 
 _T = TypeVar("_T")
@@ -194,6 +195,8 @@ def _not_plain(name: str) -> ArchiveError:
 def _path(name: str) -> PurePosixPath:
     """The entry's path inside the archive; raises ArchiveError if it may lead outside."""
     path = PurePosixPath(name)
+    if len(path.parts) > _MAX_DEPTH:
+        raise ArchiveError(f"the archive names {shown(name)}, which is in more than {_MAX_DEPTH} folders")
     if "\0" in name or "\\" in name or path.is_absolute() or ".." in path.parts or re.match("[A-Za-z]:", name):
         raise ArchiveError(f"the archive names {shown(name)}, which is not a path inside it")
     return path

@@ -7,7 +7,8 @@ A configuration that names code (`auto_map`) is refused, because gliner passes c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from stat import S_ISREG
@@ -23,6 +24,11 @@ FORMATS = (SAFETENSORS, f"{SAFETENSORS}.index.json", PICKLED, f"{PICKLED}.index.
 
 HUB = "hub:"
 """Prefix of a hub id that is never taken for a folder or an archive of this machine."""
+WHOLE = "folder:"
+"""Prefix of a folder that holds all parts of its checkpoint: none may come from the hub, or from another folder."""
+
+# Match the keys of configurations that count modules, each with tensors of its own.
+_COUNTS_MODULES = re.compile(r"layer|depth|block|expert|group")
 
 GLINER2_MAX_WORDS = 512
 """Maximum words of a pass if a GLiNER2 model's configuration has no `max_len`; the package gliner2 has no limit."""
@@ -127,9 +133,30 @@ def refuse_code(configs: list[dict[str, Any]]) -> None:
 
 
 def _names_code(value: Any) -> bool:
+    return any("auto_map" in each for each in _objects(value))
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """All JSON objects in `value`, at any depth."""
     if isinstance(value, dict):
-        return "auto_map" in value or any(map(_names_code, value.values()))
-    return isinstance(value, list) and any(map(_names_code, value))
+        yield value
+    if isinstance(value, dict | list):
+        for inside in value.values() if isinstance(value, dict) else value:
+            yield from _objects(inside)
+
+
+def refuse_untrue(configs: list[dict[str, Any]], tensors: int) -> None:
+    """Raises ModelError if a configuration names a further model, or has more layers than there are tensors.
+
+    Called before a model that the operator has not chosen is built: transformers would fetch the backbone of an image
+    model from the hub, and building a million layers takes hours even without memory. tensors: number in the weights.
+    """
+    for config in _objects(configs):
+        if isinstance(config.get("backbone"), str):
+            raise ModelError("the checkpoint's configuration names a further model (backbone); it is not loaded")
+        for key, value in config.items():
+            if isinstance(value, int | float) and _COUNTS_MODULES.search(key) and value > tensors:
+                raise ModelError(f"{key} is {value}, but the weights have {tensors} tensors")
 
 
 @dataclass(frozen=True, slots=True)

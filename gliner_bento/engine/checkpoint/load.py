@@ -15,18 +15,17 @@ from typing import Any
 
 import torch
 from gliner import GLiNER
-from safetensors.torch import save_file
 from torch import nn
 
 from gliner_bento.engine.checkpoint.convert import read_converted
-from gliner_bento.engine.checkpoint.find import SAFETENSORS, ModelError, is_gliner2, listed
+from gliner_bento.engine.checkpoint.find import PICKLED, ModelError, is_gliner2, listed, read_json, refuse_untrue
 from gliner_bento.engine.checkpoint.gliclass import build_gliclass
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span, build_gliner2
 from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
 from gliner_bento.engine.checkpoint.weights import Tensors
 from gliner_bento.engine.checkpoint.word_splitters import check_word_splitter
-from gliner_bento.storage.other_models import is_gliclass
+from gliner_bento.storage.other_models import CONFIG, is_gliclass
 from gliner_bento.storage.scratch import scratch_folder
 
 logger = logging.getLogger(__name__)
@@ -36,6 +35,10 @@ _NEVER_RUN = re.compile(r"\.pooler\.")
 _NEVER_RUN_IN_BI_ENCODERS = re.compile(rf"{_NEVER_RUN.pattern}|^rnn\.")
 
 _WEIGHT_SUFFIXES = {".safetensors", ".bin", ".onnx", ".pt", ".pth", ".ckpt", ".h5", ".msgpack"}
+MAX_SPAN_WIDTH = 1000
+"""Maximum `max_width`, in words, of a model that the operator has not chosen: every word begins so many spans."""
+# Of a model that the operator has not chosen, tensors that its weights lack may have this many times their numbers.
+_MAX_ABSENT_FACTOR = 4
 # A buffer of encoders, which only earlier versions of transformers saved.
 _LEGACY_BUFFER = "position_ids"
 
@@ -61,6 +64,8 @@ def load(
     weights = checkpoint.weights()
     with ThreadPoolExecutor(1, thread_name_prefix="weights") as thread:
         reading = thread.submit(read_converted, weights, checkpoint.options)
+        if not checkpoint.chosen:
+            check_config_fits(checkpoint, reading.result())
         if is_gliclass(checkpoint.folder):
             folder, name = checkpoint.folder, checkpoint.name
             model = build_gliclass(folder, name, max_tokens=max_words, device=str(device), dtype=dtype)
@@ -133,7 +138,7 @@ def _without_weights(checkpoint: Checkpoint) -> Iterator[Path]:
         for path in checkpoint.folder.iterdir():
             if path.suffix not in _WEIGHT_SUFFIXES:
                 (temporary / path.name).symlink_to(path.resolve())
-        save_file({}, temporary / SAFETENSORS)
+        torch.save({}, temporary / PICKLED)  # unlike safetensors, also loaded on the meta device
         yield temporary
 
 
@@ -145,10 +150,8 @@ def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:
     does not have are logged.
     """
     own = model.state_dict()
-    shapes = {name: (tuple(tensor.shape), tuple(own[name].shape)) for name, tensor in tensors.items() if name in own}
-    if wrong := [f"{name} {saved}, not {needed}" for name, (saved, needed) in shapes.items() if saved != needed]:
-        raise ModelError(f"{source} does not fit gliner_config.json: {listed(wrong)}")
-    filled = {own[name].data_ptr() for name in shapes}
+    check_shapes(own, tensors, source)
+    filled = {own[name].data_ptr() for name in tensors if name in own}
     optional = {name for name, _ in model.named_buffers()}
     absent = own.keys() - tensors.keys() - optional
     never_run = _NEVER_RUN_IN_BI_ENCODERS if any("labels_encoder." in name for name in own) else _NEVER_RUN
@@ -159,6 +162,36 @@ def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:
     if (stored := common_dtype(tensors)) not in (None, torch.float32):
         logger.info("%s has weights in %s; the model runs in %s", source, stored, common_dtype(own))
     model.load_state_dict(tensors, strict=False)
+
+
+def check_shapes(own: Tensors, tensors: Tensors, source: str) -> None:
+    """Raises ModelError if a tensor has another shape than the model's `own` one."""
+    shapes = {name: (tuple(tensor.shape), tuple(own[name].shape)) for name, tensor in tensors.items() if name in own}
+    if wrong := [f"{name} {saved}, not {needed}" for name, (saved, needed) in shapes.items() if saved != needed]:
+        raise ModelError(f"{source} does not fit gliner_config.json: {listed(wrong)}")
+
+
+def check_config_fits(checkpoint: Checkpoint, tensors: Tensors) -> None:
+    """Raises ModelError for a configuration that the tensors do not fit, before a model of its sizes takes memory.
+
+    Builds the model on torch's meta device, which has shapes and no memory. The tensors are memory-mapped."""
+    config_files = [path for name in ("config.json", CONFIG) for path in checkpoint.folder.rglob(name)]
+    configs = [read_json(path) for path in config_files]
+    refuse_untrue(configs, len(tensors))
+    widths = [config.get("max_width") for config in configs]
+    if wide := [width for width in widths if isinstance(width, int | float) and not 0 < width <= MAX_SPAN_WIDTH]:
+        raise ModelError(f"max_width is {wide[0]}; it must be 1 to {MAX_SPAN_WIDTH}")
+    with torch.device("meta"):
+        if is_gliclass(checkpoint.folder):
+            model: Any = build_gliclass(checkpoint.folder, checkpoint.name, device="meta")
+        else:
+            model, tensors = build(checkpoint, lambda: tensors, map_location="meta", dtype=torch.float32)
+    own, source = model.model.state_dict(), checkpoint.weights().name
+    check_shapes(own, tensors, source)
+    absent = own.keys() - tensors.keys()  # those that share memory with others too: there are a few of these
+    stored = sum(tensor.numel() for tensor in tensors.values())
+    if sum(own[name].numel() for name in absent) > _MAX_ABSENT_FACTOR * stored:
+        raise ModelError(f"{source} lacks most of the model's tensors: {listed(absent)}")
 
 
 def common_dtype(tensors: Tensors) -> torch.dtype | None:

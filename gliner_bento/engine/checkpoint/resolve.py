@@ -5,6 +5,7 @@ Also downloads configurations and tokenizers of backbones that the folder lacks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from gliner_bento.engine.checkpoint.find import (
     BACKBONES,
     FORMATS,
     HUB,
+    WHOLE,
     ModelError,
     WeightFiles,
     check_config,
@@ -47,7 +49,8 @@ _DEFAULT_BACKBONE = "microsoft/deberta-v3-small"
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A checkpoint in a local folder. name: the model's name for clients. model: the folder, archive or hub id that the
-    operator gave. hub: where parts of backbones come from. onnx_file: the file to run in place of weights."""
+    operator gave. hub: where parts of backbones come from. onnx_file: the file to run in place of weights. chosen: the
+    operator has chosen it; if not, its configuration is compared with its weights before the model is built."""
 
     name: str
     model: str
@@ -55,6 +58,7 @@ class Checkpoint:
     hub: Hub
     options: CheckpointOptions
     onnx_file: str | None = None
+    chosen: bool = True
 
     def weights(self) -> WeightFiles:
         """The files of its weights. Raises ModelError if there are none."""
@@ -64,32 +68,47 @@ class Checkpoint:
 def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | None = None) -> Checkpoint:
     """Find and check a checkpoint. Downloads missing files, also those of backbones, to the hub's cache.
 
-    model: a folder, an archive or a hub id; with the prefix `HUB` only a hub id.
+    model: a folder, an archive or a hub id; with the prefix `HUB` only a hub id, whose backbones are not in folders of
+        this machine; with the prefix `WHOLE` only a folder, which is never completed.
     onnx_file: the ONNX file to run in place of weights, inside the folder.
     Raises ModelError.
     """
     if onnx_file is not None and not stays_inside(onnx_file):
         raise ModelError(f"onnx_model_file {onnx_file!r} is not inside the checkpoint's folder")
     hub = Hub(options)
-    only_hub, model = model.startswith(HUB), model.removeprefix(HUB)
+    prefix = next((prefix for prefix in (HUB, WHOLE) if model.startswith(prefix)), "")
+    model = model.removeprefix(prefix)
     path = Path(model).expanduser()
-    if not only_hub and is_archive(path):
+    if not prefix and is_archive(path):
         folder, name = unpacked(path, options.conversion_cache_dir), name_of(path)
-    elif not only_hub and path.is_dir():
+    elif prefix != HUB and path.is_dir():
         folder, name = path, path.resolve().name
-    elif is_hub_id(model):
+    elif prefix != WHOLE and is_hub_id(model):
         folder, name = _downloaded(model, hub, options.revision, onnx_file), model
     else:
-        raise ModelError(f"{model!r} is {'no' if only_hub else 'neither a folder nor a'} hub id (owner/name)")
+        raise ModelError(f"{model!r} is {'no' if prefix == HUB else 'neither a folder nor a'} hub id (owner/name)")
     if config_of(folder) is None:
         raise ModelError(f"{model!r} is {no_checkpoint(folder)}")
     if onnx_file and not is_file(folder / onnx_file):
         raise ModelError(f"{model!r} has no {onnx_file}{_instead(folder)}")
-    checkpoint = Checkpoint(name, model, folder, hub, options, onnx_file)
+    checkpoint = Checkpoint(name, model, folder, hub, options, onnx_file, chosen=not prefix)
     if not onnx_file:
         checkpoint.weights()
-    _check_backbones(checkpoint)
+    _complete(checkpoint, prefix)
     return checkpoint
+
+
+def _complete(checkpoint: Checkpoint, prefix: str) -> None:
+    """Find the parts of backbones that the folder lacks, as far as the prefix allows it. Raises ModelError."""
+    for key, source, parts in _lacking_parts(checkpoint):
+        if prefix == WHOLE:
+            what = f"{checkpoint.name!r} lacks the {' and '.join(parts)} that {key} names"
+            raise ModelError(f"{what}; a folder or an archive that is added to a server has all parts")
+        if prefix == HUB and Path(source).is_dir():
+            raise ModelError(f"{checkpoint.name!r}: {key} names a folder; it is not read")
+        folder = _backbone(source, parts, checkpoint)
+        configs = [folder / _CONFIG_OF_PART[part] for part in parts]
+        refuse_code([read_json(config) for config in configs if is_file(config)])
 
 
 def _instead(folder: Path) -> str:
@@ -128,8 +147,9 @@ def how_to_place(model: str) -> str:
     return f"where the hub can be reached, run `gliner-bento models fetch {model} -o FOLDER`, then serve FOLDER"
 
 
-def _check_backbones(checkpoint: Checkpoint) -> None:
-    """Check the configuration, and download the parts of backbones that the folder lacks. Raises ModelError."""
+def _lacking_parts(checkpoint: Checkpoint) -> Iterator[tuple[str, str, list[str]]]:
+    """Check the configuration. Yields the parts of backbones that the folder lacks: the backbone's key and source (a
+    hub id or a folder), and the parts. Raises ModelError."""
     config = check_config(checkpoint.folder)
     if is_gliclass(checkpoint.folder):  # contains its encoder's configuration and tokenizer
         return
@@ -147,9 +167,7 @@ def _check_backbones(checkpoint: Checkpoint) -> None:
             "tokenizer": not is_file(checkpoint.folder / backbone.tokenizer_folder / "tokenizer_config.json"),
         }
         if parts := [part for part, lacking in lacks.items() if lacking]:
-            folder = _backbone(str(source), parts, checkpoint)
-            configs = [folder / _CONFIG_OF_PART[part] for part in parts]
-            refuse_code([read_json(config) for config in configs if is_file(config)])
+            yield key, str(source), parts
 
 
 def _backbone(source: str, parts: list[str], checkpoint: Checkpoint) -> Path:

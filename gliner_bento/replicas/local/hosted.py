@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
@@ -28,7 +29,9 @@ class HostedModel:
     default: requests that name no model get it. loading: the load under way, done when the model is loaded or has
     failed. running: number of calls under way. admits: whether it admits further calls while it is unloading. drained:
     set when no call runs. last_used_s: when a call last began or ended, on the clock of `LocalModels`. failures: failed
-    loads since it was last loaded. request: the request that added it; None for a model of the settings.
+    loads since it was last loaded. load_begun: whether the load under way is no longer waiting for other loads.
+    cancelled: set to end that load, because the model is being deleted. request: the request that added it; None for a
+    model of the settings.
     """
 
     name: str | None
@@ -47,6 +50,8 @@ class HostedModel:
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     last_used_s: float = 0.0
     failures: int = 0
+    load_begun: bool = False
+    cancelled: threading.Event = field(default_factory=threading.Event)
     request: AddModelRequest | None = None
 
     @property

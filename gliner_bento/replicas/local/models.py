@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
+from gliner_bento.engine.checkpoint.find import WHOLE
 from gliner_bento.errors import (
     Conflict,
     DeadlineExceeded,
@@ -31,7 +33,7 @@ from gliner_bento.replicas.local.archives import ModelArchives
 from gliner_bento.replicas.local.hosted import HostedModel, HostedReplica
 from gliner_bento.replicas.local.journal import ModelsJournal
 from gliner_bento.replicas.local.memory import total_bytes, weights_bytes
-from gliner_bento.replicas.local.probe import probe
+from gliner_bento.replicas.local.probe import ProbeLimits, probe
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.replicas.local.requests import ModelRequests
 from gliner_bento.scheduler.turns import DeviceTurns, ModelTurns
@@ -40,6 +42,7 @@ from gliner_bento.settings import Settings
 logger = logging.getLogger(__name__)
 
 _PROBE_TIMEOUT_S = 600.0
+_PATH = re.compile(r"(?<![\w.:/])(?:/[^/\s'\",;:()]+)+/([^/\s'\",;:()]*)")  # an absolute path; group 1: its last part
 _OUT_OF_MEMORY = "out of memory"  # part of the message of torch's out-of-memory errors
 
 
@@ -69,7 +72,7 @@ class LocalModels:
         cores: int | None = None,
         journal: ModelsJournal | None = None,
         linger_s: float = 0.0,
-        probe_model: Callable[[Settings, float], None] = probe,
+        probe_model: Callable[[Settings, ProbeLimits], None] = probe,
         weights: Callable[[Settings], int] = weights_bytes,
         capacity: Callable[[str], int | None] = total_bytes,
         clock: Callable[[], float] = time.monotonic,
@@ -172,11 +175,16 @@ class LocalModels:
     async def remove(self, name: str, timeout_s: float) -> None:
         """See `Models`."""
         row = self.row_of(name)
-        if row.state in ("loading", "unloading"):
-            raise Conflict(f"the model {name} is {row.state}; try again")
         if row.default:
             raise Conflict(f"{name} is the default model, which requests without a model get")
-        await self._drain(row, timeout_s)
+        if row.loading:
+            await self._end_load(row, row.loading, timeout_s)
+            if self._rows.get(row.name) is not row:
+                return  # the request that added it has removed it
+        if row.state in ("loading", "unloading"):
+            raise Conflict(f"the model {name} is {row.state}; try again")
+        if row.replica:
+            await self._drain(row, timeout_s)
         await self._forget(row)
 
     def replica(self, name: str | None) -> Replica:
@@ -228,6 +236,8 @@ class LocalModels:
 
     def _start_loading(self, row: HostedModel) -> asyncio.Future[None]:
         previous, row.state = row.state, "loading"
+        row.cancelled.clear()
+        row.load_begun = False
         row.loading = asyncio.ensure_future(self._load_in_background(row, previous))
         row.loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks the error as retrieved
         return row.loading
@@ -238,16 +248,31 @@ class LocalModels:
         except DoesNotFit as error:
             row.state, row.reason = previous, error.message
             raise
+        except asyncio.CancelledError:
+            failure = ModelFailed(f"{row.title} was deleted before it was loaded")
+            self._fail(row, failure)
+            raise failure from None
         except BaseException as error:
             self._fail(row, error)
             raise
         finally:
             row.loading = None
 
+    async def _end_load(self, row: HostedModel, loading: asyncio.Future[None], timeout_s: float) -> None:
+        """End a load under way. The process that tries the model is killed; a load in this process goes on to its end,
+        because libraries cannot be interrupted. Raises `DeadlineExceeded`."""
+        row.cancelled.set()
+        if not row.load_begun:
+            loading.cancel()
+        done, _ = await asyncio.wait([loading], timeout=timeout_s)
+        if not done:
+            raise DeadlineExceeded(f"the model {row.title} is still loading; try again")
+
     async def _load(self, row: HostedModel) -> None:
         """Evict models until this one fits, and load it. Raises `ModelFailed`; `DoesNotFit` if evicting all
         idle models would not suffice (usually before any is evicted), or if the memory runs out during the load."""
         async with self._changing:
+            row.load_begun = True
             if row.failures >= self.settings.max_load_failures:
                 raise ModelFailed(f"{row.title} has failed {row.failures} times; delete it, and add it again")
             may_crash = row.failures > 0 or row.request is not None
@@ -259,7 +284,10 @@ class LocalModels:
                     logger.info("%s is evicted for %s", victims[0].title, row.title)
                     await self._close(victims[0], "evicted")
                 if may_crash and row.info is None and self.settings.probe_models:
-                    await asyncio.to_thread(self._probe, row.settings, _PROBE_TIMEOUT_S)
+                    limits = ProbeLimits(_PROBE_TIMEOUT_S, row.bytes, row.cancelled)
+                    await asyncio.to_thread(self._probe, row.settings, limits)
+                if row.cancelled.is_set():
+                    raise ModelFailed(f"{row.title} was deleted while it was loaded")
                 row.replica = await asyncio.to_thread(self._make_replica, row, row.twin(self._rows.values()))
             except Exception as error:
                 failure = _as_public(error, row.settings.model)
@@ -429,11 +457,20 @@ def free_memory() -> None:
 
 def _as_public(error: Exception, checkpoint: str) -> GLiNERBentoError:
     """The public error for an error that a load has raised. It does not say in which folder the checkpoint is."""
+    if isinstance(error, ModelFailed):  # of the process that has tried the model
+        return ModelFailed(without_folders(error.message, checkpoint))
     if isinstance(error, GLiNERBentoError):
         return error
     if _OUT_OF_MEMORY in str(error) or isinstance(error, MemoryError):
         return DoesNotFit(f"the memory has run out while the model was loaded: {one_line(error)}")
     if not isinstance(error, StartupError | OSError):
         logger.exception("a model could not be loaded")
-    reason, path = one_line(error), Path(checkpoint)
-    return ModelFailed(reason.replace(checkpoint, path.name) if path.is_absolute() else reason)
+    return ModelFailed(without_folders(one_line(error), checkpoint))
+
+
+def without_folders(message: str, checkpoint: str) -> str:
+    """A message without the folders of this machine: of each path, only the name of the file is left."""
+    folder = checkpoint.removeprefix(WHOLE)
+    if os.path.isabs(folder):
+        message = message.replace(folder, os.path.basename(folder.rstrip("/")))
+    return _PATH.sub(lambda path: path[1] if os.path.isdir(f"/{path[0].split('/')[1]}") else path[0], message)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
-from gliner_bento.engine.checkpoint.find import HUB
+from gliner_bento.engine.checkpoint.find import HUB, WHOLE
 from gliner_bento.errors import InvalidField
 from gliner_bento.model_types import UPLOADED, AddModelRequest
 from gliner_bento.replicas.local.archives import ModelArchives
@@ -15,6 +16,9 @@ from gliner_bento.storage.archives import shown
 
 _OPERATORS = frozenset({"adapter_root", "allow_adapter_hub", "cache_dir"})
 """Settings that a request must not set: they let the server read and write more than the operator has allowed."""
+
+
+_MAX_FILES = 10_000  # of a folder that a request adds
 
 
 class ModelRequests:
@@ -48,15 +52,25 @@ class ModelRequests:
         if source == UPLOADED:
             if not (folder := self._archives.find(name)):
                 raise InvalidField("source: no archive was sent, or it has no files", param="source")
-            return str(folder)
+            return WHOLE + str(folder)
         if source.startswith(HUB):
             if not self._settings.allow_model_hub:
                 raise InvalidField("source: the hub is not enabled (setting allow_model_hub)", param="source")
             return source
         if root is None:
             raise InvalidField("source: folders are not enabled (setting model_root)", param="source")
-        with suppress(ValueError, OSError):  # a zero byte; a name that is too long
+        with suppress(ValueError, OSError):  # a zero byte; a name that is too long; a folder that cannot be read
             path = (root / source).resolve()
             if path.is_relative_to(root) and path.is_dir():
-                return str(path)
+                self._check_links(path, root, source)
+                return WHOLE + str(path)
         raise InvalidField(f"source: no folder {shown(source)} in model_root", param="source")
+
+    @staticmethod
+    def _check_links(folder: Path, root: Path, source: str) -> None:
+        """Raise `InvalidField` if a link in `folder` leads out of `root`, or if it has too many files to look."""
+        for number, path in enumerate(folder.rglob("*")):
+            if number == _MAX_FILES:
+                raise InvalidField(f"source: {shown(source)} has more than {_MAX_FILES} files", param="source")
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                raise InvalidField(f"source: {shown(source)} has a link that leads out of model_root", param="source")

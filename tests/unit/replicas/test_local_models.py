@@ -36,7 +36,7 @@ from gliner_bento.replicas.fleet.models import FleetModels
 from gliner_bento.replicas.local import probe
 from gliner_bento.replicas.local.adapters import LocalAdapters
 from gliner_bento.replicas.local.journal import ModelsJournal
-from gliner_bento.replicas.local.models import LocalModels
+from gliner_bento.replicas.local.models import LocalModels, without_folders
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.replicas.local.uploads import Uploads
 from gliner_bento.settings import Settings
@@ -73,7 +73,7 @@ class Host:
             loaded,
             self.load,
             journal=ModelsJournal(self.folder, runner),
-            probe_model=self.probe,
+            probe_model=lambda settings, limits: self.probe(settings, limits),  # noqa: PLW0108  # tests replace it
             weights=lambda _: WEIGHTS,
             capacity=lambda _: 1000,
             clock=lambda: self.now_s,
@@ -81,7 +81,7 @@ class Host:
         made.start()
         return made
 
-    def probe(self, settings: Settings, timeout_s: float) -> None:
+    def probe(self, settings: Settings, limits: probe.ProbeLimits) -> None:
         self.probed.append(name := Path(settings.model).name)
         if error := self.probe_errors.get(name):
             raise error
@@ -584,7 +584,7 @@ def test_a_request_that_begins_during_an_eviction_is_answered(host: Host) -> Non
     scene(models, play)
 
 
-def test_a_model_that_is_being_removed_is_not_loaded_again(host: Host) -> None:
+def test_an_evicted_model_that_is_removed_is_not_loaded_again(host: Host) -> None:
     models = host.models("abc", max_loaded_models=3)
 
     async def play() -> None:
@@ -593,13 +593,12 @@ def test_a_model_that_is_being_removed_is_not_loaded_again(host: Host) -> None:
         host.gate.clear()
         loading = asyncio.ensure_future(models.change("c", "load", PATIENCE_S))
         await until(models._changing.locked)
-        removing = asyncio.ensure_future(models.remove("b", PATIENCE_S))
-        await until(lambda: models.row_of("b").state == "unloading")
-        with pytest.raises(ModelNotLoaded, match="unloading"):
+        await models.remove("b", PATIENCE_S)  # does not wait for the other model's load
+        with pytest.raises(ModelNotFound):
             await answer(models, "b")
         loads = len(host.loads)
         host.gate.set()
-        await asyncio.gather(loading, removing)
+        await loading
         assert await states_now(models) == {"a": "ready", "c": "ready"}
         assert host.loads[loads:] == ["c"]
 
@@ -641,10 +640,57 @@ def test_a_crash_of_the_process_that_tries_a_model_is_an_error(monkeypatch: Any)
     script = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     monkeypatch.setattr(probe, "_COMMAND", [sys.executable, "-c", script])
     with pytest.raises(ModelFailed, match="ended with signal 11"):
-        probe.probe(Settings(), PATIENCE_S)
+        probe.probe(Settings(), probe.ProbeLimits(PATIENCE_S))
     monkeypatch.setattr(probe, "_COMMAND", [sys.executable, "-c", "import time; time.sleep(60)"])
     with pytest.raises(ModelFailed, match="did not end"):
-        probe.probe(Settings(), 0.0)
+        probe.probe(Settings(), probe.ProbeLimits(0.0))
+    cancelled = threading.Event()
+    threading.Timer(0.2, cancelled.set).start()
+    with pytest.raises(ModelFailed, match="deleted while it was loaded"):
+        probe.probe(Settings(), probe.ProbeLimits(PATIENCE_S, cancelled=cancelled))
+
+
+def test_the_process_that_tries_a_model_has_bounded_memory(monkeypatch: Any) -> None:
+    grows = "kept = []\nwhile True: kept.append(bytearray(b'x' * 2**24))"
+    monkeypatch.setattr(probe, "_COMMAND", [sys.executable, "-c", grows])
+    monkeypatch.setattr(probe, "_BASE_BYTES", 2**28)
+    with pytest.raises(ModelFailed, match=r"took \d+ MB of memory, for weights of 1 MB"):
+        probe.probe(Settings(), probe.ProbeLimits(PATIENCE_S, weights_bytes=2**20))
+
+
+def test_a_reason_names_no_folder_of_the_server() -> None:
+    text = "'/srv/m/x' lacks /srv/m/x/spm.model; /usr/lib/python3/y.py: see https://hub/a/b, and/or /v1/model"
+    assert without_folders(text, "folder:/srv/m/x") == (
+        "'x' lacks x/spm.model; y.py: see https://hub/a/b, and/or /v1/model"
+    )
+
+
+def test_a_model_that_loads_or_waits_to_load_is_deleted(host: Host) -> None:
+    """Other models load meanwhile only if the process that tries the first one is ended."""
+    tried = threading.Event()
+
+    def hang(settings: Settings, limits: probe.ProbeLimits) -> None:
+        host.probed.append(Path(settings.model).name)
+        tried.set()
+        if limits.cancelled.wait(PATIENCE_S):
+            raise ModelFailed("ended")
+
+    host.probe = hang  # type: ignore[method-assign]
+    models = host.models("a")
+
+    async def play() -> None:
+        adding = [asyncio.ensure_future(models.add(added(name), PATIENCE_S)) for name in "bc"]
+        await asyncio.to_thread(tried.wait, PATIENCE_S)
+        assert await states_now(models) == {"a": "ready", "b": "loading", "c": "loading"}
+        for name in "cb":
+            await models.remove(name, PATIENCE_S)
+        for failed in adding:
+            with pytest.raises(ModelFailed, match=r"ended|deleted"):
+                await failed
+        assert await states_now(models) == {"a": "ready"}
+        assert host.probed == ["b"]
+
+    scene(models, play)
 
 
 @pytest.mark.parametrize(
