@@ -8,6 +8,8 @@ from dataclasses import replace
 from gliner_bento.recognizers import identity, network, numbers, phones, words
 from gliner_bento.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule, starts_of
 from gliner_bento.recognizers.folding import folded
+from gliner_bento.recognizers.joined import before_gaps, is_plausible, joined
+from gliner_bento.recognizers.spelled import unspelled
 
 RULES = (*numbers.RULES, *identity.RULES, *network.RULES, *phones.RULES, *words.RULES)
 RECOGNIZERS = tuple(dict.fromkeys(rule.entity for rule in RULES))
@@ -40,18 +42,27 @@ def candidates(
 ) -> list[Match]:
     """All matches in a text, of any score, in linear time. regions: of phone numbers. context: see `FoldedWords`."""
     wanted = set(entities)
-    folded_text, index_of = folded(text)
+    read = unspelled(folded(text))
     rules = [rule for rule in RULES if rule.entity in wanted or rule.name in wanted]
-    return [
-        replace(match, start=index_of[match.start], end=index_of[match.end - 1] + 1)
-        for match in _matches(folded_text, rules, regions, context)
-    ]
+    matches = _matches(read.text, rules, regions, context)
+    return [_moved(match, *read.span(match.start, match.end)) for match in matches]
 
 
-def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: Iterable[str]) -> Iterator[Match]:
+def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: Iterable[str]) -> list[Match]:
     """All matches in a folded text. A word near a match raises its score."""
     starts = starts_of(text)
     near_words = words.FoldedWords(rules, text, starts, context)
+    whole = list(_whole(text, starts, rules, regions, near_words))
+    divided = list(_divided(text, rules, regions, near_words, whole))
+    proved = _chars_of((match for match in divided if match.score == 1), len(text))
+    # A part of a divided number may look like a phone number.
+    return [match for match in whole if match.entity != phones.ENTITY or not _is_in(match, proved)] + divided
+
+
+def _whole(
+    text: str, starts: Sequence[int], rules: Sequence[Rule], regions: Sequence[str], near_words: words.FoldedWords
+) -> Iterator[Match]:
+    """The matches in the text as it is."""
     for rule in rules:
         if rule.score == 0:  # matches need a word: right before them, or from outside the text (`context`)
             yield from near_words.behind(rule)
@@ -65,6 +76,67 @@ def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: 
                 yield _with_word(match, word, distance)
             elif not (is_phone and phones.needs_word(match, text)):
                 yield match
+
+
+def _divided(
+    text: str, rules: Sequence[Rule], regions: Sequence[str], near_words: words.FoldedWords, whole: Sequence[Match]
+) -> Iterator[Match]:
+    """The matches that a gap divides (`joined`), if none is complete without it. Phone numbers must be valid."""
+    read = joined(text)
+    if not read:
+        return
+    starts = before_gaps(text, read, starts_of(read.text))
+    proved = [match for match in whole if match.valid]
+    others = _chars_of((match for match in proved if match.score == 1 and match.entity != phones.ENTITY), len(text))
+    for rule in rules:
+        if rule.score == 0 or not rule.numeric:
+            continue
+        is_phone = rule.entity == phones.ENTITY
+        own = None
+        for found in (phones.Phones(regions) if is_phone else rule).matches(read.text, starts):
+            match = _moved(found, *read.span(found.start, found.end))
+            if text[match.start : match.end] == read.text[found.start : found.end]:
+                continue
+            own = own or _chars_of((match for match in proved if match.entity == rule.entity), len(text))
+            if _goes_on(match, text, own, others) or (is_phone and not phones.is_valid(match)):
+                continue
+            word, distance = near_words.near(rule, match.start)
+            if word:
+                yield _with_word(match, word, distance)
+            elif _needs_no_word(match, text):
+                yield match
+
+
+def _needs_no_word(match: Match, text: str) -> bool:
+    """Whether a divided match is one also without a word near it: because of its check digit, if it does not look like
+    columns, or because of the country code or the brackets of a phone number."""
+    if match.entity == phones.ENTITY:
+        return text[match.start] in "+("
+    return match.score == 1 and is_plausible(text, match.start, match.end)
+
+
+def _goes_on(match: Match, text: str, own: bytearray, others: bytearray) -> bool:
+    """Whether a divided match is a proved match and what comes before or after it. A phone number may only lack its
+    country code; a number of another kind may be a part of the match. own, others: the characters of proved matches."""
+    if others[match.start] or (others[match.end - 1] and any(others[match.end : match.end + 1])):
+        return True
+    return _is_in(match, own) and not (text[match.start] == "+" and not own[match.start])
+
+
+def _moved(match: Match, start: int, end: int) -> Match:
+    return replace(match, start=start, end=end)
+
+
+def _chars_of(matches: Iterable[Match], chars: int) -> bytearray:
+    """For each character of a text, whether it is in a match."""
+    taken = bytearray(chars)
+    for match in matches:
+        taken[match.start : match.end] = b"\1" * (match.end - match.start)
+    return taken
+
+
+def _is_in(match: Match, taken: bytes | bytearray) -> bool:
+    return taken.find(1, match.start, match.end) >= 0
 
 
 def _with_word(match: Match, word: str, distance: int) -> Match:

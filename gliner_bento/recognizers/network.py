@@ -6,19 +6,16 @@ import ipaddress
 import re
 
 from gliner_bento.recognizers.base import Rule, number
+from gliner_bento.recognizers.spelled import DOMAINS
 
 _NOT_IP = re.compile(  # right before a number: it is a version or section, not an IP address
     r"(?i)(?:\bv|\b(?:version|ver|release|build|section|sections|chapter|oid|firmware|rev)[. :]{1,3})$"
-)
-_DOMAINS = (
-    "com|org|net|edu|gov|mil|int|info|biz|io|dev|app|ai|co|eu|uk|de|fr|es|it|nl|be|ch|at|se|no|dk|fi|pl|cz|pt|ie|gr|ru|ua|"
-    "tr|us|ca|mx|br|ar|au|nz|jp|cn|in|kr|sg|hk|tw|za|il|example|test|xn--[a-z0-9-]{2,59}"
 )
 
 
 def _ip(match: re.Match[str]) -> tuple[int, int] | None:
     """[start, end) of an IP address, including a prefix length (/24); None if it is invalid, or a version number."""
-    text = match["ip"]
+    text = re.sub(r"(?<![^.])0+(?=\d)", "", match["ip"]) if "." in match["ip"] else match["ip"]  # 192.168.017.034
     end = match.end("ip")
     if not text.strip(":") or (text.endswith(":") and not text.endswith("::")):
         return None
@@ -44,8 +41,8 @@ def _url(match: re.Match[str]) -> tuple[int, int]:
 RULES = (
     Rule(
         "EMAIL_ADDRESS",
-        r"(?<![\w.+\-])[\w+][\w.!#$%&'+^`{|}~\-]{0,63}@(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.)+"
-        r"(?:[xX][nN]--[\w\-]{1,58}[^\W_]|[^\W\d_]{2,24})(?![^\W_])",
+        r"(?<![\w.+\-])(?:[\w+][\w.!#$%&'+^`{|}~\-]{0,63}|\"[^\"\n@]{1,64}\")@(?:\[(?:IPv6:)?[\dA-Fa-f:.]{3,39}\]|"
+        r"(?:[^\W_](?:[\w\-]{0,61}[^\W_])?\.)+(?:[xX][nN]--[\w\-]{1,58}[^\W_]|[^\W\d_]{2,24})(?![^\W_]))",
         1.0,
         "email,e-mail,mail",
         flags=0,
@@ -97,7 +94,7 @@ RULES = (
     ),
     Rule(
         "URL",
-        rf"(?<![\w@.\-/])(?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,4}}(?:{_DOMAINS})(?![\w@-])(?!\.\w)"
+        rf"(?<![\w@.\-/])(?:[a-z0-9](?:[a-z0-9-]{{0,61}}[a-z0-9])?\.){{1,4}}(?:{DOMAINS})(?![\w@-])(?!\.\w)"
         r"(?:(?::\d{1,5})?[/?#][^\s<>\"'`]{0,2000})?",
         0.5,
         "url,website,link,site",

@@ -74,7 +74,7 @@ def _iban(match: re.Match[str]) -> tuple[int, int] | None:
     """The IBAN at the beginning of a match, which may run into the next words."""
     text = match[0]
     length = _iban_chars(text[:2].upper())
-    indexes = [index for index, char in enumerate(text) if char not in " -"]
+    indexes = [index for index, char in enumerate(text) if char not in " .-"]
     if not length or len(indexes) < length:
         return None
     end = indexes[length - 1] + 1
@@ -86,7 +86,7 @@ def _iban(match: re.Match[str]) -> tuple[int, int] | None:
 def _is_iban(text: str) -> bool:
     module: Any = import_module("stdnum.iban")
     try:
-        return bool(module.validate(text, check_country=False))
+        return bool(module.validate(text.replace(".", ""), check_country=False))
     except module.ValidationError:
         return False
 
@@ -97,6 +97,6 @@ _CARD_WORDS = "card,cards,visa,mastercard,amex,cc"
 RULES = (
     Rule("CREDIT_CARD", _CARD_PATTERN, 1.0, _CARD_WORDS, span=_card),
     Rule("CREDIT_CARD", _CARD_PATTERN, 0.1, _CARD_WORDS, stdnum_check("luhn"), span=_regrouped_card),
-    Rule("IBAN_CODE", r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[ \-]?[A-Za-z0-9]){11,30}", 1.0, "iban", span=_iban),
+    Rule("IBAN_CODE", r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[ .\-]?[A-Za-z0-9]){11,30}", 1.0, "iban", span=_iban),
     number("ABA_ROUTING_NUMBER", r"\d{9}|\d{4}-\d{4}-\d", "us.rtn", 0.05, "aba,routing,rtn,bank transit"),
 )

@@ -60,9 +60,14 @@ def _library() -> Any:
     return import_module("phonenumbers")
 
 
+def is_valid(match: Match) -> bool:
+    """Whether phonenumbers says that a phone number of `Phones` is valid."""
+    return match.score >= _VALID
+
+
 def needs_word(match: Match, text: str) -> bool:
     """Whether a phone number of `Phones` in a text counts only if a word such as "call" is near: digits alone."""
-    return match.score < _VALID and text[match.start : match.end].isdigit()
+    return not is_valid(match) and text[match.start : match.end].isdigit()
 
 
 class Phones:
@@ -73,7 +78,7 @@ class Phones:
         self._checks_left = _MAX_CHECKED
 
     def matches(self, text: str, starts: Sequence[int]) -> Iterator[Match]:
-        """The phone numbers in a text that `folded` returned, in order. starts: where numbers begin in the text."""
+        """The phone numbers in a text that is folded, in order. starts: where numbers begin in the text."""
         end = 0
         for start in starts:
             found = _RULE.regex.match(text, start) if start >= end else None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from gliner_bento.recognizers.base import AFTER, CONTEXT_SCORE, PIECE_CHARS, Match, Rule
+from gliner_bento.recognizers.folding import folded
 
 _NEAR_CHARS = 60
 """Maximum number of characters between the end of a word and a number that it is near."""
@@ -163,8 +164,9 @@ _GAP_REGEX = re.compile(f"{_GAP}*", re.IGNORECASE)
 _LISTED = re.compile(r"\s*(?:[,;/&]|and|or|und|oder|et|ou|y|o|e)\s*", re.IGNORECASE)
 
 
+@lru_cache(maxsize=4096)
 def _plain(word: str) -> str:
-    return re.sub(r"[\s._\-'’]", "", word.lower())
+    return re.sub(r"[\s._\-'’]", "", folded(word.lower()).text)
 
 
 def _spelled(words: str) -> str:
@@ -179,7 +181,8 @@ def _spelled(words: str) -> str:
 @lru_cache(maxsize=64)
 def _regex_of(words: frozenset[str]) -> re.Pattern[str]:
     """A regular expression for the longest of these words at a position, which is its first group."""
-    listed = "|".join(map(_spelled, sorted(words, key=len, reverse=True)))
+    read = {folded(word).text for word in words}
+    listed = "|".join(map(_spelled, sorted(read, key=len, reverse=True)))
     return re.compile(rf"(?<![^\W_])({listed})s?(?![^\W_])", re.IGNORECASE)
 
 

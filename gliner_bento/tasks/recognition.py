@@ -19,6 +19,7 @@ from gliner_bento.recognizers.base import Match
 from gliner_bento.recognizers.find import resolved
 from gliner_bento.recognizers.folding import folded
 from gliner_bento.recognizers.labels import entities_of
+from gliner_bento.recognizers.spelled import unspelled
 from gliner_bento.tasks.base import ExtractionWarning, Limits
 from gliner_bento.tasks.fields import Elements, Names
 
@@ -244,7 +245,7 @@ class MatchMerger:
         """Whether an entity has the form of its label; True if the label prescribes no form."""
         if entity.label == self._labels.get(phones.ENTITY):
             other_number = self._unlabeled.find(1, entity.start, entity.end) >= 0
-            return not other_number and phones.may_be_phone(folded(entity.text)[0])
+            return not other_number and phones.may_be_phone(unspelled(folded(entity.text)).text)
         formed = self._formed.get(entity.label)
         return formed is None or formed.find(1, entity.start, entity.end) >= 0
 

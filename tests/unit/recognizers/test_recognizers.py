@@ -164,8 +164,12 @@ def test_no_code_is_found_in_part():
             assert found(f"MRN: {text}") == ([("MEDICAL_RECORD_NUMBER", text)] if len(text) <= 200 else [])
 
 
+DIVIDED = [" ", "4\u0336", "4111 1111\n", "1|", "[.]1", "a @ "]
+
+
 @pytest.mark.parametrize(
-    "unit", ["a@", "1 ", "4.", "0 ", "a.", "DE89 ", "+1-", "(0", "a" * 64, "1\u200b", "!a", "account 123456, "]
+    "unit",
+    ["a@", "1 ", "4.", "0 ", "a.", "DE89 ", "+1-", "(0", "a" * 64, "1\u200b", "!a", "account 123456, ", *DIVIDED],
 )
 def test_long_runs_take_linear_time(unit):
     """A hang here is a regular expression that backtracks; what the rules call for each character is counted."""
@@ -176,7 +180,7 @@ def test_long_runs_take_linear_time(unit):
         find(unit * (2_000 // len(unit)))
     finally:
         sys.setprofile(None)
-    assert calls["call"] < 2_000 * len(RULES)  # each rule is tried once at a character
+    assert calls["call"] < 2 * 2_000 * len(RULES)  # each rule is tried once at a character, once more beside a gap
 
 
 MEASURE = PROJECT_ROOT / "docs" / "measurements" / "recognizers.py"
