@@ -62,7 +62,8 @@ class Rule:
     check: returns whether the matched text is a match. name: of the pattern, if the entity has several patterns that a
     request can choose from, such as IPv4. span: returns where in the pattern's match the entity begins and ends, or
     None. numeric: whether all matches begin at a start of a number (`starts_of`), and only these are tried.
-    title: name of a recognizer that a request brings with it.
+    title: name of a recognizer that a request brings with it. needs_word: whether matches without a word near them are
+    none, not even with a low score.
     """
 
     entity: str
@@ -75,6 +76,7 @@ class Rule:
     span: Callable[[re.Match[str]], tuple[int, int] | None] = field(default=lambda match: match.span(), repr=False)
     numeric: bool = True
     title: str = ""
+    needs_word: bool = False
 
     @property
     def recognizer(self) -> str:

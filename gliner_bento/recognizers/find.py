@@ -74,7 +74,7 @@ def _whole(
             word, distance = near_words.near(rule, match.start) if match.score < 1 else ("", 0)
             if word:
                 yield _with_word(match, word, distance)
-            elif not (is_phone and phones.needs_word(match, text)):
+            elif not (rule.needs_word or (is_phone and phones.needs_word(match, text))):
                 yield match
 
 

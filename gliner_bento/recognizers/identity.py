@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
+from dataclasses import replace
 
 from gliner_bento.recognizers.base import Check, Rule, number, stdnum_check
 
-_SPELLED = 0.3  # score of a spelling that needs a word near it
+_SPELLED = 0.4  # score of a spelling that needs a word near it, without that word
 _SEPARATOR = r"[ .\-]?"
 
 
@@ -23,7 +24,7 @@ def _identity(
     any_spelling = f"(?i:{spelled or usual})"
     rules = [number(entity, usual, check, score, words)]
     if spelled:
-        rules.append(number(entity, any_spelling, check, _SPELLED, words))
+        rules.append(replace(number(entity, any_spelling, check, _SPELLED, words), needs_word=True))
     if unchecked:
         rules.append(number(entity, any_spelling, "", 0.0, words))
     return tuple(rules)
@@ -159,7 +160,7 @@ RULES = (
     number("AU_ABN", r"\d{2}([ \-]?)\d{3}\1\d{3}\1\d{3}", _compact("au.abn"), 0.2, "abn,business number"),
     number("AU_ACN", _grouped(3, 3, 3), _compact("au.acn"), 0.05, "acn,company number"),
     number("AU_TFN", _grouped(3, 3, 3), _compact("au.tfn"), 0.05, "tfn,tax file"),
-    number("SG_NRIC_FIN", r"(?i:[STFGM]\d{7}[A-Z])", "", 0.3, "nric,fin"),
+    *_identity("SG_NRIC_FIN", r"[STFGM]\d{7}[A-Z]", "", 0.3, "nric,fin", spelled=r"[STFGM]\d{7}[A-Z]"),
     number("TH_TNIN", r"(?!.[ \-]?(?:0|28|29|59|6[89]|7[89]|8[7-9]|9[7-9]))\d([ \-]?)\d{4}\1\d{5}\1\d{2}\1\d",
            "th.pin", 0.3, "thai,tnin,pin,เลขประจำตัวประชาชน,เลขบัตรประชาชน,รหัสปชช"),
     number("KR_RRN", r"\d{6}-?\d{7}", "kr.rrn", 0.4, _RRN),

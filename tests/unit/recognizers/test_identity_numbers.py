@@ -77,6 +77,11 @@ def test_a_name_in_the_text_is_nearer_than_one_from_outside():
     assert kind("Hers is 123456782.") == "CA_SIN"
 
 
+@pytest.mark.parametrize("text", ["jg103759a", "1eg4te5mk73", "s1234567d", "54362315k", "x-2.482.300-w", "de136695976"])
+def test_a_number_in_an_unusual_spelling_has_no_score_without_its_name(text):
+    assert candidates(f"Order {text} has shipped.", {rule.entity for rule in identity.RULES}) == []
+
+
 def test_a_nearer_name_of_a_kind_that_is_not_wanted_hides_nothing():
     assert found("SSN unknown; passport 533401372", "US_SSN") == [("US_SSN", "533401372")]
 
