@@ -136,7 +136,7 @@ def test_only_monotonic_clocks_decide():
     """The clock of the day may jump; it is shown, and orders nothing."""
     shown_in = {
         f"gliner_bento/{name}.py"
-        for name in ("adapters/cache", "gateway/shared_routes", "gateway/status", "telemetry/otel")
+        for name in ("adapters/cache", "gateway/models", "gateway/shared_routes", "gateway/status", "telemetry/otel")
     }
     assert {path for path in SOURCES if re.search(r"\btime\.time\(|datetime\.now\(", text(path))} == shown_in
 
