@@ -1,5 +1,6 @@
 """A burst of clients at a server that has just started, which is answered, and overload: many times the measured
-capacity, on a schedule that does not slow down with the server, which is refused early."""
+capacity, on a schedule that does not slow down with the server, which is refused early. It is sent twice: with a short
+deadline, and by patient clients, whose deadline is the server's."""
 
 from __future__ import annotations
 
@@ -24,7 +25,12 @@ CONCURRENCY = 64
 CONNECTIONS = 800
 """Of the overload; the server's default limit is 2048."""
 TIMEOUT_MS = 3000
-"""Deadline of each request of the overload, in its body."""
+"""Deadline of each request of the first overload, in its body."""
+PATIENT_CONNECTIONS = 1900
+"""Of the overload by patient clients, who wait longer."""
+PATIENT_WAIT_S = 7.0
+"""Limit on the median wait of patient clients, and on the time until it is normal again: `max_queue_wait_s` (5 s), and
+the time of the requests that run."""
 ACCEPTED, REFUSED, LATE = "200", "429", "504"
 _BURST_S = 120.0
 NORMAL_S = 0.3
@@ -40,13 +46,10 @@ _TEXTS = 256
 class Overloaded:
     """What one overload did.
 
-    burst, capacity: summaries of closed loops. offered: requests/s. normal_s: longest normal latency. again_s: seconds
-    from the last request to the first one of normal latency. memory_mb: of each service before, and the highest
-    meanwhile.
+    offered: requests/s. normal_s: longest normal latency. again_s: seconds from the last request to the first one of
+    normal latency. memory_mb: of each service before, and the highest meanwhile.
     """
 
-    burst: dict[str, Any]
-    capacity: dict[str, Any]
     offered: float
     seconds: float
     run: Run
@@ -72,11 +75,6 @@ class Overloaded:
         return 100 * late / max(1, late + sum(reply.status == ACCEPTED for reply in self.run.replies))
 
     @property
-    def burst_lost(self) -> int:
-        """Requests of the burst that were not answered."""
-        return int(self.burst["requests"] - self.burst["statuses"].get(ACCEPTED, 0))
-
-    @property
     def without_retry_after(self) -> int:
         """Refusals that do not say when to come back."""
         return sum(reply.status == REFUSED and not reply.retry_after for reply in self.run.replies)
@@ -91,14 +89,18 @@ def overload(
     log: Path, *, clients: int, requests: int, factor: float, seconds: float, settings: Mapping[str, object]
 ) -> Measurement:
     """Send the burst, measure the capacity, send `factor` times as much for `seconds`, and wait until latencies are
-    normal."""
+    normal; then the same by patient clients."""
     at_start = provenance()
     with serving(log, settings) as server:
-        burst_run = burst(server, clients, requests)
-        result = _overloaded(server, burst_run.summary(), factor, seconds)
+        of_burst = burst(server, clients, requests).summary()
+        capacity = _capacity(server, min(10.0, seconds))
+        offered = capacity["requests_per_s"] * factor
+        result = _overloaded(server, offered, seconds, CONNECTIONS, TIMEOUT_MS)
+        patient = _overloaded(server, offered, seconds, PATIENT_CONNECTIONS, None)
     accepted, refused = result.latencies(ACCEPTED), result.latencies(REFUSED)
+    patient_s = patient.latencies(ACCEPTED)["p50_ms"]
     targets = [
-        Target("burst: refused or not answered", "requests", result.burst_lost, 0),
+        Target("burst: refused or not answered", "requests", requests - of_burst["statuses"].get(ACCEPTED, 0), 0),
         Target("accepted requests, p95", "s", accepted["p95_ms"] and accepted["p95_ms"] / 1000, TIMEOUT_MS / 1000),
         Target("accepted requests that missed their deadline", "%", result.late_percent, 1.0),
         Target("refusals, p95", "ms", refused["p95_ms"], 20.0),
@@ -106,10 +108,14 @@ def overload(
         Target("refusals without Retry-After", "requests", result.without_retry_after, 0),
         Target("memory growth, gateway and runner", "MB", result.growth_mb, 150.0),
         Target("until normal again", "s", result.again_s, 3.0),
+        Target("patient clients: accepted requests, p50", "s", patient_s and patient_s / 1000, PATIENT_WAIT_S),
+        Target("patient clients: neither accepted nor refused", "requests", patient.neither, 0),
+        Target("patient clients: accepted requests that missed their deadline", "%", patient.late_percent, 1.0),
+        Target("patient clients: until normal again", "s", patient.again_s, PATIENT_WAIT_S),
     ]
     facts = {
-        "burst": result.burst,
-        "capacity": result.capacity,
+        "burst": of_burst,
+        "capacity": capacity,
         "timeout_ms": TIMEOUT_MS,
         "offered_per_s": result.offered,
         **result.run.summary(),
@@ -117,10 +123,17 @@ def overload(
         "refused": refused,
         "memory_mb": result.memory_mb,
         "normal_latency_s": result.normal_s,
+        "patient": {
+            **patient.run.summary(),
+            "accepted": patient.latencies(ACCEPTED),
+            "refused": patient.latencies(REFUSED),
+            "memory_mb": patient.memory_mb,
+        },
         "settings": dict(settings),
     }
     command = f"make overload ARGS='--factor {factor:g} --seconds {seconds:g}'"
-    return Measurement("overload", command, targets, facts, at_start, _notes(result, clients, accepted, refused))
+    notes = [_note_of_burst(of_burst, clients), *_notes(result, capacity), _note_of_patient(patient)]
+    return Measurement("overload", command, targets, facts, at_start, notes)
 
 
 def burst(server: Server, clients: int, requests: int) -> Run:
@@ -129,35 +142,58 @@ def burst(server: Server, clients: int, requests: int) -> Run:
     return closed_loop(route, bodies, concurrency=clients, seconds=_BURST_S, max_requests=requests)
 
 
-def _overloaded(server: Server, burst_summary: dict[str, Any], factor: float, seconds: float) -> Overloaded:
-    texts = [body | {"timeout_ms": TIMEOUT_MS} for body in workload.short(_TEXTS)]
-    bodies, route = workload.encoded(texts), f"{server.url}/v1/extract"
+def _capacity(server: Server, seconds: float) -> dict[str, Any]:
+    """Summary of a closed loop, after one to warm up."""
+    bodies = workload.encoded(workload.short(_TEXTS))
     for _ in ("warm-up", "capacity"):
-        closed = closed_loop(route, bodies, concurrency=CONCURRENCY, seconds=min(10.0, seconds)).summary()
-    offered = closed["requests_per_s"] * factor
+        run = closed_loop(f"{server.url}/v1/extract", bodies, concurrency=CONCURRENCY, seconds=seconds)
+    return run.summary()
+
+
+def _overloaded(server: Server, offered: float, seconds: float, connections: int, timeout_ms: int | None) -> Overloaded:
+    deadline = {} if timeout_ms is None else {"timeout_ms": timeout_ms}
+    bodies, route = workload.encoded([body | deadline for body in workload.short(_TEXTS)]), f"{server.url}/v1/extract"
     with httpx.Client(timeout=60) as client:
         before_s = sorted(_probe(client, route, bodies[0])[1] for _ in range(_PROBES))
         normal_s = max(NORMAL_S, _TIMES * before_s[_PROBES // 2])
         before = resident_mb(server)
         with memory_watch(server) as samples:
-            run = open_loop(route, bodies, rate=offered, seconds=seconds, max_connections=CONNECTIONS)
+            run = open_loop(route, bodies, rate=offered, seconds=seconds, max_connections=connections)
         probing_s = _until_normal(client, route, bodies[0], normal_s)
     again_s = None if probing_s is None else max(0.0, run.seconds - seconds) + probing_s
     memory = {name: (mb, max(sizes.get(name, 0.0) for _, sizes in samples)) for name, mb in before.items()}
-    return Overloaded(burst_summary, closed, offered, seconds, run, normal_s, again_s, memory)
+    return Overloaded(offered, seconds, run, normal_s, again_s, memory)
 
 
-def _notes(result: Overloaded, clients: int, accepted: Mapping[str, Any], refused: Mapping[str, Any]) -> list[str]:
-    of_burst = ", ".join(f"{count} x {status}" for status, count in result.burst["statuses"].items())
-    statuses = Counter(reply.status for reply in result.run.replies)
-    answers = ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()))
+def _note_of_burst(burst_summary: Mapping[str, Any], clients: int) -> str:
+    answers = ", ".join(f"{count} x {status}" for status, count in burst_summary["statuses"].items())
+    return (
+        f"Burst: {burst_summary['requests']} texts of 6 to 30 words from {clients} clients as soon as the server is "
+        f"ready: {answers} in {burst_summary['seconds']:.1f} s, p50 {burst_summary['p50_ms'] or 0:.0f} ms, p95 "
+        f"{burst_summary['p95_ms'] or 0:.0f} ms."
+    )
+
+
+def _answers(run: Run) -> str:
+    statuses = Counter(reply.status for reply in run.replies)
+    return ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()))
+
+
+def _note_of_patient(result: Overloaded) -> str:
+    accepted = result.latencies(ACCEPTED)
+    return (
+        f"Patient clients: the same for {result.seconds:.0f} s with the server's deadline: {_answers(result.run)}; "
+        f"accepted p50 {accepted['p50_ms'] or 0:.0f} ms, p95 {accepted['p95_ms'] or 0:.0f} ms (the first seconds are "
+        f"taken for a burst); refusals p95 {result.latencies(REFUSED)['p95_ms'] or 0:.1f} ms."
+    )
+
+
+def _notes(result: Overloaded, capacity: Mapping[str, Any]) -> list[str]:
+    accepted, refused = result.latencies(ACCEPTED), result.latencies(REFUSED)
     return [
-        f"Burst: {result.burst['requests']} texts of 6 to 30 words from {clients} clients as soon as the server is "
-        f"ready: {of_burst} in {result.burst['seconds']:.1f} s, p50 {result.burst['p50_ms'] or 0:.0f} ms, p95 "
-        f"{result.burst['p95_ms'] or 0:.0f} ms.",
-        f"Overload: capacity {result.capacity['requests_per_s']:.0f} requests/s (texts of 6 to 30 words, concurrency "
+        f"Overload: capacity {capacity['requests_per_s']:.0f} requests/s (texts of 6 to 30 words, concurrency "
         f"{CONCURRENCY}); offered {result.offered:.0f}/s for {result.seconds:.0f} s with a deadline of "
-        f"{TIMEOUT_MS / 1000:g} s: {answers}; answered "
+        f"{TIMEOUT_MS / 1000:g} s: {_answers(result.run)}; answered "
         f"{accepted['count'] / result.run.seconds:.0f}/s, p50 {accepted['p50_ms'] or 0:.0f} ms; refusals p50 "
         f"{refused['p50_ms'] or 0:.1f} ms.",
         f"Over {result.run.connections} connections, of at most {CONNECTIONS} at a time. Latencies count from when a "
