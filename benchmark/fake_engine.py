@@ -259,6 +259,9 @@ class FakeEngine:
         """Record the lane."""
         self.lanes[threading.current_thread().name] = 0
 
+    def start_express_lane(self) -> None:
+        """Record nothing: it appears in `lanes` with its first batch."""
+
 
 def _raise_first(error: Callable[[Item], Exception | None], items: Sequence[Item]) -> None:
     for item in items:

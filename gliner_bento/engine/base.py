@@ -3,8 +3,9 @@
     item ── prepare_in_steps ──▶ Prepared ──┐
     item ── prepare_in_steps ──▶ Prepared ──┴─ collate ──▶ batch ── forward ──▶ scores ── decode ──▶ one result per item
 
-`prepare_in_steps`, `collate` and `decode` are called from any thread, `forward` only from lanes' inference threads.
-Several lanes run `forward` concurrently on the same weights, so an engine has no per-batch state of its own.
+`prepare_in_steps`, `collate` and `decode` are called from any thread, `forward` only from the threads of lanes and of
+the express lane. Several threads run `forward` concurrently on the same weights, so an engine has no per-batch state of
+its own.
 
 An item that does not fit one pass is prepared as a `ChunkedRequest`, which makes the item's passes and merges their
 results. Passes are scheduled like items. Only the engine knows what a result is.
@@ -173,4 +174,7 @@ class Engine(Protocol):
         """One result or `GLiNERBentoError` per item, in order. Called while the next batch is on the device."""
 
     def start_lane(self) -> None:
-        """Called once in each inference thread before its first `forward`."""
+        """Called once in each lane's thread before its first `forward`."""
+
+    def start_express_lane(self) -> None:
+        """As `start_lane`, in the thread of the express lane, whose batches are computed before those of lanes."""

@@ -50,7 +50,7 @@ from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.subwords import ModelLimits
 from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.errors import AdapterNotFound, DoesNotFit, InvalidField, LimitExceeded
-from gliner_bento.fairness.constants import LANE_NICE
+from gliner_bento.fairness.constants import LANE_NICE, QUOTAS_PER_BATCH
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import BASE_ADAPTER_ID, Item
 from gliner_bento.tasks.extraction import Extraction, ExtractionItem
@@ -299,7 +299,7 @@ class GLiNEREngine:
                 longest_tokens=min(limits.tokens, limits.words),
                 target_memory_fraction=options.target_memory_fraction,
                 memory_overhead_factor=options.memory_overhead_factor,
-                lanes=options.inference_lanes,
+                lanes=options.inference_lanes + 1 / QUOTAS_PER_BATCH,  # the express lane
             )
         except DoesNotFit as error:
             raise ModelError(error.message) from error
@@ -392,13 +392,23 @@ class GLiNEREngine:
             torch.set_num_threads(threads)
 
     def start_lane(self) -> None:
-        """On a GPU, give the calling thread its own stream; on a CPU, a lower priority than the gateway's."""
+        """On a GPU, give the calling thread its own stream; on a CPU, a lower priority than the express lane's and the
+        gateway's."""
         if self._device.type == "cuda":
-            synchronize(self._device)
-            torch.cuda.set_stream(torch.cuda.Stream(self._device))  # type: ignore[no-untyped-call]
+            self._use_stream(priority=0)
         elif sys.platform == "linux":  # Linux has priorities per thread; new threads inherit their creator's
             thread = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + LANE_NICE)
+
+    def start_express_lane(self) -> None:
+        """On a GPU, give the calling thread a stream of high priority; on a CPU, it keeps its priority."""
+        if self._device.type == "cuda":
+            self._use_stream(priority=-1)
+
+    def _use_stream(self, priority: int) -> None:
+        """Give the calling thread its own stream. priority: CUDA's, lower is more urgent."""
+        synchronize(self._device)
+        torch.cuda.set_stream(torch.cuda.Stream(self._device, priority))  # type: ignore[no-untyped-call]
 
     def _is_runnable(self) -> bool:
         probe = self._probe if self.info.supports_relations else replace(self._probe, relations={})

@@ -26,8 +26,9 @@ _MAX_RELATED_WORDS = 5
 
 
 def thread_counts(lanes: int, torch_threads: int) -> tuple[int, ...]:
-    """The numbers of threads that a batch may run with: those of its lane plus those of 0, 1, ... idle lanes."""
-    return tuple(torch_threads * (1 + idle) for idle in range(lanes))
+    """The numbers of threads that a batch may run with: 1 in the express lane; else those of its lane plus those of 0,
+    1, ... idle lanes."""
+    return tuple(sorted({1, *(torch_threads * (1 + idle) for idle in range(lanes))}))
 
 
 def is_batch_invariant(engine: Engine, threads: Sequence[int]) -> bool:

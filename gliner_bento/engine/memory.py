@@ -140,13 +140,13 @@ def calibrate(
     longest_tokens: int,
     target_memory_fraction: float,
     memory_overhead_factor: float,
-    lanes: int,
+    lanes: float,
 ) -> MemoryModel:
     """Measure the bytes per token of cost in a batch of each length of `powers_of_two`. The maximum sets the budget.
 
     target_memory_fraction: share of the free bytes for batches.
     memory_overhead_factor: ratio of expected to measured bytes (fragmentation, other kernels).
-    lanes: number of concurrent batches.
+    lanes: number of concurrent batches; a fraction counts a smaller batch.
 
     Raises `DoesNotFit` if not even the shortest text fits.
     """
@@ -168,7 +168,7 @@ def calibrate(
     except torch.OutOfMemoryError as error:
         if not least_tokens:
             raise DoesNotFit("the device's memory does not hold the model and one short text") from error
-        budget_tokens = highest_cost // lanes
+        budget_tokens = int(highest_cost / lanes)
         logger.warning("the memory of the device is too small for batches of the longest texts")
     allocator.empty_cache()
     memory = MemoryModel(allocator, budget_tokens=budget_tokens, least_tokens=least_tokens)

@@ -20,10 +20,11 @@ MAX_IDLE_TENANTS = 10_000
 # Sharing among the requests of a tenant
 
 MAX_SMALL_ITEMS = 32
-"""Protects small requests: a request charged as more items is large; lanes and batches keep room for small ones."""
+"""Protects small requests: a request charged as more items is large; batches keep room for small ones."""
 
 MAX_SHORT_ITEMS = 4
-"""Protects short requests: while they arrive, a request charged as more items gets at most 1/4 of a packed batch."""
+"""Protects short requests: a request charged as more items does not run in the express lane, and gets at most 1/4 of a
+packed batch while short ones arrive."""
 
 HEAD_START_ITEMS = 8
 """Protects short requests from many longer ones of their tenant: each longer one is ordered as if it was
@@ -38,11 +39,16 @@ CHARGED_ITEMS_OF_PASS = 8
 # Sharing lanes, batches and preparation threads
 
 SENDS_S = 2.0
-"""Protects tenants that send little: for SENDS_S after one of their items has arrived, no other tenant
-fills all lanes or a batch."""
+"""Protects tenants that send little: for SENDS_S after one of their items has arrived, no other tenant fills a
+batch."""
 
 QUOTAS_PER_BATCH = 4
-"""Protects tenants that send little: another tenant gets at most 1/4 of a batch, so that the batch ends soon."""
+"""Protects tenants that send little: another tenant gets at most 1/4 of a batch, so that the batch ends soon. The
+express lane's batches are at most as large."""
+
+EXPRESS_LEAD_S = 0.5
+"""Protects the other models of a device: a model whose batches took EXPRESS_LEAD_S more than those of a model that
+waits runs nothing in its express lane."""
 
 SLICE_S = 0.01
 """Protects waiting preparations: a burst (items of one request) gives up its thread after this CPU time, or
@@ -51,8 +57,9 @@ when another tenant waits."""
 PAUSE_S = 0.002
 """Protects all other threads: preparing a long text without pauses would keep Python's interpreter lock."""
 
-LANE_NICE = 5
-"""Protects refusals and probes on a CPU: niceness of the threads that compute."""
+LANE_NICE = 10
+"""Protects short requests, refusals and probes on a CPU: added to the niceness of the lanes' threads. The express lane
+and the gateway keep theirs."""
 
 # Estimated costs, in tokens
 

@@ -139,14 +139,19 @@ class FairQueue(Generic[W]):
         """Whether work of another tenant waits."""
         return any(active.share.tenant != tenant for active in self._active[:2])  # `tenant` is at most one of two
 
-    def more_urgent_waits(self, share: TenantShare, priority: int) -> bool:
-        """Whether waiting work has a priority that puts it before work of this tenant with `priority`."""
-        own = self._tenants.get(share.tenant)
-        among_tenants = priority if share.crosses_tenants else 0
-        return bool(
-            (self._active and self._active[0].rank[0] < among_tenants)
-            or (own and own.waiting and own.waiting[0].order[0] < priority)
-        )
+    def lead(self, tenant: str) -> float:
+        """The virtual time of a tenant, less that of the tenant whose work is next; 0 if nothing waits."""
+        known = self._tenants.get(tenant)
+        return max(0.0, known.virtual_time - self._active[0].virtual_time) if known and self._active else 0.0
+
+    def near_turn(self, max_lead: float) -> Iterator[Sequence[W]]:
+        """The waiting work of each tenant whose lead is at most `max_lead`: tenants in the order of service, and the
+        work of each in its order. Leaves out tenants whose work waits for more urgent work of another tenant."""
+        for tenant in self._active:
+            first = self._active[0].rank
+            if tenant.rank[0] > first[0] or tenant.rank[1] > first[1] + max_lead:
+                return
+            yield tenant.waiting
 
     def _merged(self) -> Iterator[W]:
         """The work of all tenants in the order of service: tenants' ranks change as if the work were served."""

@@ -8,7 +8,8 @@ schedule: take half of a failed batch, or a batch that is collated already, else
 forward: collate the batch if necessary, and run the model. postprocess: decode in the decoding pool, and finish the
 items. A batch that fails is split in halves.
 
-While all lanes are busy, the collator forms full batches and makes their tensors, for the next lane that is free.
+While all lanes are busy, the express lane runs short requests, a batch at a time, in a thread of higher priority; and
+the collator forms full batches and makes their tensors, for the next lane that is free.
 
 Knows nothing of admission and futures. Uses the queue's lock.
 """
@@ -17,8 +18,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,11 +28,10 @@ from gliner_bento.engine.base import Engine
 from gliner_bento.errors import InternalError, NotReady
 from gliner_bento.fairness.constants import QUOTAS_PER_BATCH
 from gliner_bento.scheduler.batching import BatchLimits, at_least
-from gliner_bento.scheduler.entry import Entry, ItemOwner
-from gliner_bento.scheduler.lanes import Lanes
+from gliner_bento.scheduler.entry import WAITING, Entry, ItemOwner
+from gliner_bento.scheduler.lanes import Lanes, LaneState
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
-from gliner_bento.scheduler.reservation import LaneReservation, TrafficClass
 from gliner_bento.scheduler.stages import Batch, Stages
 from gliner_bento.scheduler.turns import ModelTurns
 from gliner_bento.scheduler.watchdog import Watchdog
@@ -81,12 +81,16 @@ class BatchDispatcher:
         self._lock = queue.lock
         self._item_owner = item_owner
         self._clock = clock
+        self._observer = observer
         self._stages = Stages(engine, item_owner, self, observer, watchdog, clock)
         self._lane_work = [threading.Condition(self._lock) for _ in range(config.inference_lanes)]
         self._collator_work = threading.Condition(self._lock)
+        self._express_work = threading.Condition(self._lock)
         self._lane_started = threading.Condition(self._lock)
         self._next_batches: deque[Batch] = deque()  # collated, or halves of failed ones; run before waiting entries
         self._running: dict[int, Batch] = {}  # by lane
+        self._express_batch: Batch | None = None  # what the express lane runs
+        self._express_state: LaneState = "starting"
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
         self._decoders = (
@@ -99,21 +103,25 @@ class BatchDispatcher:
     def loops(self) -> dict[str, Callable[[], None]]:
         """The loops of the dispatcher's threads, by the thread's name."""
         lanes = {f"lane-{number}": partial(self._run_lane, number) for number in range(self._config.inference_lanes)}
-        return {"collator": self._run_collator, **lanes}
+        return {"collator": self._run_collator, "express": self._run_express_lane, **lanes}
 
     def wait_for_lanes(self) -> None:
-        """Return when every lane has started or failed to."""
+        """Return when every lane, and the express lane, has started or failed to."""
         with self._lane_started:
-            self._lane_started.wait_for(lambda: "starting" not in self.lanes.states)
+            self._lane_started.wait_for(lambda: "starting" not in (*self.lanes.states, self._express_state))
 
     def wake(self) -> None:
-        """Wake an idle lane, because there is new work or a held batch may run now. Called with the lock held.
+        """Wake an idle lane, or the express lane, because there is new work or a held batch may run now. Called with
+        the lock held.
 
         The lane wakes the next one if work is left. Waking every lane would cost latency while all cores are busy.
         """
+        express = self._has_express_work()
+        if express:
+            self._express_work.notify()
         if self.lanes.idle:
             self._lane_work[min(self.lanes.idle)].notify()
-        elif self._may_collate_ahead():
+        elif not express and self._may_collate_ahead():
             self._collator_work.notify()
 
     def close(self) -> None:
@@ -121,7 +129,7 @@ class BatchDispatcher:
         self._closed = True
         if self._turns:
             self._turns.leave()
-        for condition in (*self._lane_work, self._collator_work):
+        for condition in (*self._lane_work, self._collator_work, self._express_work):
             condition.notify()
         if self._decoders:
             self._decoders.shutdown(wait=False)
@@ -201,6 +209,81 @@ class BatchDispatcher:
         for entry in stranded:
             self._item_owner.finish(entry, NotReady("no inference lane is alive"))
 
+    # The express lane
+
+    def _run_express_lane(self) -> None:
+        """The loop of the express lane, in its thread, which also decodes."""
+        batch: Batch | None = None
+        try:
+            self._engine.start_express_lane()
+            self._set_express_state("alive")
+            while (batch := self._schedule_express()) is not None:
+                if self._stages.forward(batch, threads=1):
+                    self._stages.decode(batch)
+                batch = None
+        except BaseException:
+            self._set_express_state("dead")
+            for entry in batch.entries if batch else ():
+                self._item_owner.finish(entry, InternalError())
+            raise
+
+    def _set_express_state(self, state: LaneState) -> None:
+        with self._lock:
+            self._express_state = state
+            if self._turns and state == "dead":
+                self._turns.end_express()
+            self._lane_started.notify_all()
+
+    def _schedule_express(self) -> Batch | None:
+        """The batch that the express lane runs next. Blocks until there is one; returns None once closed."""
+        while True:
+            with self._lock:
+                self._express_batch = None
+                if self._turns:
+                    self._turns.end_express()
+                self._express_work.wait_for(lambda: self._closed or self._has_express_work())
+                if self._closed:
+                    return None
+                expired = bool(self._queue.expired())
+                if not expired and not self._turns:
+                    return self._take_express_batch()
+            if expired:
+                self._item_owner.expire()
+            elif self._turns:
+                self._turns.begin_express()
+                with self._lock:
+                    if self._has_express_work():
+                        return self._take_express_batch()
+
+    def _has_express_work(self) -> bool:
+        """Whether the express lane may take a batch now: every lane is busy, or waits for its turn, and a short request
+        waits that would otherwise wait for a lane. Called with the lock held. Cheap, because every arrival calls it."""
+        if self._express_batch is not None or self._express_state == "dead" or not self._queue.tally(WAITING).short:
+            return False
+        lane_is_free = bool(self.lanes.idle) and not (self._turns and self._turns.full)
+        return not lane_is_free and self._form_express_batch() is not None
+
+    def _form_express_batch(self) -> NextBatch | None:
+        """The express lane's next batch. Leaves out a tenant while a lane runs a batch of short requests with some of
+        its own: they fill lanes' batches, which are larger and so take less time per text."""
+        excluded = {tenant for batch in self._running.values() for tenant in batch.short_tenants}
+        budget_tokens = self._budget_tokens()
+        limits = replace(self._config, max_batch_tokens=max(1, budget_tokens // QUOTAS_PER_BATCH))
+        slots, lanes = self._engine.slot_state(), self._config.inference_lanes + 1
+        return self._queue.next_express_batch(
+            limits, max_lead=budget_tokens, slots=slots, lanes=lanes, excluded=excluded
+        )
+
+    def _take_express_batch(self) -> Batch:
+        """The express lane's next batch, which must exist. Wakes another thread if work is left."""
+        formed = self._form_express_batch()
+        assert formed is not None
+        self._express_batch = Batch(self._queue.take(formed))
+        self._observer.on_express()
+        if self._queue.waiting_entries:
+            self.wake()
+        return self._express_batch
+
     def run_again(self, batches: Sequence[Batch]) -> None:
         """Run the halves of a failed batch next; see `BatchOwner`."""
         with self._lock:
@@ -227,35 +310,15 @@ class BatchDispatcher:
     def _hold_s(self) -> float:
         """For how many seconds an idle lane does not take a batch yet, although entries wait.
 
-        If the lane is reserved and may run none of these entries, it waits for the rest of the reservation.
-        Otherwise, it holds a partial batch while items in preparation could join and no other lane is free, at most
+        It holds a partial batch while items in preparation could join and no other lane is free, at most
         `batch_wait_timeout_ms` after the admission of the batch's oldest item.
         """
-        reservation = self._reservation()
-        if reservation and not self._queue.has_work_for(reservation):
-            return reservation.duration_s
         if not self._config.batch_wait_timeout_ms or not self._queue.preparing_items or self.lanes.free > 1:
             return 0
-        batch = self._form(reservation=reservation)
+        batch = self._form()
         oldest_s = min(entry.admitted_s for entry in batch.entries)
         left_s = oldest_s + self._config.batch_wait_timeout_ms / 1000 - self._clock()
         return 0 if batch.full else max(0.0, left_s)
-
-    def _classes_on(self, lanes: int) -> Iterator[tuple[TrafficClass, float]]:
-        """Pairs: a traffic class that occupies at least `lanes` lanes while work outside the class arrives, and for how
-        many seconds a reserved lane excludes the class."""
-        running = self._running.values()
-        tenants = Counter(batch.tenant for batch in running if batch.tenant is not None)
-        classes = [TrafficClass(tenant) for tenant, count in tenants.items() if count >= lanes]
-        if sum(batch.has_large_request for batch in running) >= lanes:
-            classes.append(TrafficClass())  # large requests
-        return ((traffic, left_s) for traffic in classes if (left_s := self._queue.excluded_s(traffic)) > 0)
-
-    def _reservation(self) -> LaneReservation | None:
-        """The reservation of the last free lane: it excludes the traffic classes that all other lanes run."""
-        other_lanes = self.lanes.alive - 1
-        excluded_s = dict(self._classes_on(other_lanes)) if other_lanes > 0 else {}
-        return LaneReservation(list(excluded_s), duration_s=min(excluded_s.values())) if excluded_s else None
 
     def _take_batch(self, number: int) -> Batch:
         """The next batch, for lane `number`. Wakes another thread if work is left."""
@@ -263,26 +326,25 @@ class BatchDispatcher:
             batch = self._next_batches.popleft()
         else:
             max_tokens = self.lanes.tokens_per_lane(self._queue.waiting_cost)
-            batch = Batch(self._queue.take(self._form(max_tokens, reservation=self._reservation())))
+            batch = Batch(self._queue.take(self._form(max_tokens)))
         left = self._queue.waiting_entries + len(self._next_batches)
         self._running[number] = batch
         alone = self._turns is None or self._turns.alone  # if not, another model computes with the idle lanes' threads
-        reservation = self._reservation()  # excluded work may not use the reserved lane's threads either
-        if alone and (reservation is None or all(map(reservation.admits, batch.entries))):
+        if alone:
             batch.shared_lanes = self.lanes.shared_by(number, left + self._queue.preparing_items)
         if left:
             self.wake()
         return batch
 
-    def _form(self, max_tokens: int | None = None, *, reservation: LaneReservation | None) -> NextBatch:
-        """The next batch, with a cost of at most `max_tokens`. An entry that the reservation admits must be waiting."""
+    def _form(self, max_tokens: int | None = None) -> NextBatch:
+        """The next batch, with a cost of at most `max_tokens`. An entry must be waiting."""
         budget_tokens = self._budget_tokens()
         if max_tokens is not None:
             budget_tokens = max(1, min(budget_tokens, max_tokens))
         limits = replace(self._config, max_batch_tokens=budget_tokens)
         quota = self._queue.batch_quota(budget_tokens // QUOTAS_PER_BATCH)
         slots, lanes = self._engine.slot_state(), self._config.inference_lanes
-        return self._queue.next_batch(limits, slots=slots, lanes=lanes, reservation=reservation, quota=quota)
+        return self._queue.next_batch(limits, slots=slots, lanes=lanes, quota=quota)
 
     def _budget_tokens(self) -> int:
         """Maximum cost of a batch now: the setting, or less if the device's memory requires it."""
@@ -311,8 +373,8 @@ class BatchDispatcher:
         """A full batch to collate. Blocks until there is one; returns None once closed."""
         with self._lock:
             while not self._closed:
-                if self._may_collate_ahead():
-                    batch = self._form(reservation=None)
+                if self._may_collate_ahead() and not self._has_express_work():
+                    batch = self._form()
                     if batch.full and not any(entry.is_pass for entry in batch.entries):
                         return Batch(self._queue.take(batch))
                 self._collator_work.wait()
@@ -323,9 +385,7 @@ class BatchDispatcher:
         if self.lanes.free or len(self._next_batches) >= self.lanes.alive:
             return False
         limits = self._config
-        if (
-            self._queue.waiting_entries < min(limits.max_batch_size, limits.batch_lookahead)
-            and 2 * self._queue.waiting_cost <= self._budget_tokens()  # `is_full` counts at most twice the cost
-        ):
-            return False
-        return not any(self._classes_on(max(1, self.lanes.alive - 1)))  # otherwise the next free lane may be reserved
+        return (
+            self._queue.waiting_entries >= min(limits.max_batch_size, limits.batch_lookahead)
+            or 2 * self._queue.waiting_cost > self._budget_tokens()  # `is_full` counts at most twice the cost
+        )

@@ -40,6 +40,10 @@ class Observer(Protocol):
         """The model has run on a batch. wait_s: time from the admission of its oldest item to the start of this run."""
         return
 
+    def on_express(self) -> None:
+        """The express lane takes a batch."""
+        return
+
     def on_split(self, size: int) -> None:
         """A batch of `size` items failed, or no longer fits the device, and is run in halves."""
         return
@@ -68,6 +72,9 @@ class GuardedObserver(Observer):
 
     def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
         self._call(lambda observer: observer.on_batch(size, padded_tokens, real_tokens, wait_s))
+
+    def on_express(self) -> None:
+        self._call(lambda observer: observer.on_express())
 
     def on_split(self, size: int) -> None:
         self._call(lambda observer: observer.on_split(size))

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
@@ -28,12 +28,13 @@ from gliner_bento.scheduler.entry import (
     MEDIUM,
     PREPARING,
     RUNNING,
+    SHORT,
     WAITING,
     Entry,
     State,
     Stream,
 )
-from gliner_bento.scheduler.reservation import BatchQuota, LaneReservation, Senders, TrafficClass
+from gliner_bento.scheduler.quota import BatchQuota, Senders
 from gliner_bento.scheduler.tenants import TenantState, charged_items, size_of
 from gliner_bento.tasks.base import Item
 
@@ -49,11 +50,11 @@ _NEXT_STATES = {
 
 @dataclass(slots=True)
 class Tally:
-    """Number of entries in one state. small: entries of small requests. cost: total cost of all entries, in tokens."""
+    """Number of entries in one state. short: entries of short requests. cost: total cost of all entries, in tokens."""
 
     items: int = 0
     passes: int = 0
-    small: int = 0
+    short: int = 0
     cost: int = 0
 
     @property
@@ -67,8 +68,8 @@ class Tally:
             self.items += sign
         else:
             self.passes += sign
-        if entry.size is not LARGE:
-            self.small += sign
+        if entry.size is SHORT:
+            self.short += sign
         self.cost += sign * entry.cost
 
 
@@ -135,26 +136,6 @@ class WaitingQueue:
 
     # Who sends
 
-    def has_work_for(self, reservation: LaneReservation) -> bool:
-        """Whether an entry waits that `reservation` admits."""
-        small = self._tallies[WAITING].small
-        for excluded in reservation.excluded:  # cheap checks first
-            # Without a tenant, the class is all large requests.
-            others_wait = small > 0 if excluded.tenant is None else self._waiting.others_wait(excluded.tenant)
-            if not others_wait:
-                return False
-        return any(map(reservation.admits, self._waiting))
-
-    def excluded_s(self, traffic: TrafficClass) -> float:
-        """For how many seconds a reserved lane must not run `traffic`; 0: the lane may run it.
-
-        The lane is kept free for other work while other work arrives, unless more urgent work waits."""
-        others = (arrival for arrival in self._senders if not traffic.includes(arrival.share.tenant, arrival.size))
-        last = next(others, None)
-        if last is None or self._waiting.more_urgent_waits(last.share, last.priority):
-            return 0.0
-        return self._senders.left_s(last)
-
     def batch_quota(self, tokens: int) -> BatchQuota | None:
         """Each tenant's quota of a batch; None: no limit, because at most one tenant sends, and only large requests."""
         smallest = self._senders.smallest()
@@ -162,7 +143,7 @@ class WaitingQueue:
             smallest = max(smallest, MEDIUM)  # see `BatchQuota`
         senders: set[str] = set()
         for arrival in self._senders:
-            senders.add(arrival.share.tenant)
+            senders.add(arrival.tenant)
             if len(senders) > 1:
                 break
         several_tenants = len(senders) > 1 or any(map(self._waiting.others_wait, senders))
@@ -319,22 +300,40 @@ class WaitingQueue:
         limits: BatchLimits,
         slots: SlotState = NO_ADAPTERS,
         lanes: int = 1,
-        reservation: LaneReservation | None = None,
         quota: BatchQuota | None = None,
     ) -> NextBatch:
-        """The batch to run next. At least one entry that `reservation` admits must be waiting.
+        """The batch to run next. At least one entry must be waiting.
 
         slots, lanes: see `form_batch`. quota: limits each tenant's part of the batch; None: no limit."""
-        if reservation is None:
-            candidates = in_order = list(islice(self._waiting, limits.batch_lookahead))
-        else:
-            in_order, candidates = reservation.first_of(self._waiting, limits.batch_lookahead)
+        candidates = in_order = list(islice(self._waiting, limits.batch_lookahead))
         if quota is not None:
             candidates = quota.admitted(candidates)
         chosen = form_batch(candidates, limits, packs=self._packs, slots=slots, lanes=lanes)
         entries = [candidates[index] for index in chosen]
         full = is_full(entries, len(candidates), limits, packs=self._packs)
         return NextBatch(entries, in_order[: in_order.index(entries[-1])], full)
+
+    def next_express_batch(
+        self, limits: BatchLimits, *, max_lead: float, slots: SlotState, lanes: int, excluded: Collection[str]
+    ) -> NextBatch | None:
+        """The batch that the express lane runs next; None: nothing waits for it.
+
+        Has only entries of short requests that are the next ones of their tenant, with a cost of at most
+        `max_batch_tokens`, and the base model or an adapter that is on the device. Their tenants are not in `excluded`,
+        and have been served at most `max_lead` tokens more than the tenant that is next: so a flood of short requests
+        gets no more than its share. slots, lanes: see `form_batch`."""
+        candidates: list[Entry] = []
+        for waiting in islice(self._waiting.near_turn(max_lead), limits.batch_lookahead):
+            if waiting[0].tenant.name not in excluded:
+                first = islice(waiting, limits.max_batch_size)
+                candidates += takewhile(
+                    lambda entry: entry.size is SHORT and entry.cost <= limits.max_batch_tokens, first
+                )
+        candidates = [entry for entry in candidates if entry.adapter is None or entry.adapter in slots.resident]
+        if not candidates:
+            return None
+        chosen = form_batch(candidates, limits, packs=self._packs, slots=slots, lanes=lanes)
+        return NextBatch([candidates[index] for index in chosen], ahead=[], full=False)
 
     # Look-ups
 

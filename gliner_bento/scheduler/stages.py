@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from gliner_bento.engine.base import Engine, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError, InternalError, ScoresNotFinite
 from gliner_bento.scheduler.batching import batch_cost
-from gliner_bento.scheduler.entry import LARGE, Entry, ItemOwner
+from gliner_bento.scheduler.entry import SHORT, Entry, ItemOwner
 from gliner_bento.scheduler.observer import ItemTiming, Observer, Stage
 from gliner_bento.scheduler.watchdog import Watchdog
 
@@ -42,15 +42,10 @@ class Batch:
         return [entry.prepared for entry in self.entries if entry.prepared is not None]
 
     @property
-    def tenant(self) -> str | None:
-        """The tenant of all entries; None if they have several."""
-        tenants = {entry.tenant.name for entry in self.entries}
-        return tenants.pop() if len(tenants) == 1 else None
-
-    @property
-    def has_large_request(self) -> bool:
-        """Whether an entry belongs to a large request."""
-        return any(entry.size is LARGE for entry in self.entries)
+    def short_tenants(self) -> set[str]:
+        """The tenants of a batch that has only entries of short requests; of other batches, none."""
+        only_short = all(entry.size is SHORT for entry in self.entries)
+        return {entry.tenant.name for entry in self.entries} if only_short else set()
 
 
 class BatchOwner(Protocol):

@@ -101,6 +101,9 @@ class Metrics(Collector):
             ["model", "stage"],
             buckets=_SECONDS,
         )
+        self.express_batches = counter(
+            "gliner_express_batches_total", "Batches of short texts that the express lane has taken.", ["model"]
+        )
         self.splits = counter(
             "gliner_batch_splits_total",
             "Batches that were halved because they failed or did not fit on the device.",
@@ -159,6 +162,7 @@ class ModelMetrics:
         self._batch_padded_tokens = metrics.batch_padded_tokens.labels(model)
         self._tokens = metrics.tokens.labels(model)
         self._wait_seconds = metrics.wait_seconds.labels(model)
+        self._express_batches = metrics.express_batches.labels(model)
         self._splits = metrics.splits.labels(model)
         self._not_finite = metrics.not_finite.labels(model)
         self._adapter_evictions = metrics.adapter_evictions.labels(model)
@@ -174,6 +178,10 @@ class ModelMetrics:
         self._batch_padded_tokens.observe(padded_tokens)
         self._tokens.inc(real_tokens)
         self._wait_seconds.observe(wait_s)
+
+    def on_express(self) -> None:
+        """The express lane takes a batch."""
+        self._express_batches.inc()
 
     def on_split(self, size: int) -> None:
         """A batch failed and is halved."""

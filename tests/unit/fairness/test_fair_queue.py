@@ -139,3 +139,36 @@ def test_a_tenant_with_less_than_an_equal_share_finds_room_in_a_full_queue():
     for tenant, held in {"a": 10, "b": 5}.items():
         places.hold(tenant, -held)
     assert (len(places), places.total) == (5, 5)
+
+
+def near(queue: FairQueue[Work], max_lead: float) -> list[str]:
+    return [waiting[0].share.tenant for waiting in queue.near_turn(max_lead)]
+
+
+def test_tenants_are_near_their_turn_that_were_served_little_more_than_the_next():
+    queue = queue_of(*flood("a"), *flood("b"), *flood("c"))
+    assert near(queue, 0) == ["a", "b", "c"]
+    served(queue, 1)
+    queue.charge("b", 100)
+    assert (queue.lead("a"), queue.lead("b"), queue.lead("c")) == (10, 100, 0)
+    assert near(queue, 0) == ["c"]
+    assert near(queue, 50) == ["c", "a"]
+    assert near(queue, 100) == ["c", "a", "b"]
+
+
+def test_a_tenants_work_is_in_its_order_when_it_is_near_its_turn():
+    works = flood("a", 3)
+    assert [list(waiting) for waiting in queue_of(*works[::-1]).near_turn(0)] == [works]
+
+
+def test_a_tenant_is_not_near_its_turn_while_another_ones_work_is_more_urgent():
+    urgent = work("operator", priority=-1, crosses_tenants=True)
+    queue = queue_of(*flood("a"), urgent)
+    assert near(queue, 1000) == ["operator"]
+    queue.remove(urgent)
+    assert near(queue, 1000) == ["a"]
+
+
+def test_nobody_leads_and_nobody_is_near_while_nothing_waits():
+    queue: FairQueue[Work] = FairQueue()
+    assert (queue.lead("a"), near(queue, 1)) == (0, [])

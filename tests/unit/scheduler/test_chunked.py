@@ -107,30 +107,20 @@ def hold_long(gate: Gate) -> Callable[[Sequence[Prepared]], object]:
     return lambda batch: gate(batch) if batch[0].item.text.startswith("Name") else None
 
 
-def test_one_lane_is_reserved_for_short_texts_while_they_arrive(
-    start: Start, gate: Gate, item: MakeItem, until: Until, clock: Clock
+@pytest.mark.parametrize("priority", [0, -1])
+def test_a_long_text_has_all_lanes_while_short_texts_arrive(
+    start: Start, gate: Gate, item: MakeItem, until: Until, priority: int
 ) -> None:
     engine = FakeEngine(on_forward=hold_long(gate), chunked=LongTexts())
-    scheduler = start(engine, inference_lanes=2, max_batch_tokens=3)
-    assert names(ending_of(scheduler.submit(item("Ada"), request_id="ada"))) == ["Ada"]
-    scheduler.submit(item(LONG), request_id="long")
-    assert gate.arrival() == ["Name0 Name1 "]
-    for second in ("Name2 Name3 ", "Name4 Name5 "):
-        until(lambda: scheduler.stats.waiting_items == 3)
-        assert names(ending_of(scheduler.submit(item("Charles"), request_id="charles"))) == ["Charles"]
-        assert (scheduler.stats.running_items, gate.nothing_came) == (1, True)
+    scheduler = start(engine, inference_lanes=2, max_batch_tokens=12)
+    scheduler.submit(item(LONG), request_id="long", priority=priority)
+    gate.arrival()
+    for number in range(3):
+        gate.arrival()
+        assert scheduler.stats.lanes_free == 0
+        short = scheduler.submit(item("Ada"), request_id=f"ada {number}", priority=priority)
+        assert names(ending_of(short)) == ["Ada"], "in the express lane"
         gate.let_through()
-        assert gate.arrival() == [second]
-    clock.now_s += 10  # no short text has arrived for long
-    assert gate.arrival() == ["Name6 Name7 "]
-
-
-def test_no_lane_is_reserved_when_a_long_text_is_more_urgent(start: Start, gate: Gate, item: MakeItem) -> None:
-    engine = FakeEngine(on_forward=hold_long(gate), chunked=LongTexts())
-    scheduler = start(engine, inference_lanes=2, max_batch_tokens=3)
-    assert names(ending_of(scheduler.submit(item("Ada"), request_id="ada"))) == ["Ada"]
-    scheduler.submit(item(LONG), request_id="long", priority=-1)
-    assert sorted([*gate.arrival(), *gate.arrival()]) == ["Name0 Name1 ", "Name2 Name3 "]
 
 
 def test_long_texts_take_turns(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import product
-from math import inf
 
 import pytest
 from hypothesis import settings
@@ -18,9 +16,8 @@ from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, HEAD_START_ITEMS
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler.batching import BatchLimits
-from gliner_bento.scheduler.entry import LARGE, Entry, State
+from gliner_bento.scheduler.entry import SHORT, Entry, State
 from gliner_bento.scheduler.queue import Tally, WaitingQueue
-from gliner_bento.scheduler.reservation import LaneReservation, TrafficClass
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
@@ -192,7 +189,7 @@ def test_finishing_says_where_the_entry_was_and_nothing_comes_after(queue: Waiti
     assert queue.finish(entry) is None
     queue.put(entry, Prepared(ITEM, 10, words=5))
     queue.wait_for_adapter(entry, Prepared(ITEM, 10, words=5))
-    assert (entry.state, queue.tally(State.FINISHED)) == (State.FINISHED, Tally(items=1, small=1, cost=entry.cost))
+    assert (entry.state, queue.tally(State.FINISHED)) == (State.FINISHED, Tally(items=1, short=1, cost=entry.cost))
     assert [queue.tally(state) for state in State if state is not State.FINISHED] == [Tally()] * (len(State) - 1)
 
 
@@ -202,7 +199,7 @@ def test_entry_is_prepared_once(queue: WaitingQueue, before: State) -> None:
     for again in (queue.put, queue.wait_for_adapter):
         with pytest.raises(RuntimeError, match=f"cannot go from {before.name}"):
             again(entry, Prepared(ITEM, 99, words=5))
-    assert (entry.state, queue.tally(before)) == (before, Tally(items=1, small=1, cost=entry.cost))
+    assert (entry.state, queue.tally(before)) == (before, Tally(items=1, short=1, cost=entry.cost))
 
 
 def entry_in(queue: WaitingQueue, state: State) -> Entry:
@@ -367,13 +364,12 @@ class AnyHistory(RuleBasedStateMachine):
         if parent := self.draw(data, State.CHUNKED):
             self.everything.append(self.queue.put_pass(parent, Prepared(ITEM, tokens, words=5)))
 
-    @rule(size=st.integers(1, 4), excluded=st.sets(st.builds(TrafficClass, st.sampled_from([None, "a", "b"]))))
-    def take(self, size: int, excluded: set[TrafficClass]) -> None:
-        reservation = LaneReservation(list(excluded), 1) if excluded else None
-        waiting = [entry for entry in self.entries(State.WAITING) if not reservation or reservation.admits(entry)]
+    @rule(size=st.integers(1, 4))
+    def take(self, size: int) -> None:
+        waiting = self.entries(State.WAITING)
         if waiting:
             limits = view(BatchLimits, max_batch_size=size, max_batch_tokens=200)
-            batch = self.queue.take(self.queue.next_batch(limits, reservation=reservation))
+            batch = self.queue.take(self.queue.next_batch(limits))
             first = batch[0]
             assert first is min((e for e in waiting if e.tenant is first.tenant), key=lambda entry: entry.order)
             assert set(batch) <= set(waiting)
@@ -391,9 +387,9 @@ class AnyHistory(RuleBasedStateMachine):
         for state in State:
             entries = self.entries(state)
             passes = sum(entry.is_pass for entry in entries)
-            small = sum(entry.size is not LARGE for entry in entries)
+            short = sum(entry.size is SHORT for entry in entries)
             cost = sum(entry.cost for entry in entries)
-            assert self.queue.tally(state) == Tally(len(entries) - passes, passes, small, cost)
+            assert self.queue.tally(state) == Tally(len(entries) - passes, passes, short, cost)
 
     @invariant()
     def counters_and_look_ups_are_right(self) -> None:
@@ -404,15 +400,6 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.queue.preparing_items == len(self.entries(State.PREPARING, State.LOADING_ADAPTER))
         assert self.queue.waiting_entries == len(waiting)
         assert self.queue.waiting_cost == sum(entry.cost for entry in waiting)
-        only_small, only_others = (LaneReservation([TrafficClass(tenant)], 1) for tenant in (None, "a"))
-        assert self.queue.has_work_for(only_small) == any(entry.size is not LARGE for entry in waiting)
-        assert self.queue.has_work_for(only_others) == any(entry.tenant.name != "a" for entry in waiting)
-        for tenant, priority in product(SHARES, range(-1, 2)):
-            most_urgent = min((e.priority for e in waiting if e.tenant.name == tenant), default=inf)
-            crossing = min((e.priority if e.tenant.share.crosses_tenants else 0 for e in waiting), default=inf)
-            limit = priority if SHARES[tenant].crosses_tenants else 0
-            expected = most_urgent < priority or crossing < limit
-            assert self.queue._waiting.more_urgent_waits(SHARES[tenant], priority) == expected
         assert self.queue.next_deadline_s == min((e.deadline_s for e in unfinished if e.deadline_s), default=None)
         for request_id in "ab":
             assert self.queue.of_request(request_id) == [e for e in unfinished if e.request_id == request_id]

@@ -1,9 +1,10 @@
-"""Lanes and batches among tenants, and beside large requests: nobody has all of them while others send."""
+"""Lanes and batches among tenants, and beside large requests: work that waits has all lanes, and part of a batch."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from stage import Clock, Gate, MakeItem, Start, Until, ending_of, hold_lane, settle, submit_waiting
 
 from benchmark.fake_engine import FakeEngine
@@ -23,50 +24,23 @@ def hold_flood(gate: Gate):
     return on_forward
 
 
-def test_a_tenant_that_sends_has_a_lane_free_of_the_flood_of_another(
-    start: Start, gate: Gate, item: MakeItem, until: Until, clock: Clock
+@pytest.mark.parametrize("share", [A, B], ids=["of the same tenant", "of another tenant"])
+@pytest.mark.parametrize("texts", [1, 40], ids=["short", "large"])
+def test_no_lane_is_idle_while_a_flood_waits_after_a_short_text(
+    start: Start, gate: Gate, item: MakeItem, until: Until, share: TenantShare, texts: int
 ) -> None:
     scheduler = start(FakeEngine(on_forward=hold_flood(gate), packs=True), inference_lanes=2, max_batch_size=2)
-    assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="b", share=B)), Extraction)
+    assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="short", share=share)), Extraction)
     until(lambda: scheduler.stats.lanes_free == 2)
-    for number in range(20):
-        scheduler.submit(item(f"flood {number}"), request_id="a", share=A)
+    for number in range(0, 40, texts):
+        flood = [item(f"flood {number + text}") for text in range(texts)]
+        scheduler.submit_many(flood, request_id=f"flood {number}", share=A)
     gate.arrival()
-    until(lambda: scheduler.stats.preparing_items == 0)
-    for _ in range(3):
-        assert isinstance(ending_of(scheduler.submit(item("Charles"), request_id="b", share=B)), Extraction)
-        assert gate.nothing_came, "one lane runs nothing of the flood"
-        gate.let_through()
+    for _ in range(5):
         gate.arrival()
-    until(lambda: scheduler.stats.lanes_free == 1)
-    clock.now_s += 1.5  # B sends less than once in a second
-    for _ in range(3):
+        assert scheduler.stats.lanes_free == 0
+        assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="short", share=B)), Extraction)
         gate.let_through()
-        gate.arrival()
-        assert scheduler.stats.lanes_free == 1
-    clock.now_s += 10  # B has sent nothing for long
-    gate.arrival()
-    until(lambda: scheduler.stats.lanes_free == 0)
-
-
-def test_no_flood_is_collated_ahead_for_the_lane_that_another_tenant_will_need(
-    start: Start, gate: Gate, item: MakeItem, until: Until
-) -> None:
-    other = Gate()
-    engine = FakeEngine(on_forward=lambda batch: (other if batch[0].item.text == "Ada" else gate)(batch), packs=True)
-    scheduler = start(engine, inference_lanes=2, max_batch_size=2)
-    ada = scheduler.submit(item("Ada"), request_id="b", share=B)
-    other.arrival()
-    for number in range(20):
-        scheduler.submit(item(f"flood {number}"), request_id="a", share=A)
-    flood = gate.arrival()
-    settle(scheduler, until)
-    ahead = scheduler.stats.running_items - len(flood) - 1
-    other.open()
-    assert isinstance(ending_of(ada), Extraction)
-    assert ahead == 0
-    until(lambda: scheduler.stats.lanes_free == 1)
-    assert gate.nothing_came
 
 
 def test_one_tenant_alone_has_all_lanes(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
@@ -88,18 +62,6 @@ def test_two_tenants_that_flood_have_all_lanes(start: Start, gate: Gate, item: M
     until(lambda: scheduler.stats.lanes_free == 0)
 
 
-def test_a_tenant_that_may_cross_is_not_kept_from_the_last_lane(
-    start: Start, gate: Gate, item: MakeItem, until: Until
-) -> None:
-    operator = TenantShare("operator", crosses_tenants=True)
-    scheduler = start(FakeEngine(on_forward=hold_flood(gate), packs=True), inference_lanes=2, max_batch_size=2)
-    assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="b", share=B)), Extraction)
-    for number in range(20):
-        scheduler.submit(item(f"flood {number}"), request_id="a", priority=-1, share=operator)
-    gate.arrival()
-    gate.arrival()
-
-
 def batch_of(gate: Gate) -> tuple[int, int]:
     """How many items of the flood, and how many others, are in the next batch."""
     texts = gate.arrival()
@@ -115,7 +77,7 @@ def test_a_tenant_has_a_quarter_of_a_batch_while_another_one_sends(
     scheduler = start(engine, inference_lanes=1, max_batch_size=32)
     scheduler.submit(item("flood"), request_id="a", share=A)
     assert gate.arrival() == ["flood"]
-    submit_waiting(scheduler, until, [item("Ada")], share=B)  # first: from now on nothing of A is collated ahead
+    submit_waiting(scheduler, until, [item("Ada " * 300)], share=B)  # too long for the express lane
     submit_waiting(scheduler, until, [item(f"flood {number}") for number in range(40)], share=A)
     gate.let_through()
     assert batch_of(gate) == (2, 1), "A has at most 250 of 1000 tokens"
@@ -133,22 +95,6 @@ def test_a_tenant_alone_has_all_of_a_batch(start: Start, gate: Gate, item: MakeI
     settle(scheduler, until)
     gate.let_through()
     assert batch_of(gate) == (10, 0)
-
-
-def test_a_large_request_leaves_a_lane_to_small_ones_of_its_tenant(
-    start: Start, gate: Gate, item: MakeItem, until: Until
-) -> None:
-    scheduler = start(FakeEngine(on_forward=hold_flood(gate), packs=True), inference_lanes=2, max_batch_size=2)
-    assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="small")), Extraction)
-    until(lambda: scheduler.stats.lanes_free == 2)
-    scheduler.submit_many([item(f"flood {number}") for number in range(40)], request_id="large")
-    gate.arrival()
-    until(lambda: scheduler.stats.preparing_items == 0)
-    for number in range(3):
-        assert isinstance(ending_of(scheduler.submit(item("Charles"), request_id=str(number))), Extraction)
-        assert gate.nothing_came, "one lane runs nothing of the large request"
-        gate.let_through()
-        gate.arrival()
 
 
 def test_a_large_request_alone_has_all_lanes(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
@@ -169,7 +115,7 @@ def test_a_small_request_is_in_no_batch_with_a_large_one(
     scheduler.submit_many([item(f"flood {number}") for number in range(40)], request_id="large")
     gate.arrival()
     settle(scheduler, until)
-    submit_waiting(scheduler, until, [item("Ada")], priority=-1)
+    submit_waiting(scheduler, until, [item("Ada " * 300)], priority=-1)  # too long for the express lane
     gate.let_through()
     assert batch_of(gate) == (0, 1)
     assert batch_of(gate) == (2, 0), "little of the large one: the next small one does not wait long"

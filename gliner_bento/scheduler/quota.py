@@ -1,54 +1,18 @@
-"""Limits on the last free lane and on batches, so that one tenant or large requests do not hold up other work.
+"""Limits each tenant's part of a batch, so that one tenant or large requests do not hold up other work.
 
 A large request has more than MAX_SMALL_ITEMS charged items (many texts, or a long one), or a `priority` above 0. A
-medium request has more than MAX_SHORT_ITEMS charged items. For measurements, see decision 18 (docs/decisions).
+medium request has more than MAX_SHORT_ITEMS charged items. For measurements, see decision 20 (docs/decisions).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from gliner_bento.fairness.constants import SENDS_S
-from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler.entry import LARGE, Entry, Size
-
-
-@dataclass(frozen=True, slots=True)
-class TrafficClass:
-    """Work that must not fill all lanes: large requests of all tenants (`tenant` is None), or all of one `tenant`."""
-
-    tenant: str | None = None
-
-    def includes(self, tenant: str, size: Size) -> bool:
-        """Whether work of this tenant and size is in the class."""
-        return size is LARGE if self.tenant is None else tenant == self.tenant
-
-
-@dataclass(frozen=True, slots=True)
-class LaneReservation:
-    """A lane runs no work of the `excluded` classes for `duration_s`."""
-
-    excluded: Sequence[TrafficClass]
-    duration_s: float
-
-    def admits(self, entry: Entry) -> bool:
-        """Whether the lane may run `entry`."""
-        return not any(traffic.includes(entry.tenant.name, entry.size) for traffic in self.excluded)
-
-    def first_of(self, order: Iterable[Entry], count: int) -> tuple[list[Entry], list[Entry]]:
-        """Returns the entries of `order` up to the `count`-th one that the lane may run, and those of them that it may
-        run."""
-        ahead, admitted = [], []
-        for entry in order:
-            ahead.append(entry)
-            if self.admits(entry):
-                admitted.append(entry)
-                if len(admitted) == count:
-                    break
-        return ahead, admitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +20,8 @@ class LastArrival:
     """When an item of this tenant, in a request of this size, last started to wait."""
 
     at_s: float
-    share: TenantShare
+    tenant: str
     size: Size
-    priority: int
 
 
 class Senders:
@@ -71,12 +34,12 @@ class Senders:
 
     def arrived(self, entry: Entry) -> None:
         """An item starts to wait. Not called for passes of chunked requests."""
-        key = entry.tenant.name, entry.size
-        self._last_arrivals.pop(key, None)
-        now = self._clock()
-        self._last_arrivals[key] = LastArrival(now, entry.share, entry.size, entry.priority)
-        self._last_s_by_size[entry.size] = now
-        for old in list(takewhile(self._is_old, self._last_arrivals)):
+        tenant, size, now = entry.tenant.name, entry.size, self._clock()
+        self._last_arrivals.pop((tenant, size), None)
+        self._last_arrivals[tenant, size] = LastArrival(now, tenant, size)
+        self._last_s_by_size[size] = now
+        since_s = now - SENDS_S
+        for old in list(takewhile(lambda key: self._last_arrivals[key].at_s <= since_s, self._last_arrivals)):
             del self._last_arrivals[old]
 
     def __iter__(self) -> Iterator[LastArrival]:
@@ -88,13 +51,6 @@ class Senders:
         """The size of the smallest requests that arrived within the last SENDS_S seconds; LARGE if there are none."""
         since_s = self._clock() - SENDS_S
         return min((size for size, at_s in self._last_s_by_size.items() if at_s > since_s), default=LARGE)
-
-    def left_s(self, arrival: LastArrival) -> float:
-        """For how many seconds the tenant of `arrival` still counts as sending."""
-        return arrival.at_s + SENDS_S - self._clock()
-
-    def _is_old(self, key: tuple[str, Size]) -> bool:
-        return self.left_s(self._last_arrivals[key]) <= 0
 
 
 @dataclass(frozen=True, slots=True)
