@@ -1,26 +1,35 @@
-"""The section `fairness`: a server with two API keys. Tenant B sends a few short texts per second, first alone, then
-beside tenant A with 64 connections of long texts: of one pass, then of several.
+"""A server with two API keys.
+
+The section `fairness`: tenant B sends a few short texts per second, first alone, then beside tenant A with 64
+connections of long texts: of one pass, then of several.
+
+The section `express`: one short text a second beside each kind of flood, of another tenant and of the same one, and the
+throughput of the server with and without it; and a flood of short texts beside a flood of long ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import aiohttp
+import httpx
 
 from benchmark import generated
 from benchmark.bench import DEMO, Bench
-from benchmark.over_http import EXTRACT
+from benchmark.over_http import BATCH, BYTES_PER_MB, EXTRACT
 from benchmark.rows import Row
 from gliner_bento.loadtest import workload
-from gliner_bento.loadtest.load import authorization, closed_loop, open_loop
+from gliner_bento.loadtest.load import authorization, closed_loop, open_loop, percentile_ms
 from gliner_bento.storage.api_keys import hash_of
+
+T = TypeVar("T")
 
 KEYS = {"a": "key of tenant a", "b": "key of tenant b"}
 CONNECTIONS = 64
@@ -29,13 +38,40 @@ WORDS = (300, 2000)
 TARGET = 2.0
 _LEAD_S = 5.0  # A is alone for this long before B begins
 
+SHORT_EVERY_S = 1.0
+KEPT, SLOWER, SHARE = 0.95, 3.0, 0.9
+"""Targets of the section `express`: throughput beside the short texts over that without, p95 of the short texts beside
+a flood over that alone, and a tenant's part of the cost over its share."""
+_ROUNDS = 2
+_FLOODS: dict[str, tuple[str, int, list[Any]]] = {
+    "24 connections of 300 words": (EXTRACT, 24, [generated.document(300, seed) for seed in range(32)]),
+    "8 connections of 2,000 words": (EXTRACT, 8, [generated.document(2000, seed) for seed in range(32)]),
+    "2 connections of 256 texts": (
+        BATCH,
+        2,
+        [
+            {
+                "texts": [generated.document(120, 1000 * request + seed)["text"] for seed in range(256)],
+                "labels": workload.LABEL_SETS[0],
+            }
+            for request in range(4)
+        ],
+    ),
+}
+"""Route, number of connections and bodies. The last is what `bulk` sends."""
+_USAGE = re.compile(rb'"usage":\{"words":(\d+),"tokens":(\d+)')
+_TOKENS = re.compile(r"^gliner_tokens_total\{[^}]*\} (\S+)$", re.MULTILINE)
+_DOUBLE_COST_TOKENS = 200  # as in the engine: a text of as many tokens costs twice its tokens
+
 
 class Flood:
-    """Tenant A, in a thread of its own: connections that send one long text after another, and wait as long as
-    Retry-After says when they are refused. statuses: of the responses so far."""
+    """A tenant, in a thread of its own: connections that send one text after another, and wait as long as Retry-After
+    says when they are refused. statuses: of the responses so far. cost: of the answered texts, in tokens."""
 
-    def __init__(self, url: str, bodies: Sequence[bytes], connections: int) -> None:
+    def __init__(self, url: str, bodies: Sequence[bytes], connections: int, tenant: str = "a") -> None:
         self.statuses: Counter[str] = Counter()
+        self.cost = 0.0
+        self._tenant = tenant
         self._url = url
         self._bodies = bodies
         self._connections = connections
@@ -52,7 +88,7 @@ class Flood:
 
     async def _run(self) -> None:
         connector = aiohttp.TCPConnector(limit=self._connections)
-        async with aiohttp.ClientSession(connector=connector, headers=authorization(KEYS["a"])) as session:
+        async with aiohttp.ClientSession(connector=connector, headers=authorization(KEYS[self._tenant])) as session:
             connections = [asyncio.ensure_future(self._send(session, first)) for first in range(self._connections)]
             await asyncio.to_thread(self._ended.wait)
             for connection in connections:
@@ -65,7 +101,8 @@ class Flood:
             number += self._connections
             try:
                 async with session.post(self._url, data=body, headers={"Content-Type": "application/json"}) as answer:
-                    await answer.read()
+                    content = await answer.read()
+                    self.cost += sum(_cost(int(tokens)) for _, tokens in _USAGE.findall(content))
                     self.statuses[str(answer.status)] += 1
                     wait_s = int(answer.headers.get("Retry-After", 0))
             except aiohttp.ClientError as error:
@@ -76,9 +113,8 @@ class Flood:
 
 def fairness(bench: Bench, section: str) -> list[Row]:
     """B's p95 beside A over its p95 alone, for each length of A's texts."""
-    keys = json.dumps([{"name": name, "sha256": hash_of(key)} for name, key in KEYS.items()])
     short, seconds = workload.encoded(workload.short(256)), bench.plan.seconds
-    with bench.ours(DEMO, api_keys=keys) as server:
+    with bench.ours(DEMO, api_keys=_keys()) as server:
         url = server.url + EXTRACT
 
         def b() -> dict[str, Any]:
@@ -99,3 +135,106 @@ def fairness(bench: Bench, section: str) -> list[Row]:
             f"responses of the short texts {one['b']['statuses']}, of the long ones {one['a_statuses']}")
         for words, one in beside.items()
     ]  # fmt: skip
+
+
+def express(bench: Bench, section: str) -> list[Row]:
+    """For each flood: tokens/s of all with and without one short text a second, in turn, and the short texts' p95."""
+    bodies, seconds = workload.encoded(workload.short(256)), bench.plan.seconds
+    facts: dict[str, Any] = {"short_every_s": SHORT_EVERY_S, "rounds": _ROUNDS, "floods": {}}
+    bench.extra["express"] = facts
+    with bench.ours(DEMO, api_keys=_keys()) as server:
+        url = server.url + EXTRACT
+        closed_loop(url, bodies, concurrency=4, seconds=min(5.0, seconds), api_key=KEYS["b"])
+        shorts = _Shorts(url, bodies)
+        facts["alone"] = alone = shorts.send(seconds, "b")
+        for name, (route, connections, texts) in _FLOODS.items():
+            with Flood(server.url + route, workload.encoded(texts), connections) as flood:
+                time.sleep(_LEAD_S)
+                facts["floods"][name] = _beside(shorts, server.url, seconds)
+                facts["floods"][name]["statuses"] = dict(flood.statuses)
+            time.sleep(_LEAD_S)
+        facts["shares"] = shares = _shares(url, bodies, seconds)
+        facts["resident_mb"] = server.resident_bytes()["model_process"] / BYTES_PER_MB
+    rows = []
+    for name, found in facts["floods"].items():
+        for who in ("b", "a"):
+            title = f"{name}, beside a short text a second of {'another' if who == 'b' else 'the same'} tenant"
+            note = f"short texts: {found[who]['statuses']}"
+            rows += [
+                Row(section, f"throughput of {title}", "tokens/s", found[who]["tokens_per_s"],
+                    found["tokens_per_s"], "without it", KEPT, note=note),
+                Row(section, f"p95 of the short text: {title}", "ms", found[who]["p95_ms"], alone["p95_ms"], "alone",
+                    SLOWER, "less", note),
+            ]  # fmt: skip
+    fair = sum(shares.values()) / 2
+    title = "smaller part of the cost: 24 connections of 300 words, 24 of short texts of another tenant"
+    return [*rows, Row(section, title, "tokens", min(shares.values()), fair, "its share", SHARE, note=str(shares))]
+
+
+class _Shorts:
+    """Short texts, one at a time."""
+
+    def __init__(self, url: str, bodies: Sequence[bytes]) -> None:
+        self._url = url
+        self._bodies = bodies
+
+    def send(self, seconds: float, tenant: str) -> dict[str, Any]:
+        """Send one every SHORT_EVERY_S seconds. Latencies include a new connection."""
+        statuses, latencies_s = Counter[str](), list[float]()
+        start_s = time.perf_counter()
+        for number in range(int(seconds / SHORT_EVERY_S)):
+            time.sleep(max(0.0, start_s + number * SHORT_EVERY_S - time.perf_counter()))
+            (reply,) = closed_loop(
+                self._url, [self._bodies[number % 256]], concurrency=1, seconds=1, max_requests=1, api_key=KEYS[tenant]
+            ).replies
+            statuses[reply.status] += 1
+            latencies_s.append(reply.latency_s)
+        latencies_s.sort()
+        return {"statuses": dict(statuses)} | {f"p{at}_ms": percentile_ms(latencies_s, at) for at in (50, 95)}
+
+
+def _beside(shorts: _Shorts, url: str, seconds: float) -> dict[str, Any]:
+    """Tokens/s without short texts, and with those of either tenant and their latencies: means of `_ROUNDS` in turn."""
+    without, beside = list[float](), {tenant: list[dict[str, Any]]() for tenant in KEYS}
+    for _ in range(_ROUNDS):
+        without.append(_tokens_per_s(url, lambda: time.sleep(seconds))[0])
+        for tenant, rounds in beside.items():
+            speed, sent = _tokens_per_s(url, lambda tenant=tenant: shorts.send(seconds, tenant))
+            rounds.append(sent | {"tokens_per_s": speed})
+    means: dict[str, Any] = {"tokens_per_s": sum(without) / _ROUNDS, "rounds": {"without": without, **beside}}
+    for tenant, rounds in beside.items():
+        means[tenant] = {
+            name: sum(one[name] for one in rounds) / _ROUNDS for name in ("tokens_per_s", "p50_ms", "p95_ms")
+        } | {"statuses": dict(sum((Counter(one["statuses"]) for one in rounds), Counter()))}
+    return means
+
+
+def _tokens_per_s(url: str, during: Callable[[], T]) -> tuple[float, T]:
+    """Tokens that the model processes per second while `during` runs, and its result."""
+    before, start_s = _tokens(url), time.perf_counter()
+    result = during()
+    return (_tokens(url) - before) / (time.perf_counter() - start_s), result
+
+
+def _tokens(url: str) -> float:
+    page = httpx.get(f"{url}/metrics", headers=authorization(KEYS["b"])).raise_for_status().text
+    return sum(map(float, _TOKENS.findall(page)))
+
+
+def _shares(url: str, short: Sequence[bytes], seconds: float) -> dict[str, float]:
+    """The cost of what was answered to tenant A with texts of 300 words, and to tenant B with short ones."""
+    _, connections, long = _FLOODS["24 connections of 300 words"]
+    with Flood(url, workload.encoded(long), connections) as a, Flood(url, short, connections, "b") as b:
+        time.sleep(_LEAD_S)
+        before = a.cost, b.cost
+        time.sleep(2 * seconds)
+        return {"a": a.cost - before[0], "b": b.cost - before[1]}
+
+
+def _cost(tokens: int) -> float:
+    return tokens + tokens**2 / _DOUBLE_COST_TOKENS
+
+
+def _keys() -> str:
+    scopes = ["extract", "metrics"]
+    return json.dumps([{"name": name, "sha256": hash_of(key), "scopes": scopes} for name, key in KEYS.items()])

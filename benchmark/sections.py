@@ -46,9 +46,10 @@ SECTIONS: dict[str, Section] = {
     "overhead": overhead.overhead,
     "bulk": bulk.bulk,
     "fairness": fairness.fairness,
+    "express": fairness.express,
     "gpu": on_gpu.gpu,
 }
-DEFAULT = [name for name in SECTIONS if name not in ("bulk", "fairness", "gateways", "gpu", "models")]
+DEFAULT = [name for name in SECTIONS if name not in ("bulk", "express", "fairness", "gateways", "gpu", "models")]
 
 
 def measure(bench: Bench, names: Sequence[str], keep: Callable[[], None]) -> None:

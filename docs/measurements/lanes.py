@@ -1,4 +1,4 @@
-"""Who needs shares of batches and a reserved lane (decision 18): the real queue and dispatcher on a simulated clock.
+"""Who needs shares of batches and an express lane (decision 21): the real queue and dispatcher on a simulated clock.
 
 `python docs/measurements/lanes.py` prints lanes.txt. Nothing runs a model: a batch takes as long as its tokens say.
 """
@@ -24,7 +24,7 @@ MEDIUM, MEDIUM_TOKENS = Item("x" * 2_000, {"p": "p"}), 450
 LONG, PASS_TOKENS, PASSES = Item("x" * 60_000, {"p": "p"}), 600, 40
 BATCH_S, GAIN = 0.002, 0.7
 """Fixed time of a batch, and how much faster a lane is while another one is idle."""
-RULES = ("no rule", "shares of batches", "and a lane")
+RULES = ("no rule", "shares of batches", "and an express lane")
 FLOODS = ("impatient connections", "the same with 300 words", "bulk requests", "long texts")
 
 
@@ -43,19 +43,20 @@ class Simulation:
             torch_threads=1, decoding_threads=0, batch_wait_timeout_ms=0,
         )  # fmt: skip
         nothing: Any = None
+        observer: Any = SimpleNamespace(on_express=lambda: None)
         made: Any = dispatcher.BatchDispatcher(
-            engine, config, self._queue, nothing, observer=nothing, watchdog=nothing, clock=lambda: self.now_s
+            engine, config, self._queue, nothing, observer=observer, watchdog=nothing, clock=lambda: self.now_s
         )
         made.wake = lambda: None
         for lane in range(lanes):
             made.lanes.set_state(lane, "alive")
             made.lanes.idle.append(lane)
-        if rules < 2:
-            made._reservation = lambda: None
+        made._express_state = "alive" if rules > 1 else "dead"
         if rules < 1:
             self._queue.batch_quota = lambda *_: None  # type: ignore[method-assign]
-            made._classes_on = lambda _: iter(())
         self._dispatcher = made
+        self._lanes = lanes
+        self._delays_s: dict[int, float] = {}  # of running batches, by lane
         self._ended: dict[int, Callable[[], None]] = {}
 
     def after(self, seconds: float, event: Callable[[], None]) -> None:
@@ -119,31 +120,49 @@ class Simulation:
                 if not (one._next_batches or self._queue.waiting_entries):
                     break
                 one._running.pop(lane, None)
-                if not one._next_batches and (hold_s := one._hold_s()) > 0:
-                    self.after(hold_s + 1e-6, lambda: None)
-                    continue
                 one.lanes.idle.remove(lane)
                 self._start(lane, one._take_batch(lane))
                 again = True
+            if one._has_express_work():
+                self._start_express(one._take_express_batch())
             if not one.lanes.free and one._may_collate_ahead():
-                formed = one._form(reservation=None)
+                formed = one._form()
                 if formed.full and not any(entry.is_pass for entry in formed.entries):
                     one._next_batches.append(dispatcher.Batch(self._queue.take(formed)))
                     again = True
 
     def _start(self, lane: int, batch: Any) -> None:
-        cost = sum(entry.cost for entry in batch.entries)
-
         def end() -> None:
-            for entry in batch.entries:
-                self.tokens += entry.cost
-                self._queue.finish(entry)
+            if delay_s := self._delays_s.pop(lane, 0.0):
+                self.after(delay_s, end)
+                return
             self._dispatcher.lanes.idle.append(lane)
             self._dispatcher._running.pop(lane, None)
-            for entry in batch.entries:
-                self._ended.pop(entry.sequence)()
+            self._finish(batch)
 
-        self.after(BATCH_S + cost / (self._rate * (1 + GAIN * batch.shared_lanes)), end)
+        self.after(self._seconds(batch, 1 + GAIN * batch.shared_lanes), end)
+
+    def _start_express(self, batch: Any) -> None:
+        """The express lane has a core of its own, because of its priority, and the lanes share the others."""
+        seconds = self._seconds(batch, 1)
+        for lane in self._dispatcher._running:
+            self._delays_s[lane] = self._delays_s.get(lane, 0.0) + seconds / self._lanes
+
+        def end() -> None:
+            self._dispatcher._express_batch = None
+            self._finish(batch)
+
+        self.after(seconds, end)
+
+    def _seconds(self, batch: Any, speed: float) -> float:
+        return BATCH_S + sum(entry.cost for entry in batch.entries) / (self._rate * speed)
+
+    def _finish(self, batch: Any) -> None:
+        for entry in batch.entries:
+            self.tokens += entry.cost
+            self._queue.finish(entry)
+        for entry in batch.entries:
+            self._ended.pop(entry.sequence)()
 
 
 def measure(flood: str, *, same: bool, rules: int, lanes: int, rate: float, batch_tokens: int) -> list[float]:
