@@ -16,15 +16,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
-import httpx
 
 from benchmark import generated
 from benchmark.bench import DEMO, Bench
 from benchmark.over_http import BATCH, BYTES_PER_MB, EXTRACT
 from benchmark.rows import Row
+from benchmark.server import metrics_page
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.load import authorization, closed_loop, open_loop, percentile_ms
 from gliner_bento.storage.api_keys import hash_of
@@ -197,9 +198,9 @@ def _beside(shorts: _Shorts, url: str, seconds: float) -> dict[str, Any]:
     """Tokens/s without short texts, and with those of either tenant and their latencies: means of `_ROUNDS` in turn."""
     without, beside = list[float](), {tenant: list[dict[str, Any]]() for tenant in KEYS}
     for _ in range(_ROUNDS):
-        without.append(_tokens_per_s(url, lambda: time.sleep(seconds))[0])
+        without.append(_tokens_per_s(url, partial(time.sleep, seconds))[0])
         for tenant, rounds in beside.items():
-            speed, sent = _tokens_per_s(url, lambda tenant=tenant: shorts.send(seconds, tenant))
+            speed, sent = _tokens_per_s(url, partial(shorts.send, seconds, tenant))
             rounds.append(sent | {"tokens_per_s": speed})
     means: dict[str, Any] = {"tokens_per_s": sum(without) / _ROUNDS, "rounds": {"without": without, **beside}}
     for tenant, rounds in beside.items():
@@ -217,8 +218,7 @@ def _tokens_per_s(url: str, during: Callable[[], T]) -> tuple[float, T]:
 
 
 def _tokens(url: str) -> float:
-    page = httpx.get(f"{url}/metrics", headers=authorization(KEYS["b"])).raise_for_status().text
-    return sum(map(float, _TOKENS.findall(page)))
+    return sum(map(float, _TOKENS.findall(metrics_page(url, authorization(KEYS["b"])))))
 
 
 def _shares(url: str, short: Sequence[bytes], seconds: float) -> dict[str, float]:

@@ -66,6 +66,11 @@ def memory_samples(server: Server) -> Iterator[list[int]]:
     sizes.append(server.resident_bytes()["model_process"])
 
 
+def metrics_page(url: str, headers: Mapping[str, str]) -> str:
+    """The text of /metrics."""
+    return httpx.get(f"{url}/metrics", headers=headers).raise_for_status().text
+
+
 def free_port() -> int:
     """A free port of the loopback interface."""
     with socket.socket() as listener:
