@@ -54,6 +54,7 @@ class Simulation:
         made._express_state = "alive" if rules > 1 else "dead"
         if rules < 1:
             self._queue.batch_quota = lambda *_: None  # type: ignore[method-assign]
+            self._queue.excludes_others = lambda _: False  # type: ignore[method-assign]
         self._dispatcher = made
         self._lanes = lanes
         self._delays_s: dict[int, float] = {}  # of running batches, by lane
@@ -127,7 +128,8 @@ class Simulation:
                 self._start_express(one._take_express_batch())
             if not one.lanes.free and one._may_collate_ahead():
                 formed = one._form()
-                if formed.full and not any(entry.is_pass for entry in formed.entries):
+                has_pass = any(entry.is_pass for entry in formed.entries)
+                if formed.full and not has_pass and not self._queue.excludes_others(formed.entries):
                     one._next_batches.append(dispatcher.Batch(self._queue.take(formed)))
                     again = True
 

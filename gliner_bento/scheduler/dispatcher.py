@@ -264,8 +264,8 @@ class BatchDispatcher:
         return not lane_is_free and self._form_express_batch() is not None
 
     def _form_express_batch(self) -> NextBatch | None:
-        """The express lane's next batch. Leaves out a tenant while a lane runs a batch of short requests with some of
-        its own: they fill lanes' batches, which are larger and so take less time per text."""
+        """The express lane's next batch. Leaves out a tenant while a lane runs a batch of short requests with several
+        of its own: they fill lanes' batches, which are larger and so take less time per text."""
         excluded = {tenant for batch in self._running.values() for tenant in batch.short_tenants}
         budget_tokens = self._budget_tokens()
         limits = replace(self._config, max_batch_tokens=max(1, budget_tokens // QUOTAS_PER_BATCH))
@@ -357,7 +357,7 @@ class BatchDispatcher:
         """While all lanes are busy, make the tensors of the next batches, at most one batch per lane.
 
         Takes only full batches, because others can still grow until a lane is free. Takes no batch with passes, because
-        requests that arrive meanwhile may be served before passes.
+        requests that arrive meanwhile may be served before passes; nor one that leaves out those who send now.
         """
         while (batch := self._schedule_ahead()) is not None:
             try:
@@ -375,7 +375,8 @@ class BatchDispatcher:
             while not self._closed:
                 if self._may_collate_ahead() and not self._has_express_work():
                     batch = self._form()
-                    if batch.full and not any(entry.is_pass for entry in batch.entries):
+                    has_pass = any(entry.is_pass for entry in batch.entries)
+                    if batch.full and not has_pass and not self._queue.excludes_others(batch.entries):
                         return Batch(self._queue.take(batch))
                 self._collator_work.wait()
             return None

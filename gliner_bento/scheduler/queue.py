@@ -149,6 +149,14 @@ class WaitingQueue:
         several_tenants = len(senders) > 1 or any(map(self._waiting.others_wait, senders))
         return BatchQuota(tokens, senders, smallest) if several_tenants or smallest < LARGE else None
 
+    def excludes_others(self, entries: Sequence[Entry]) -> bool:
+        """Whether `entries` are all of one tenant while another one sends, or of large requests while small ones
+        arrive."""
+        tenants = {entry.tenant.name for entry in entries}
+        if len(tenants) == 1 and any(arrival.tenant not in tenants for arrival in self._senders):
+            return True
+        return entries[0].size is LARGE and self._senders.smallest() < LARGE
+
     # Admission
 
     @property

@@ -1,7 +1,7 @@
 """Limits each tenant's part of a batch, so that one tenant or large requests do not hold up other work.
 
 A large request has more than MAX_SMALL_ITEMS charged items (many texts, or a long one), or a `priority` above 0. A
-medium request has more than MAX_SHORT_ITEMS charged items. For measurements, see decision 20 (docs/decisions).
+medium request has more than MAX_SHORT_ITEMS charged items. For measurements, see decision 21 (docs/decisions).
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Knows no queue and no threads: `forward` is called in a lane's inference thread,
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -43,9 +44,11 @@ class Batch:
 
     @property
     def short_tenants(self) -> set[str]:
-        """The tenants of a batch that has only entries of short requests; of other batches, none."""
-        only_short = all(entry.size is SHORT for entry in self.entries)
-        return {entry.tenant.name for entry in self.entries} if only_short else set()
+        """The tenants with several entries, or the only one, in a batch of short requests; of other batches, none."""
+        if any(entry.size is not SHORT for entry in self.entries):
+            return set()
+        counts = Counter(entry.tenant.name for entry in self.entries)
+        return {tenant for tenant, count in counts.items() if count > 1 or len(self.entries) == 1}
 
 
 class BatchOwner(Protocol):

@@ -84,7 +84,7 @@ class SchedulingFields(BaseSettings):
     inference_lanes: ThreadsOrAuto = Field(
         0,
         description="Number of lanes: threads that run batches on the shared weights; 0: one per core, at most 4, "
-        "on CPU; 1 on CUDA.",
+        "on CPU; 1 on CUDA. One more thread runs short texts while all lanes are busy.",
     )
     torch_threads: ThreadsOrAuto = Field(
         0,

@@ -104,3 +104,9 @@ def test_a_model_that_fails_the_check_is_not_called_invariant(
     monkeypatch.setattr(invariance, "_results", lambda engine, items, threads: results(engine, items[:1], threads))
     assert not load(folder, "float32").info.batch_invariant
     assert "may differ by rounding" in caplog.text
+
+
+def test_results_are_the_same_bits_in_the_express_lane_which_has_one_thread(checkpoint: Any) -> None:
+    assert invariance.thread_counts(lanes=2, torch_threads=2) == (1, 2, 4)
+    engine = load(checkpoint("span", seed=5, backbone="bert", hidden_size=512), "float32", torch_threads=2)
+    assert_invariant(engine, [(6, 2), (1, 1), (6, 1)])

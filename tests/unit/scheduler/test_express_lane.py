@@ -88,7 +88,7 @@ def test_a_short_text_runs_while_all_lanes_are_busy(
         fill_lanes(scheduler, gate, item, until, share=A)
     else:
         scheduler.submit_many([item("flood")] * 40, request_id="large", share=A)
-        assert [gate.arrival(), gate.arrival()] == [["flood"] * 2] * 2
+        assert {*gate.arrival(), *gate.arrival()} == {"flood"}
     for _ in range(3):
         assert ending_of(scheduler.submit(item("Ada"), request_id="ada", share=share)) == extract(item("Ada"))
     assert engine.lanes["express"] == 1, "one thread: all cores compute for lanes"

@@ -62,6 +62,22 @@ def test_two_tenants_that_flood_have_all_lanes(start: Start, gate: Gate, item: M
     until(lambda: scheduler.stats.lanes_free == 0)
 
 
+@pytest.mark.parametrize("flood", ["of another tenant", "large"])
+def test_no_flood_is_collated_ahead_while_somebody_else_sends(
+    start: Start, gate: Gate, item: MakeItem, until: Until, flood: str
+) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, packs=True), inference_lanes=1, max_batch_size=2)
+    scheduler.submit(item("Ada " * 300), request_id="b", share=B)  # too long for the express lane
+    gate.arrival()
+    if flood == "large":
+        scheduler.submit_many([item("flood")] * 40, request_id="large", share=B)
+    else:
+        for number in range(20):
+            scheduler.submit(item(f"flood {number} " + "x" * 1000), request_id=str(number), share=A)
+    settle(scheduler, until)
+    assert scheduler.stats.running_items == 1, "only what the lane runs"
+
+
 def batch_of(gate: Gate) -> tuple[int, int]:
     """How many items of the flood, and how many others, are in the next batch."""
     texts = gate.arrival()
