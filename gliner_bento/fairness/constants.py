@@ -98,6 +98,10 @@ MEASURED_S, MAX_EXTRAPOLATION = 1.0, 2
 """Protects clients of a server that has just started: an estimated wait refuses nobody before the throughput has been
 measured for MEASURED_S, nor a request whose maximum wait is longer than MAX_EXTRAPOLATION x the measured time."""
 
+MEASURING_FRACTION = 0.5
+"""The throughput is measured while at least this part of full batches is under way: else clients that send just as many
+requests at a time as a batch holds would never show it."""
+
 HALF_LIFE_S = 5.0
 """The weight of a measured throughput halves every HALF_LIFE_S of busy time, so that the estimate follows the load."""
 

@@ -44,6 +44,7 @@ from gliner_bento.fairness.constants import (
     MARGIN,
     MAX_EXTRAPOLATION,
     MEASURED_S,
+    MEASURING_FRACTION,
     OTHER_GATEWAYS_S,
     PASS_TOKENS,
     SHORT_TOKENS,
@@ -264,7 +265,7 @@ class OverloadPolicy:
         load.count(request, sign)
         self._items += sign * request.items
         self._capacity.hold(tenant, sign * request.cost)
-        self._throughput.set_busy(self._items >= self._min_busy_items)
+        self._throughput.set_busy(self._items >= MEASURING_FRACTION * self._min_busy_items)
 
 
 class MeasuredThroughput:

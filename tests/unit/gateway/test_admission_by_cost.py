@@ -123,6 +123,16 @@ def test_before_the_throughput_is_measured_no_request_is_refused_for_its_wait(ma
     assert simulated.ask(item()) == (not max_queue_wait_s), "it would be answered by its deadline"
 
 
+def test_clients_that_just_fill_a_batch_show_the_throughput():
+    simulated = Simulated()
+    while simulated.now_s < TIMEOUT_S:
+        while len(simulated.running) < BATCH:
+            assert simulated.ask(item())
+        simulated.run(0.005)  # the next request comes only after a response
+    assert simulated.admission._throughput.measured_s > 0.9 * TIMEOUT_S
+    assert burst(simulated, TIMEOUT_S) < TIMEOUT_S / MARGIN
+
+
 def test_what_the_first_seconds_predict_is_not_trusted_for_long_waits():
     """The gateway reads a burst, and the replica runs at a tenth of its rate."""
     simulated = Simulated(rate=TOKENS_PER_S / 10)
