@@ -19,6 +19,8 @@ def _ip(match: re.Match[str]) -> tuple[int, int] | None:
     end = match.end("ip")
     if not text.strip(":") or (text.endswith(":") and not text.endswith("::")):
         return None
+    if re.fullmatch("[A-Fa-f]+::[A-Fa-f]+", text):  # a name in code, such as a::b
+        return None
     try:
         address = ipaddress.ip_address(text)
         if match["bits"] and int(match["bits"]) <= address.max_prefixlen:
