@@ -97,9 +97,9 @@ class Rule:
             for start in range(0, len(text), PIECE_CHARS):
                 yield from self._in_piece(text, start, start + PIECE_CHARS)
             return
-        end = 0
+        end, match_at = 0, self.regex.match
         for start in starts:
-            if start >= end and (found := self.regex.match(text, start)) and (match := self.of(found)):
+            if start >= end and (found := match_at(text, start)) and (match := self.of(found)):
                 yield match
                 end = match.end
 

@@ -89,9 +89,9 @@ def _divided(
     proved = [match for match in whole if match.valid]
     others = _chars_of((match for match in proved if match.score == 1 and match.entity != phones.ENTITY), len(text))
     for rule in rules:
-        if rule.score == 0 or not rule.numeric:
-            continue
         is_phone = rule.entity == phones.ENTITY
+        if rule.score == 0 or not rule.numeric or not (rule.score == 1 or is_phone or near_words.has(rule)):
+            continue
         own = None
         for found in (phones.Phones(regions) if is_phone else rule).matches(read.text, starts):
             match = _moved(found, *read.span(found.start, found.end))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from gliner_bento.recognizers.base import AFTER, CONTEXT_SCORE, PIECE_CHARS, Match, Rule
@@ -102,15 +102,13 @@ class FoldedWords:
 
     def __init__(self, rules: Iterable[Rule], text: str, starts: Sequence[int], context: Iterable[str] = ()) -> None:
         self._text = text
-        self._rule_ids: dict[str, set[int]] = {}  # by word, as `_plain` returns it: ids of the rules that have it
         self._words_of_rule: dict[int, list[tuple[int, int, str]]] = {}  # by id of a rule: end, start, word, in order
-        words = [(word, id(rule)) for rule in rules for word in filter(None, rule.words.split(","))]
-        for word, rule_id in words:
-            self._rule_ids.setdefault(_plain(word), set()).add(rule_id)
+        index = _index_of(tuple((id(rule), rule.words) for rule in rules))
+        self._rule_ids = index.rule_ids
         joined = " ".join(context).lower()
-        self._outside = {rule_id: word for word, rule_id in reversed(words) if word in joined}
-        if words:
-            self._find(_regex_of(frozenset(word for word, _ in words)), starts)
+        self._outside = {rule_id: word for word, rule_id in reversed(index.words) if word in joined} if joined else {}
+        if index.words:
+            self._find(index.regex, starts)
 
     def _find(self, regex: re.Pattern[str], starts: Sequence[int]) -> None:
         """Find the words that are shortly before a number."""
@@ -122,6 +120,10 @@ class FoldedWords:
                 end = found.end()
                 for rule_id in self._rule_ids.get(_plain(found[1]), ()):
                     self._words_of_rule.setdefault(rule_id, []).append((found.end(), found.start(), found[0]))
+
+    def has(self, rule: Rule) -> bool:
+        """Whether a word of the rule is in the text or in `context`."""
+        return id(rule) in self._words_of_rule or id(rule) in self._outside
 
     def outside(self, rule: Rule) -> str:
         """A word of the rule that is in `context`; empty if there is none."""
@@ -164,7 +166,6 @@ _GAP_REGEX = re.compile(f"{_GAP}*", re.IGNORECASE)
 _LISTED = re.compile(r"\s*(?:[,;/&]|and|or|und|oder|et|ou|y|o|e)\s*", re.IGNORECASE)
 
 
-@lru_cache(maxsize=4096)
 def _plain(word: str) -> str:
     return re.sub(r"[\s._\-'’]", "", folded(word.lower()).text)
 
@@ -178,12 +179,26 @@ def _spelled(words: str) -> str:
     return r"[\s._\-]{0,2}".join(parts)
 
 
+@dataclass(frozen=True)
+class _Index:
+    """The words of some rules. words: each with the id of its rule. rule_ids: by word, as `_plain` returns it.
+    regex: of the longest word at a position, which is its first group."""
+
+    words: Sequence[tuple[str, int]]
+    rule_ids: Mapping[str, set[int]]
+    regex: re.Pattern[str]
+
+
 @lru_cache(maxsize=64)
-def _regex_of(words: frozenset[str]) -> re.Pattern[str]:
-    """A regular expression for the longest of these words at a position, which is its first group."""
-    read = {folded(word).text for word in words}
-    listed = "|".join(map(_spelled, sorted(read, key=len, reverse=True)))
-    return re.compile(rf"(?<![^\W_])({listed})s?(?![^\W_])", re.IGNORECASE)
+def _index_of(rules: tuple[tuple[int, str], ...]) -> _Index:
+    """rules: the id and the words of each."""
+    words = [(word, rule_id) for rule_id, listed in rules for word in filter(None, listed.split(","))]
+    rule_ids: dict[str, set[int]] = {}
+    for word, rule_id in words:
+        rule_ids.setdefault(_plain(word), set()).add(rule_id)
+    read = {folded(word).text for word, _ in words}
+    any_word = "|".join(map(_spelled, sorted(read, key=len, reverse=True)))
+    return _Index(words, rule_ids, re.compile(rf"(?<![^\W_])({any_word})s?(?![^\W_])", re.IGNORECASE))
 
 
 def _parts_before(starts: Sequence[int]) -> Iterator[tuple[int, int]]:
