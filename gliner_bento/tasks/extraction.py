@@ -121,6 +121,13 @@ class ExtractionOptions:
             "overlap, and the highest scores are kept first."
         ),
     ] = None
+    across_empty_lines: Annotated[
+        bool,
+        Field(
+            description="Whether an entity, or a value of a field, may run over an empty line, as in gliner. A single "
+            "line end is always allowed."
+        ),
+    ] = False
     adapter_id: Annotated[
         str | None, Field(description="LoRA adapter to use. Default, and `__base__`: the base model.")
     ] = None
@@ -215,6 +222,7 @@ class ExtractionItem(Item):
     flat_ner: bool = True
     multi_label: bool = False
     overlap: Overlap | None = None
+    across_empty_lines: bool = False
     long_text: LongText = "window"
     window_words: int | None = None
     window_overlap_words: int | None = None
@@ -398,7 +406,16 @@ class ExtractBatchResponse:
 
 # Options that are copied from the request to the item. The engine sets the defaults of those that are None.
 _UNCHANGED = (
-    *("flat_ner", "multi_label", "overlap", "on_limit", "long_text", "window_words", "window_overlap_words"),
+    *(
+        "flat_ner",
+        "multi_label",
+        "overlap",
+        "across_empty_lines",
+        "on_limit",
+        "long_text",
+        "window_words",
+        "window_overlap_words",
+    ),
     *("relation_window", "relation_window_sentences", "relation_window_overlap_sentences"),
 )
 

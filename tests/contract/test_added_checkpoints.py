@@ -76,15 +76,14 @@ def test_no_part_comes_from_the_hub_or_another_folder(
     if source == "here":
         source = str(checkpoint("span"))
     tokens = ("tokenizer_config.json",)
-    for number, (lacks, values, message) in enumerate(
-        (
-            ((), {"encoder_config": None, "model_name": source}, "lacks the configuration that model_name names"),
-            (tokens, {"model_name": source}, "lacks the tokenizer that model_name names"),
-            (tokens, {"model_name": None}, "lacks the tokenizer that model_name names"),
-            ((), {"labels_encoder": source}, "lacks the configuration and tokenizer that labels_encoder names"),
-            ((), {"labels_decoder": source}, "lacks the configuration and tokenizer that labels_decoder names"),
-        )
-    ):
+    cases: tuple[tuple[tuple[str, ...], dict[str, Any], str], ...] = (
+        ((), {"encoder_config": None, "model_name": source}, "lacks the configuration that model_name names"),
+        (tokens, {"model_name": source}, "lacks the tokenizer that model_name names"),
+        (tokens, {"model_name": None}, "lacks the tokenizer that model_name names"),
+        ((), {"labels_encoder": source}, "lacks the configuration and tokenizer that labels_encoder names"),
+        ((), {"labels_decoder": source}, "lacks the configuration and tokenizer that labels_decoder names"),
+    )
+    for number, (lacks, values, message) in enumerate(cases):
         folder = changed(checkpoint("span"), tmp_path / str(number), lacks, **values)
         with pytest.raises(ModelError, match=message) as raised:
             added(folder)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.decode import thresholds_of
+from gliner_bento.engine.heads.empty_lines import empty_lines_before
 from gliner_bento.engine.heads.overlap import Resolved, resolve
 from gliner_bento.engine.heads.predictions import NO_SPANS, FieldSpans, Predictions, Span, SpanTable, WordSpan
 from gliner_bento.engine.heads.schema_tasks import (
@@ -91,7 +92,7 @@ class BoundaryHead:
             "rel_specs": [schema.relation_specs(queries)],
         }
         states = (core[name] for name in ("text_states", "text_mask", "query_states", "query_mask"))
-        output = self._model.boundary_head(*states, return_candidates=True)
+        output = _within_paragraphs(text, self._model.boundary_head(*states, return_candidates=True))
         grouped = self._candidates_above(output, item, tasks)
         label_spans = _spans(schema.label_queries, grouped, self._abstaining(output))
         resolved = resolve(replace(text, item=replace(item, overlap=schema.overlap)), label_spans, within_labels=True)
@@ -320,6 +321,18 @@ def _thresholds(item: Item, tasks: Sequence[SchemaTask]) -> NDArray[np.float32]:
         else:
             parts.append([field.threshold for field in structures[task.number].values()])
     return np.concatenate(parts).astype(np.float32)
+
+
+def _within_paragraphs(text: Prepared, output: Any) -> Any:
+    """gliner2's output without the candidates that run over an empty line. The indexes of candidates are [start, end),
+    in words; shape (1, queries, candidates, 2)."""
+    if (lines := empty_lines_before(text)) is None:
+        return output
+    candidates = output.candidates
+    starts, ends = candidates.indices.unbind(-1)
+    before = torch.from_numpy(lines).to(starts.device)
+    within = before[starts.clamp(0, len(lines) - 1)] == before[(ends - 1).clamp(0, len(lines) - 1)]
+    return replace(output, candidates=replace(candidates, valid_mask=candidates.valid_mask & within))
 
 
 def _spans(queries: range, grouped: Sequence[Any], abstaining: Sequence[bool]) -> SpanTable:

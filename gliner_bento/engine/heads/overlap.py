@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
+from gliner_bento.engine.heads.empty_lines import within_paragraphs
 from gliner_bento.engine.heads.predictions import NO_SPANS, Indices, Predictions, SpanTable
 from gliner_bento.engine.limits import MAX_CANDIDATES, kept_of, too_many_candidates
 from gliner_bento.tasks.extraction import ExtractionItem as Item
@@ -32,10 +33,11 @@ class Resolved(NamedTuple):
 def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) -> Resolved:
     """The text's entities: the spans that overlap resolution keeps or, in a relation pass, the given entities.
 
-    within_labels: see `kept_spans`. Raises LimitExceeded."""
+    Spans that run over an empty line are no candidates. within_labels: see `kept_spans`. Raises LimitExceeded."""
     item = text.item
     if text.payload.entities is not None:
         return Resolved(text.payload.entities)
+    spans = within_paragraphs(text, spans)
     if len(spans) > MAX_CANDIDATES:
         raise too_many_candidates(len(spans))
     kept = kept_spans(spans, item, within_labels=within_labels)

@@ -25,6 +25,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.count_queries import CountQueries, FieldGroup
 from gliner_bento.engine.heads.decode import decode_spans, thresholds_of
+from gliner_bento.engine.heads.empty_lines import within_paragraphs
 from gliner_bento.engine.heads.overlap import Resolved, kept_spans, resolve
 from gliner_bento.engine.heads.predictions import (
     NO_SPANS,
@@ -303,6 +304,7 @@ def _predicted(text: Prepared, tasks: Sequence[TextTask], above: SpanTable) -> P
     """The predictions of one text, except for classifications. above: see `SchemaHead._spans`. Raises LimitExceeded."""
     item, own = text.item, text.payload.own
     inside = above.take(above.first >= own.start)  # without the choices before the text
+    inside = within_paragraphs(text, inside)
     entities = Resolved(NO_SPANS)
     for task, group, first in tasks:
         if task.param == "labels":
