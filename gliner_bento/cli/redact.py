@@ -252,7 +252,7 @@ def _print(options: argparse.Namespace, report: RedactionReport) -> None:
         stream.write(json.dumps(asdict(report) | {"redacted": report.redacted}, ensure_ascii=False) + "\n")
         return
     for entity in report.left:
-        stream.write(f"{entity.file}:{entity.line}: {entity.label}: {entity.text}\n")
+        stream.write(f"{entity.file}:{entity.line}: {entity.label}: {' '.join(entity.text.split())}\n")
     if report.skipped:
         stream.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
     if options.check:

@@ -144,6 +144,25 @@ def test_styles(folder, monkeypatch, style, expected):
     assert written == expected.format(digest, digest)
 
 
+def test_obfuscated_data_is_redacted_and_each_match_of_a_check_is_one_line(folder, capsys):
+    text = (
+        "ref\nCard 4539 1488\n   0343 6467, ada [at] mail (dot) example, 4\u03365\u033639 1488\u200b 0343 6467\u0336\n"
+    )
+    (folder / "in" / "a.txt").write_text(text, encoding="utf-8")
+    assert redact(folder, "--check", "{}/in/a.txt") == 3
+    assert capsys.readouterr().out.splitlines() == [
+        f"{folder}/in/a.txt:2: credit card number: 4539 1488 0343 6467",
+        f"{folder}/in/a.txt:3: email address: ada [at] mail (dot) example",
+        f"{folder}/in/a.txt:3: credit card number: 4\u03365\u033639 1488\u200b 0343 6467\u0336",
+        "3 matches of the recognizers",
+    ]
+    assert redact(folder, "{}/in/a.txt", "-o", "{}/out.txt", "--patterns-only", "--check", "--mapping", "{}/m") == 0
+    masked = "ref\nCard [CREDIT_CARD_1], [EMAIL_ADDRESS_1], [CREDIT_CARD_2]\n"
+    assert (folder / "out.txt").read_text(encoding="utf-8") == masked
+    assert redact(folder, "--restore", "{}/m", "{}/out.txt", "-o", "{}/back.txt") == 0
+    assert (folder / "back.txt").read_text(encoding="utf-8") == text
+
+
 def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
     assert redact(folder, "--check", "{}/in/a.txt") == 3
     assert capsys.readouterr().out.splitlines() == [
