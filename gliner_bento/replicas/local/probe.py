@@ -5,6 +5,7 @@ python -m gliner_bento.replicas.local.probe < PICKLED_SETTINGS
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from tempfile import TemporaryFile
 from gliner_bento.errors import ModelFailed, StartupError, one_line
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
+from gliner_bento.storage.parent import when_orphaned
 
 _FAILED = 3  # exit code
 _COMMAND = [sys.executable, "-m", "gliner_bento.replicas.local.probe"]
@@ -96,7 +98,8 @@ def _raise_failure(exit_code: int, errors: bytes) -> None:
 
 
 def main() -> int:
-    """What the other process runs."""
+    """What the other process runs. It ends if the runner is killed, which then cannot end it."""
+    when_orphaned(lambda: os._exit(_FAILED))
     try:
         settings: Settings = pickle.load(sys.stdin.buffer)
         LocalReplica.load(settings.model_copy(update={"warmup_iterations": 0})).close()
