@@ -113,9 +113,6 @@ DEFAULT_ENTITIES = (
 )
 """The default entity types of a request: those of Presidio's recognizers for English, and organizations."""
 
-_OF_ANY_FORM = frozenset(("DATE_OF_BIRTH", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID"))
-"""Entity types with a recognizer that a model is asked for, too: their texts may have any form."""
-
 _CHECK_DIGITS = frozenset(
     [
         "AU_MEDICARE",
@@ -194,12 +191,12 @@ def label_of(name: str, configured: Mapping[str, str]) -> str:
 
 
 def is_for_model(entity: str, recognizers: Collection[str]) -> bool:
-    """Whether a model is asked for an entity type by default. It is not if the form or check digits decide.
+    """Whether a model is asked for an entity type by default. It is not if a form, check digits or a word decide.
 
     recognizers: those that run; without the recognizer of a type, only the model can find its texts.
     """
     entity = FORMS.get(entity, entity)
-    return entity not in _CHECK_DIGITS and (entity not in recognizers or entity in _OF_ANY_FORM)
+    return entity not in _CHECK_DIGITS and entity not in recognizers
 
 
 def for_model(labels: Iterable[str], recognizers: Collection[str]) -> list[str]:

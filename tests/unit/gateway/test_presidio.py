@@ -68,9 +68,7 @@ def test_what_a_form_or_check_digits_decide_is_not_asked_of_the_model(serving, n
 
     model = Eager()
     answer = ask(serving(model), "/analyze", BODY | {"entities": [name]})
-    any_form = name in ("DATE_OF_BIRTH", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE_MEMBER_ID")
-    assert (answer.status_code, len(answer.json())) == (200, any_form)
-    assert bool(model.calls) == any_form
+    assert (answer.status_code, answer.json(), model.calls) == (200, [], [])
     configured = dataclasses.replace(OPTIONS, presidio_labels=(f"{name}=a label of this model",))
     ask(serving(model, configured), "/analyze", BODY | {"entities": [name]})
     assert model.calls[-1][0][0].labels == {name: "a label of this model"}
