@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from io import TextIOWrapper
 
+from gliner_bento.cli import streams
 from gliner_bento.cli.flags import run
 from gliner_bento.errors import install_hint
 from gliner_bento.process.exits import INTERRUPTED, write_line
@@ -24,9 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     If the reader of its output closes the pipe (`| head`), returns 141 without a message; after Ctrl+C, 130.
     """
-    _open_missing_streams()
-    if isinstance(sys.stdout, TextIOWrapper):  # a name of a file may have bytes that no encoding has
-        sys.stdout.reconfigure(errors="backslashreplace")
+    streams.prepare()
     try:
         try:
             return run(argv)
@@ -48,13 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_line("interrupted")
         return INTERRUPTED
     return 1
-
-
-def _open_missing_streams() -> None:
-    """Open the null device in the place of each standard stream that is closed (`<&-`): Python sets it to None."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # as long as the process
 
 
 def _discard_output() -> None:
