@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, field_validator
 
 from gliner_bento.tasks.fields import Elements, Name, Strict
 
@@ -20,9 +20,6 @@ STATE_HELP = (
     "loads it. unloaded: it is not loaded until a client asks for it (load). loading, unloading: under way. "
     "failed: it could not be loaded, see reason."
 )
-
-Int64 = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""An integer that messages between processes can hold."""
 
 UPLOADED = "upload:"
 """The source of a model that was sent as an archive."""
@@ -38,11 +35,21 @@ class AddModelRequest(Strict):
         description="A folder below the server's `model_root`, or `hub:owner/name` where the server allows it.",
         examples=["gliner-pii"],
     )
-    settings: Elements[dict[str, str | Int64 | float | bool | None]] = Field(
+    settings: Elements[dict[str, str | int | float | bool | None]] = Field(
         default_factory=dict,
         description="The model's own settings, such as dtype, device or enable_lora; all others are the server's.",
         examples=[{"dtype": "bfloat16"}],
     )
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _fit_messages(cls, settings: Any) -> Any:
+        """Raises ValueError for integers that messages between processes cannot hold."""
+        for name, value in settings.items() if isinstance(settings, dict) else ():
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise ValueError(f"{str(name)[:100]}: must be an integer of 64 bits")
+        return settings
+
     pinned: bool = Field(default=False, description="Never evict the model.")
     load: bool = Field(default=True, description="Load the model now; false: not until a client asks for it (load).")
 

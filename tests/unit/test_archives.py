@@ -65,6 +65,7 @@ LINK.type, LINK.linkname = tarfile.SYMTYPE, "/etc/passwd"
     [
         ({"../outside": b""}, [], "not a path inside it"),
         ({"/outside": b""}, [], "not a path inside it"),
+        ({"a/" * 1000 + "x": b""}, [], "in more than 32 folders"),
         ({}, [LINK], "neither a plain file nor a folder"),
         ({"zeros": bytes(50 * 2**20)}, [], "200 times its size"),
         ({f"{number}": b"" for number in range(1001)}, [], "(more than 1000 entries|headers are too large)"),

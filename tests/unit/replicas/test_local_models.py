@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from serving import PATIENCE_S, call, item, run, scheduler_config, until
 
 from benchmark.fake_engine import FakeEngine
@@ -656,6 +657,12 @@ def test_the_process_that_tries_a_model_has_bounded_memory(monkeypatch: Any) -> 
     monkeypatch.setattr(probe, "_BASE_BYTES", 2**28)
     with pytest.raises(ModelFailed, match=r"took \d+ MB of memory, for weights of 1 MB"):
         probe.probe(Settings(), probe.ProbeLimits(PATIENCE_S, weights_bytes=2**20))
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**400])
+def test_a_setting_that_no_message_can_hold_is_refused(value: int) -> None:
+    with pytest.raises(ValidationError, match="settings"):
+        added("a", settings={"max_batch_size": value})
 
 
 def test_a_reason_names_no_folder_of_the_server() -> None:
