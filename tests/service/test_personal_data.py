@@ -226,6 +226,12 @@ def test_a_name_may_run_over_one_line_end(service):
     assert any("\n" in one and one.endswith(("Willems", "Merwe")) for one in found)
 
 
+def test_a_name_does_not_run_over_an_empty_line(service):
+    found = extracted(service, "Nora Kim\n\nBosch", ["person", "organization"], threshold=0.05)
+    assert found
+    assert all("\n" not in text for _, text in found)
+
+
 def test_a_text_without_a_relation_has_none(service):
     """GLiNER2 40."""
     text = "John read a book about Apple."
