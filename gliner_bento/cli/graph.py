@@ -23,7 +23,7 @@ from gliner_bento.files.graph.formats import FORMATS, written_files
 from gliner_bento.files.records.columns import result_columns
 from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.scan import scan
-from gliner_bento.files.records.sources import refuse_overwriting, sources
+from gliner_bento.files.records.sources import left_out, left_out_line, refuse_overwriting, sources
 from gliner_bento.process.exits import write_line
 from gliner_bento.tasks.extraction import check_shared
 
@@ -33,8 +33,8 @@ EXAMPLES = """examples:
   gliner-bento graph results.parquet -o import --format csv
 
 exit codes: 0 done; 1 an argument, an input, a setting, the model or the server is wrong, and one line says which;
-2 a file could not be read, or a document has no result, and is not in the graph; or a document is in another language
-than the model's: one line for each reason"""
+2 a file could not be read or was left out (hidden, another format), or a document has no result, and is not in the
+graph; or a document is in another language than the model's: one line for each reason"""
 
 NOT_ALL_DONE = 2
 _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
@@ -58,9 +58,9 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         raise CommandError(f"graph: --output: {options.output.suffix} is no known suffix; use --format")
     if not find_spec("networkx"):
         raise CommandError(f"graph: networkx is not installed; {install_hint('graph')}")
-    builder, failed, warnings = GraphBuilder(), dict[str, str](), Counter[str]()
+    builder, failed, warnings, skipped = GraphBuilder(), dict[str, str](), Counter[str](), list[str]()
     with backend.failing_in_one_line("graph"):
-        asyncio.run(_add(options, flags, _documents(options, kind, failed), builder, failed, warnings))
+        asyncio.run(_add(options, flags, _documents(options, kind, failed, skipped), builder, failed, warnings))
         graph = builder.graph()
         written = bool(builder.documents or not failed)
         if written:
@@ -70,29 +70,37 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         write_line(f"graph: {location}: {reason}")
     for message, number in warnings.items():
         write_line(f"graph: {counted(number, 'document')}: {message}")
+    if not_read := left_out(skipped):
+        write_line(f"graph: {left_out_line(not_read)}")
     counts = {"documents": builder.documents, "entities": len(graph), "relations": graph.number_of_edges()}
     if options.json:
-        sys.stdout.write(json.dumps({**counts, "failed": failed, "warnings": warnings}, ensure_ascii=False) + "\n")
+        report = {**counts, "failed": failed, "warnings": warnings, "left_out": not_read}
+        sys.stdout.write(json.dumps(report, ensure_ascii=False) + "\n")
     elif written:
         singular = {"documents": "document", "entities": "entity", "relations": "relation"}
         shown = (counted(number, singular[plural], plural) for plural, number in counts.items())
         sys.stdout.write(f"{', '.join(shown)}: {options.output}\n")
-    return NOT_ALL_DONE if failed or warnings else 0
+    return NOT_ALL_DONE if failed or warnings or not_read else 0
 
 
-def _documents(options: argparse.Namespace, kind: str, failed: dict[str, str]) -> Iterator[tuple[str, Document]]:
-    """The documents of all readable files. failed: receives each unreadable file and skipped line, with the reason."""
+def _documents(
+    options: argparse.Namespace, kind: str, failed: dict[str, str], skipped: list[str]
+) -> Iterator[tuple[str, Document]]:
+    """The documents of all readable files. failed: receives each unreadable file and skipped line, with the reason.
+    skipped: receives the paths in folders that are not read."""
     column = options.text_column
     read_options = ReadOptions(
         encoding=options.encoding,
         invalid=failed.__setitem__ if options.skip_invalid else None,
         check=partial(check_document, column=column),
     )
-    files = list(sources(options.inputs, [options.output]))
+    files = list(sources(options.inputs, [options.output], skipped.append))
     refuse_overwriting(written_files(kind, options.output), (source.path for source in files))
     scanned = scan(files, read_options)
     if not scanned.records and not failed:
-        reason = next(iter(scanned.skipped.values()), f"{', '.join(options.inputs)}: no documents")
+        nothing = f"{', '.join(options.inputs)}: no documents"
+        nothing += f"; {left_out_line(left_out(skipped))}" if skipped else ""
+        reason = next(iter(scanned.skipped.values()), nothing)
         raise ValueError(reason)
     for path, fault in scanned.skipped.items():
         failed[path] = fault.removeprefix(f"{path}: ")

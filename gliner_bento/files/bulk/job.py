@@ -23,6 +23,8 @@ from gliner_bento.files.records.scan import column_check, scan
 from gliner_bento.files.records.sources import (
     Source,
     digest,
+    left_out,
+    left_out_line,
     refuse_devices,
     refuse_overwriting,
     shown,
@@ -76,8 +78,18 @@ class Job:
 
     def sources(self) -> Iterator[Source]:
         """The input files, in order. Of several inputs, their names include the input. Raises `StartupError`."""
-        for source in sources(self.inputs, [self.output, side_stem(self.output)]):
+        for source in self._sources():
             yield replace(source, name=str(source.path)) if len(self.inputs) > 1 else source
+
+    def left_out(self) -> dict[str, int]:
+        """The numbers of paths in the input folders that are not read, as `sources.left_out`."""
+        skipped: list[str] = []
+        for _ in self._sources(skipped.append):
+            pass
+        return left_out(skipped)
+
+    def _sources(self, skip: Callable[[str], None] = lambda _path: None) -> Iterator[Source]:
+        return sources(self.inputs, [self.output, side_stem(self.output)], skip)
 
     def identity(self, model: ModelCard) -> dict[str, Any]:
         """Everything that the output depends on. A job is continued only if this has not changed."""
@@ -123,7 +135,8 @@ class Job:
 class Report:
     """The result of a job, in numbers of records. resumed: done by earlier runs. failed: listed in the file `errors`.
 
-    warnings: number of warnings by code. skipped: files that cannot be read, with the reason.
+    warnings: number of warnings by code. skipped: files that cannot be read, with the reason. left_out: see
+    `Job.left_out`.
     """
 
     records: int
@@ -133,6 +146,7 @@ class Report:
     errors: str | None
     warnings: Mapping[str, int]
     skipped: Mapping[str, str]
+    left_out: Mapping[str, int]
 
 
 class _Pending(NamedTuple):
@@ -200,7 +214,9 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool, lock_was_left
         more=job.schema_columns,
     )
     if not scanned.records:
-        reason = next(iter(scanned.skipped.values()), f"{', '.join(job.inputs)}: no records")
+        nothing = f"{', '.join(job.inputs)}: no records"
+        nothing += f"; {left_out_line(counts)}" if (counts := job.left_out()) else ""
+        reason = next(iter(scanned.skipped.values()), nothing)
         raise StartupError(reason)
     # Invalid records count too, except in files that are skipped.
     files_of_invalid = [location.rpartition(": ")[0] for location in invalid]
@@ -320,7 +336,8 @@ class _Run:
         self._job.side_file("checkpoint").unlink(missing_ok=True)
         last = self._checkpoint
         output, errors_file = str(self._job.output), str(errors) if last.failed else None
-        return Report(last.done, last.failed, resumed, output, errors_file, dict(self._warnings), last.skipped)
+        warnings, left_out = dict(self._warnings), self._job.left_out()
+        return Report(last.done, last.failed, resumed, output, errors_file, warnings, last.skipped, left_out)
 
     def _counts(self) -> tuple[int, int]:
         """Numbers of done and of failed records, including the current chunk."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,7 @@ SUFFIXES = {
     ".tsv": "csv",
     ".parquet": "parquet",
 }
+_SUFFIX = re.compile(r"(?:\.[A-Za-z0-9]{1,10})?\.[A-Za-z0-9]{1,10}")
 READABLE = f"{', '.join(SUFFIXES)} (all but .parquet also as .gz)"
 
 
@@ -51,19 +54,23 @@ def shown(name: str | Path) -> str:
 
 
 def sources(
-    inputs: Sequence[str], leave_out: Collection[Path] = (), skipped: list[str] | None = None
+    inputs: Sequence[str],
+    leave_out: Collection[Path] = (),
+    skip: Callable[[str], None] = lambda _path: None,
+    unreadable: Callable[[str], None] | None = None,
 ) -> Iterator[Source]:
-    """The files of all inputs; those of a folder in order of their names. Raises `StartupError`, also for a folder
-    inside that cannot be read, unless there is `skipped`.
+    """The files of all inputs; those of a folder in order of their names. Raises `StartupError`.
 
-    leave_out: paths that are not read in folders; for each such PATH, the paths PATH.* are not read either.
-    skipped: gets all paths in folders that are not read: also unknown formats, hidden files, linked folders, devices.
+    leave_out: own paths of the caller, not read in folders; for each such PATH, the paths PATH.* are not read either.
+    skip: called with each other path in folders that is not read: unknown formats, hidden files, linked folders,
+        devices.
+    unreadable: called with each folder inside that cannot be read; if it is None, such a folder is an error.
     """
-    left_out = [os.path.realpath(name) for name in leave_out]
+    own = [os.path.realpath(name) for name in leave_out]
     for given in inputs:
         path = Path(given)
         if path.is_dir():
-            yield from _in_folder(path, left_out, skipped)
+            yield from _in_folder(path, own, skip, unreadable)
         elif not path.exists():
             raise StartupError(f"{given}: no such file or folder")
         elif source := _source(path, given):
@@ -116,32 +123,60 @@ def digest(files: Iterator[Source]) -> str:
     return hashed.hexdigest()
 
 
-def _in_folder(folder: Path, left_out: Sequence[str], skipped: list[str] | None) -> Iterator[Source]:
-    def unreadable(error: OSError) -> None:
-        if skipped is None:
+def left_out(skipped: Iterable[str]) -> dict[str, int]:
+    """The numbers of paths that were skipped, by what they are: a suffix, or a word such as `hidden`. The most frequent
+    first."""
+    return dict(Counter(map(_kind, skipped)).most_common())
+
+
+def left_out_line(counts: Mapping[str, int]) -> str:
+    """The message for what `left_out` counts."""
+    return f"left out: {', '.join(f'{number} {kind}' for kind, number in counts.items())}; readable: {READABLE}"
+
+
+def _kind(path: str) -> str:
+    name = os.path.basename(path)
+    if name.startswith("."):
+        return "hidden"
+    if os.path.isdir(path):
+        return "linked folder"
+    if not os.path.isfile(path):
+        return "not a file"
+    root, suffix = os.path.splitext(name.lower())
+    if suffix == ".gz":
+        suffix = os.path.splitext(root)[1] + suffix
+    return suffix if _SUFFIX.fullmatch(suffix) else "without a suffix"
+
+
+def _in_folder(
+    folder: Path, own: Sequence[str], skip: Callable[[str], None], unreadable: Callable[[str], None] | None
+) -> Iterator[Source]:
+    def fail(error: OSError) -> None:
+        if unreadable is None:
             raise StartupError(f"{error.filename}: {error.strerror}")
-        noted.append(str(error.filename))
+        unreadable(str(error.filename))
 
-    noted = [] if skipped is None else skipped
-    for root, folders, files in os.walk(folder, onerror=unreadable):
+    for root, folders, files in os.walk(folder, onerror=fail):
         real = os.path.realpath(root)
-        not_read = [
-            name for name in folders if os.path.islink(os.path.join(root, name)) or _is_left_out(real, name, left_out)
-        ]
-        noted.extend(os.path.join(root, name) for name in sorted(not_read))
-        folders[:] = sorted(set(folders) - set(not_read))  # `os.walk` visits only these
+        folders[:] = sorted(name for name in folders if not _is_own(real, name, own))
+        for name in [*folders]:
+            path = os.path.join(root, name)
+            if name.startswith(".") or os.path.islink(path):
+                folders.remove(name)  # `os.walk` visits only the others
+                skip(path)
         for name in sorted(files):
-            path = Path(root, name)
-            source = None if _is_left_out(real, name, left_out) else _source(path, path.relative_to(folder).as_posix())
-            if source:
-                yield source
-            else:
-                noted.append(str(path))
+            if not _is_own(real, name, own):
+                file = Path(root, name)
+                source = None if name.startswith(".") else _source(file, file.relative_to(folder).as_posix())
+                if source:
+                    yield source
+                else:
+                    skip(str(file))
 
 
-def _is_left_out(folder: str, name: str, left_out: Sequence[str]) -> bool:
+def _is_own(folder: str, name: str, own: Sequence[str]) -> bool:
     path = os.path.join(folder, name)
-    return name.startswith(".") or any(path == known or path.startswith(f"{known}.") for known in left_out)
+    return any(path == known or path.startswith(f"{known}.") for known in own)
 
 
 def _source(path: Path, name: str) -> Source | None:

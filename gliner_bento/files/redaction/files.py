@@ -120,7 +120,7 @@ def find_files(
         in_folder = given.is_dir()
         if in_folder and output and output.resolve().is_relative_to(given.resolve()):
             raise ValueError(f"{output}: is inside the input {given}")
-        for source in sources([str(given)], skipped=skipped):
+        for source in sources([str(given)], skip=skipped.append, unreadable=skipped.append):
             name = source.name if in_folder else source.path.name
             target: Source | None = None
             if output:

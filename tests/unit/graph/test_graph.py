@@ -113,6 +113,7 @@ def test_results_of_many_files_become_one_graph(tmp_path, capsys):
     place = f"{tmp_path}/in/a.jsonl: line 2"
     assert json.loads(written.out) == {
         "documents": 2, "entities": 2, "relations": 1, "failed": {place: "text: too long"}, "warnings": {},
+        "left_out": {},
     }  # fmt: skip
     assert written.err == f"gliner-bento: graph: {place}: text: too long\n"
     assert len(nx.read_graphml(tmp_path / "g.graphml")) == 2
@@ -133,6 +134,49 @@ def test_documents_in_another_language_are_named(tmp_path, capsys, monkeypatch):
     assert (number, "Cyrillic" in message) == (2, True)
     assert written.err == f"gliner-bento: graph: 2 documents: {message}\n"
     assert (tmp_path / "g.graphml").exists()
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """A folder with two texts, and eight things that are left out."""
+    folder = tmp_path / "in"
+    (folder / "more").mkdir(parents=True)
+    for name in ("a.txt", "more/b.md", "c.PDF", "more/d.pdf", ".notes.txt", "more/README", "t.tar.gz", "p.parquet.gz"):
+        (folder / name).write_text("Oslo")
+    (folder / "linked").symlink_to(tmp_path)
+    (folder / ".git").mkdir()
+    (folder / ".git" / "x.txt").write_text("Oslo")
+    os.mkfifo(folder / "pipe.txt")
+    return folder
+
+
+LEFT_OUT = {
+    ".pdf": 2, "hidden": 2, "linked folder": 1, ".parquet.gz": 1, "not a file": 1, ".tar.gz": 1, "without a suffix": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["graph", "bulk"])
+def test_what_is_left_out_of_a_folder_is_counted_by_suffix_and_is_code_2(command, mixed, tmp_path, capsys, monkeypatch):
+    @asynccontextmanager
+    async def clients(*_):
+        yield [client()]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    output = mixed / ("out.graphml" if command == "graph" else "out.jsonl")  # no input, and not left out
+    more = ["--overwrite"] if command == "bulk" else []
+    arguments = [command, str(mixed), "-o", str(output), "--labels", "city", *more]
+    for as_json in ([], ["--json"]):
+        assert cli.main([*arguments, *as_json]) == 2
+        written = capsys.readouterr()
+        (line,) = (line for line in written.err.splitlines() if "left out" in line)
+        assert line.startswith(f"gliner-bento: {command}: left out: 2 ")
+        assert all(f"{number} {kind}" in line for kind, number in LEFT_OUT.items())
+        assert not as_json or json.loads(written.out)["left_out"] == LEFT_OUT
+    for path in (mixed / "a.txt", mixed / "more" / "b.md", output):
+        path.unlink()
+    assert cli.main(arguments) == 1
+    written = capsys.readouterr().err
+    assert (written.count("\n"), "left out: 2 " in written) == (1, True)
 
 
 def test_a_folder_that_cannot_be_read_is_an_error(tmp_path, capsys, monkeypatch):
