@@ -10,6 +10,13 @@ from pydantic import BaseModel, Field, model_validator
 
 from gliner_bento.tasks.fields import Name, Strict, check_fields
 
+SAVE_AS_SAFETENSORS = (
+    'save it as safetensors, with save_pretrained of PEFT 0.7 or later, or: python -c "import torch; '
+    "from safetensors.torch import save_file; save_file(torch.load('adapter_model.bin', map_location='cpu', "
+    "weights_only=True), 'adapter_model.safetensors')\""
+)
+"""What to do with an adapter's pickled weights, which are never read: unpickling may run code."""
+
 
 class AdapterOptions(BaseModel):
     """Options of an adapter; absent fields change nothing. Not a subclass of `Strict`, whose check refuses the

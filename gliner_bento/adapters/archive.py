@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
+from gliner_bento.adapter_types import SAVE_AS_SAFETENSORS
 from gliner_bento.errors import AdapterInvalid, TooLarge
 from gliner_bento.storage.archives import PICKLES, ArchiveError, ArchiveTooLarge, files_of, shown
 
@@ -33,7 +34,7 @@ def check_complete(names: Collection[str]) -> None:
         raise invalid(f"there is no {CONFIG_FILE}")
     if not {WEIGHTS_FILE, GLINER2_WEIGHTS_FILE} & {*names}:
         pickled = min((name for name in names if name.endswith(PICKLES)), default=None)
-        hint = f", and {shown(pickled)} is never unpickled; save it as safetensors" if pickled else ""
+        hint = f", and {shown(pickled)} is never unpickled; {SAVE_AS_SAFETENSORS}" if pickled else ""
         raise invalid(f"there is no {WEIGHTS_FILE}{hint}")
 
 

@@ -124,7 +124,10 @@ def comma_separated(value: str, flag: str) -> list[str]:
 
 
 def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
-    """The names in a flag's value, or the names and descriptions in its @FILE. Raises `CommandError`."""
+    """The names in a flag's value, or the names and descriptions in its @FILE. Raises `CommandError`.
+
+    A name without a description (`name:` in YAML) has itself as one. A file of `--classify` may have options instead.
+    """
     if value is None:
         return None
     if not value.startswith("@"):
@@ -134,6 +137,8 @@ def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
         raise CommandError(f"{flag}: {path}: must be a list of names, or names with descriptions")
     if others := [name for name in content if not isinstance(name, str)]:
         raise CommandError(f"{flag}: {path}: {others[0]} is not text in YAML; put it in quotes")
+    if isinstance(content, dict) and (flag != "--classify" or not any(content.values())):
+        return {name: name if value is None else value for name, value in content.items()}
     return content
 
 

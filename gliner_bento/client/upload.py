@@ -10,9 +10,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import IO
 
+from gliner_bento.adapter_types import SAVE_AS_SAFETENSORS
+
 _CONFIG_FILE = "adapter_config.json"
 _WEIGHTS_FILES = ("adapter_model.safetensors", "adapter_weights.safetensors")
 """File names in PEFT's format, and in gliner2's own format."""
+_PICKLED = "adapter_model.bin"
 _PIECE_BYTES = 2**20
 
 
@@ -25,6 +28,8 @@ def opened(path: Path | None) -> Iterator[IO[bytes] | None]:
         with tempfile.TemporaryFile() as file:
             with zipfile.ZipFile(file, "w", strict_timestamps=False) as archive:
                 weights = next((name for name in _WEIGHTS_FILES if (path / name).exists()), _WEIGHTS_FILES[0])
+                if not (path / weights).exists() and (path / _PICKLED).exists():
+                    raise FileNotFoundError(f"{path}: {_PICKLED} is never unpickled; {SAVE_AS_SAFETENSORS}")
                 for name in (_CONFIG_FILE, weights):
                     archive.write(path / name, name)
             file.seek(0)

@@ -213,7 +213,9 @@ def answer_or_refuse(served: GLiNEREngine, item: Item) -> None:
 def test_scores_that_are_not_numbers_fail_the_item(family: str, checkpoint: Any, tmp_path: Path) -> None:
     broken = Path(shutil.copytree(checkpoint(family, **LIVELY), tmp_path / family))
     file = broken / "model.safetensors"
-    save_file({name: torch.full_like(weight, torch.nan) for name, weight in load_file(file).items()}, file)
+    tensors = load_file(file)
+    backbone = {name: torch.full_like(weight, torch.nan) for name, weight in tensors.items() if "bert_layer" in name}
+    save_file(tensors | backbone, file)  # a head with such numbers is not loaded
     served = load_engine(broken)
     with pytest.raises(ScoresNotFinite):
         extract_one(served, Item(TEXTS[0], PEOPLE))

@@ -13,6 +13,7 @@ import pytest
 import torch
 from checkpoints import LABELS, TEXTS, checkpoint_in, load_engine, named
 from comparison import extract_one
+from safetensors.torch import load_file, save_file
 from transformers import DebertaV2Model
 
 from gliner_bento.engine.base import Engine
@@ -89,6 +90,40 @@ def test_refuses_a_backbone_elsewhere_that_names_code(copy: Callable[..., Path],
 def test_refuses_what_it_cannot_serve(config: dict[str, Any], reason: str, copy: Callable[..., Path]) -> None:
     with pytest.raises(ModelError, match=reason):
         load(copy(**config))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *({name: value} for name in ("max_len", "max_width") for value in (None, "256", -1, 0, 12.5, True, [256])),
+        *({"max_types": value} for value in ("25", -1, 2.5)),
+        *({"class_token_index": value} for value in (None, "7", -2)),
+        *({name: value} for name in ("ent_token", "sep_token") for value in (None, "", 7, ["<<ENT>>"])),
+    ],
+    ids=json.dumps,
+)
+def test_refuses_a_value_that_no_model_can_have_and_names_it(value: dict[str, Any], copy: Callable[..., Path]) -> None:
+    ((name, shown),) = value.items()
+    with pytest.raises(ModelError) as raised:
+        checkpoint_in(copy(**value))
+    assert str(raised.value).startswith(f"{name} is {json.dumps(shown)}; it must be a ")
+
+
+def test_takes_null_where_the_value_has_a_default(copy: Callable[..., Path]) -> None:
+    assert load(copy(max_types=None)).info.max_words == 48
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+@pytest.mark.parametrize("part", ["pair_rep_layer", "prompt_rep_layer", "span_rep_layer"])
+def test_refuses_a_head_with_numbers_that_are_not_finite(part: str, number: float, copy: Callable[..., Path]) -> None:
+    """Also without the self-test, and a head that a request without relations does not use."""
+    file = copy("relex-span") / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in sorted(tensors) if name.startswith(part))
+    tensors[name].view(-1)[0] = number
+    save_file(tensors, file)
+    with pytest.raises(ModelError, match=f"model.safetensors has numbers that are NaN or infinite: {name}$"):
+        load_engine(file.parent)
 
 
 def test_refuses_a_backbone_configuration_beside_it_that_names_code(copy: Callable[..., Path]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from stat import S_ISREG
@@ -29,6 +29,12 @@ WHOLE = "folder:"
 
 # Match the keys of configurations that count modules, each with tensors of its own.
 _COUNTS_MODULES = re.compile(r"layer|depth|block|expert|group")
+
+# Least values of whole numbers in gliner_config.json that may be absent. gliner itself checks no types, and is in an
+# endless loop if `max_len` is negative.
+_LEAST = {"max_len": 1, "max_width": 1, "max_types": 0, "class_token_index": -1, "rel_token_index": -1}
+_MAY_BE_NULL = ("max_types", "rel_token_index")
+_MARKERS = ("ent_token", "sep_token")
 
 GLINER2_MAX_WORDS = 512
 """Maximum words of a pass if a GLiNER2 model's configuration has no `max_len`; the package gliner2 has no limit."""
@@ -108,6 +114,8 @@ def check_config(folder: Path) -> dict[str, Any]:
     """The checkpoint's configuration. Raises ModelError for a kind of model that is not served, and if a configuration
     in the folder names code."""
     config = read_config(folder)
+    if not is_gliclass(folder):
+        check_values(config, may_be_null=("max_len", *_MAY_BE_NULL) if is_gliner2(folder) else _MAY_BE_NULL)
     if is_gliner2(folder) and config.get("architecture") not in (None, "span", "boundary"):
         raise ModelError(
             f"this GLiNER2 checkpoint has the architecture {config['architecture']!r}; span and boundary are served"
@@ -124,6 +132,18 @@ def check_config(folder: Path) -> dict[str, Any]:
     config_files = [path for name in read_by_transformers for path in folder.rglob(name)]
     refuse_code([config, *map(read_json, config_files)])
     return config
+
+
+def check_values(config: Mapping[str, Any], may_be_null: Collection[str] = _MAY_BE_NULL) -> None:
+    """Raises ModelError for a value of a configuration, gliner's or gliner2's, that no model can have."""
+    for name, least in _LEAST.items():
+        value = config.get(name, least)
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if not (value is None and name in may_be_null) and not (is_number and value >= least):
+            raise ModelError(f"{name} is {json.dumps(value)}; it must be a whole number, {least} or more")
+    for name in _MARKERS:
+        if not isinstance(value := config.get(name, name), str) or not value.strip():
+            raise ModelError(f"{name} is {json.dumps(value)}; it must be a text")
 
 
 def refuse_code(configs: list[dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from gliner import GLiNER
 from torch import nn
+from transformers import PreTrainedModel
 
 from gliner_bento.engine.checkpoint.convert import read_converted
 from gliner_bento.engine.checkpoint.find import PICKLED, ModelError, is_gliner2, listed, read_json, refuse_untrue
@@ -161,7 +162,21 @@ def load_weights(model: nn.Module, tensors: Tensors, source: str) -> None:
         logger.warning("%s has tensors that the model does not use: %s", source, listed(extra))
     if (stored := common_dtype(tensors)) not in (None, torch.float32):
         logger.info("%s has weights in %s; the model runs in %s", source, stored, common_dtype(own))
+    refuse_not_finite(model, tensors, source)
     model.load_state_dict(tensors, strict=False)
+
+
+def refuse_not_finite(model: nn.Module, tensors: Tensors, source: str) -> None:
+    """Raises ModelError if a tensor outside the backbones has NaN or infinite numbers.
+
+    A request may not use it: without this check, the fault would show only in some answers. Backbones are not checked,
+    because summing gigabytes takes seconds: their faults reach every score.
+    """
+    inner = {name: module for name, module in model.named_modules() if isinstance(module, PreTrainedModel)}
+    backbones = tuple(f"{name}." for name in inner if not any(other.startswith(f"{name}.") for other in inner) and name)
+    heads = {name for name, _ in model.named_parameters() if not name.startswith(backbones)} & tensors.keys()
+    if broken := {name for name in heads if not bool(tensors[name].sum(dtype=torch.float32).isfinite())}:
+        raise ModelError(f"{source} has numbers that are NaN or infinite: {listed(broken)}")
 
 
 def check_shapes(own: Tensors, tensors: Tensors, source: str) -> None:

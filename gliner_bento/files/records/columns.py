@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -32,9 +32,18 @@ def check_columns(columns: Iterable[str], needed: Iterable[str], added: Iterable
     present = list(columns)
     for name in needed:
         if name not in present:
-            raise ValueError(f"no column {name!r}; there are {', '.join(map(str, present))}")
+            raise ValueError(f"no column {name!r}; there are {', '.join(map(str, present))}{delimiter_hint(present)}")
     if clashing := [name for name in added if name in present]:
         raise ValueError(f"a column of the output is in the input: {', '.join(clashing)}")
+
+
+def delimiter_hint(columns: Collection[str]) -> str:
+    """The end of the message for a missing column, if the only column looks like several."""
+    only = "".join(map(str, columns)) if len(columns) == 1 else ""
+    if not (mark := next((mark for mark in ";\t|," if mark in only), "")):
+        return ""
+    shown = "a tab" if mark == "\t" else f"{mark!r}"
+    return f"; it is only one column: is {shown} the delimiter? .csv needs commas, .tsv tabs"
 
 
 def arrow_types(more: Iterable[str] = ()) -> dict[str, Any]:

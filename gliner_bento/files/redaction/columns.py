@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from gliner_bento.files.records.columns import delimiter_hint
+
 ALL = "*"
 _MAX_UNSEEN, _MAX_CHARS = 100, 80
 
@@ -38,4 +40,6 @@ class Columns:
         """Raise ValueError if a column is missing."""
         if missing := [name for name in self.names if name not in present]:
             names = ", ".join(map(repr, present)) or "none"
-            raise ValueError(f"no column {missing[0]!r}; there are {names}: choose with --columns")
+            raise ValueError(
+                f"no column {missing[0]!r}; there are {names}: choose with --columns{delimiter_hint(present)}"
+            )

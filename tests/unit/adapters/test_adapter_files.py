@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from peft import LoraConfig
 from peft_adapters import LAYERS, Save, encoder, layers_of, save_adapter
 from safetensors.torch import load_file, save
 
+from gliner_bento.adapter_types import SAVE_AS_SAFETENSORS
 from gliner_bento.adapters.adapter import TEXT_ENCODER, check_adapter, read_adapter
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
 from gliner_bento.errors import AdapterInvalid
@@ -100,7 +104,18 @@ def test_numbers_that_are_not_finite_are_refused_when_tensors_are_read(save: Sav
 def test_pickled_weights_are_refused_by_name(save: Save):
     folder = save().folder
     (folder / WEIGHTS_FILE).rename(folder / "adapter_model.bin")
-    assert "'adapter_model.bin' is never unpickled" in refused(folder)
+    assert f"'adapter_model.bin' is never unpickled; {SAVE_AS_SAFETENSORS}" in refused(folder)
+
+
+def test_the_advice_for_pickled_weights_works(save: Save):
+    folder = save().folder
+    tensors = load_file(folder / WEIGHTS_FILE)
+    torch.save(tensors, folder / "adapter_model.bin")
+    (folder / WEIGHTS_FILE).unlink()
+    command = shlex.split(SAVE_AS_SAFETENSORS.rpartition("or: ")[2])
+    subprocess.run([sys.executable, *command[1:]], check=True, cwd=folder)
+    assert load_file(folder / WEIGHTS_FILE).keys() == tensors.keys()
+    check_adapter(folder, LAYERS, max_rank=8)
 
 
 @pytest.mark.parametrize("name", [CONFIG_FILE, WEIGHTS_FILE])

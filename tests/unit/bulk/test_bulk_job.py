@@ -208,6 +208,12 @@ def test_a_record_may_have_labels_and_an_adapter_of_its_own(tmp_path):
         ("a.jsonl", b'{"text": "a"}\n{bad}\n', "a.jsonl: line 2: JSON is malformed"),
         ("a.jsonl", b'{"text": "a"}\n\n[1]\n', "a.jsonl: line 3: must be a JSON object"),
         ("a.jsonl", b'{"text": "a"}\n{"body": "a"}\n', "a.jsonl: line 2: no column 'text'; there are body"),
+        (
+            "a.csv",
+            b"id;text\n1;a\n",
+            "there are id;text; it is only one column: is ';' the delimiter? .csv needs commas",
+        ),
+        ("a.csv", b"id\ttext\n1\ta\n", "is a tab the delimiter? .csv needs commas, .tsv tabs"),
         ("a.jsonl", b'{"text": 3}\n', "a.jsonl: line 1: column 'text' must be a string or null"),
         ("a.jsonl", b'{"text": "", "entities": []}\n', "a.jsonl: line 1: a column of the output is in the input"),
         ("a.csv", b"text,b\n1,2\n1,2,3\n", "a.csv: record 2: 3 fields, the header has 2 (ends at line 3)"),

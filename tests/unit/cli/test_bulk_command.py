@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.cli import backend
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,19 @@ def test_what_cannot_work_is_one_line_and_code_1(arguments, message, capsys, tmp
     assert message in written.err
     assert written.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "expected"),
+    [
+        ("--labels", "person:\ncity: a town\n", {"person": "person", "city": "a town"}),
+        ("--labels", "person: ~\ncity: {threshold: 0.3}\n", {"person": "person", "city": {"threshold": 0.3}}),
+        ("--relations", '{"works for": null}', {"works for": "works for"}),
+        ("--labels", "[person, city]", ["person", "city"]),
+        ("--classify", "good:\nbad:\n", {"good": "good", "bad": "bad"}),
+        ("--classify", "labels: [good, bad]\nmulti_label:\n", {"labels": ["good", "bad"], "multi_label": None}),
+    ],
+)
+def test_a_name_without_a_description_in_a_file_is_a_name(flag, content, expected, tmp_path):
+    (tmp_path / "names.yaml").write_text(content)
+    assert backend.names(f"@{tmp_path}/names.yaml", flag) == expected

@@ -92,6 +92,14 @@ def test_a_folder_is_sent_as_an_archive_of_the_adapters_two_files(kind, weights,
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_folder_with_pickled_weights_is_not_sent_and_the_error_says_what_to_do(kind, server, tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_model.bin").write_bytes(b"pickle")
+    with pytest.raises(FileNotFoundError, match=r"adapter_model\.bin is never unpickled; save it as safetensors"):
+        put(kind, server, "a", tmp_path)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_a_source_is_sent_as_json_and_options_without_a_body(kind, server):
     request = put(kind, server, "a", "tenant-a", preload=False)
     assert (request.headers["content-type"], request.content) == (

@@ -85,6 +85,7 @@ def test_csv(rows, end, quoting, delimiter):
         ("jsonl", "[" * 100_000, "line 1: maximum recursion depth"),
         ("jsonl", "[1]\n", "line 1: must be a JSON object"),
         ("csv", "id,txt\n1,a\n", "no column 'text'"),
+        ("csv", "id;text\n1;a\n", "it is only one column: is ';' the delimiter?"),
         ("csv", "id,text\n1,a\n2,a\rb\n", "line 4: 1 fields, the header has 2"),
         ("csv", 'id,text\n1,"a\n', "line 2: a quote is not closed"),
         ("csv", 'id,text\n1,a\n2,"a"b"c"\n', "line 3: a quote is inside a cell"),
