@@ -3,16 +3,23 @@ Unicode are ASCII ones. It knows no kind of personal data."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-import regex
-
-_UNSEEN = regex.compile(r"[[\p{Default_Ignorable_Code_Point}\p{M}\p{Cf}\p{Cc}]--[\t-\r\x85]]+", regex.VERSION1)
-"""Characters that are not shown, and marks on the character before them, such as a line through a digit."""
-_UNSEEN_ASCII = regex.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+_UNSEEN_ASCII = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _LINE_ENDS = "\v\f\x85\u2028\u2029"
+
+
+@cache
+def _unseen() -> Any:
+    """Finds characters that are not shown, and marks on the character before them, such as a line through a digit."""
+    import regex  # noqa: PLC0415  # the Python client alone needs only httpx and pydantic
+
+    return regex.compile(r"[[\p{Default_Ignorable_Code_Point}\p{M}\p{Cf}\p{Cc}]--[\t-\r\x85]]+", regex.VERSION1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ def folded(text: str) -> Folded:
 
 
 def _without_unseen(text: Folded) -> Folded:
-    return text.replaced(around(text.text, ((*found.span(), "") for found in _UNSEEN.finditer(text.text))))
+    return text.replaced(around(text.text, ((*found.span(), "") for found in _unseen().finditer(text.text))))
 
 
 def around(text: str, spots: Iterable[tuple[int, int, str]]) -> Iterable[tuple[int, int, str | None]]:
@@ -80,7 +87,7 @@ def is_mark(char: str) -> bool:
 
 def fold(char: str) -> str:
     """The replacement of a character: one character, or the empty string."""
-    if _UNSEEN.match(char):
+    if _unseen().match(char):
         return ""
     kind = unicodedata.category(char)
     if kind == "Zs" or char == "\u2800":  # the Braille pattern without dots
