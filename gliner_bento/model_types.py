@@ -80,8 +80,8 @@ class ListedModel:
     revision: Annotated[
         str | None, Field(description="Fingerprint of the weights; null until the model's replica has answered.")
     ]
-    created: Annotated[int, Field(description="Unix time at which this server began to list it, in seconds.")]
     object: Literal["model"] = "model"
+    created: Annotated[int, Field(description="Unix time at which this server began to list it, in seconds.")] = 0
     owned_by: str = "gliner-bento"
     model_type: str = "token-classification"
     state: Annotated[ModelState, Field(description=STATE_HELP)] = "ready"

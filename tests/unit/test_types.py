@@ -69,8 +69,6 @@ def test_labels_are_names_or_described_names(labels):
     [
         ("text", 5),
         ("text", None),
-        ("labels", []),
-        ("labels", {}),
         ("labels", [""]),
         ("labels", ["  "]),
         ("labels", ["x" * 1001]),

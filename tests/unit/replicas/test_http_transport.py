@@ -106,6 +106,7 @@ def test_an_item_survives_the_transport():
         relation_tails={"r": [1]},
         classifications={"c": Classification({"x": "1", "y": "2"}, True, 0.5, None, "max", "Which?")},
         overlap="longest",
+        across_empty_lines=True,
         structures={"s": {"f": StructureField("of it", "string", 0.5, ("a", "b"))}},
         recognizers={"CREDIT_CARD": "card"},
         phone_regions=["DE"],

@@ -99,8 +99,9 @@ def test_a_tenant_has_a_quarter_of_a_batch_while_another_one_sends(
     assert batch_of(gate) == (2, 1), "A has at most 250 of 1000 tokens"
     assert batch_of(gate) == (2, 0)
     clock.now_s += 10  # B has sent nothing for long
-    assert batch_of(gate)[0] <= 10
-    assert batch_of(gate) == (10, 0)
+    later = [batch_of(gate) for _ in range(3)]  # one or two were collated before
+    assert later[-1] == (10, 0)
+    assert set(later) <= {(2, 0), (10, 0)}
 
 
 def test_a_tenant_alone_has_all_of_a_batch(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
