@@ -63,7 +63,7 @@ def in_express_lane() -> bool:
 
 
 def nothing(batch: Sequence[Prepared]) -> None:
-    """Runs at once."""
+    """Runs without a pause."""
 
 
 def fill_lanes(
