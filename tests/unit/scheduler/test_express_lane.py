@@ -371,8 +371,8 @@ def test_an_expired_item_does_not_run_there(
     scheduler.submit(item("first"), request_id="b", share=B)
     express.arrival()
     (late,) = submit_waiting(scheduler, until, [item("late")], share=B, deadline=clock.now_s + 1)
-    clock.now_s += 2
     (other,) = submit_waiting(scheduler, until, [item("Ada")], share=B)
+    clock.now_s += 2
     express.let_through()
     assert express.arrival() == ["Ada"]
     express.let_through()
