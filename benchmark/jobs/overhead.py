@@ -21,9 +21,9 @@ from typing import Any
 import uvicorn
 from tokenizers import Tokenizer
 
-from benchmark.fake_engine import FakeEngine
 from benchmark.generated import WORD
 from benchmark.jobs import run_job
+from benchmark.no_model import NoModel
 from benchmark.over_http import EXTRACT
 from benchmark.rows import Row
 from benchmark.server import free_port
@@ -133,7 +133,7 @@ def decode(bench: Bench, name: str) -> Iterator[Row]:
 def schedule(bench: Bench, name: str) -> Iterator[Row]:
     """All threads of the scheduler, over an engine whose own time is subtracted."""
     items = (bench.items * _IN_PROGRESS)[:_IN_PROGRESS]
-    engine = FakeEngine(packs=True)
+    engine = NoModel()
 
     def run_engine() -> None:
         prepared = [run_all(engine.prepare_in_steps(item)) for item in items]
@@ -260,7 +260,7 @@ MEASURES: dict[str, Callable[[Bench, str], Iterator[Row]]] = {
 def _local(bench: Bench) -> Iterator[LocalReplica]:
     with tempfile.TemporaryDirectory() as folder:
         adapters = LocalAdapters(None, Uploads(Path(folder)))
-        replica = LocalReplica(FakeEngine(packs=True), bench.settings.view(SchedulerConfig), adapters=adapters)
+        replica = LocalReplica(NoModel(), bench.settings.view(SchedulerConfig), adapters=adapters)
         try:
             yield replica
         finally:
@@ -293,7 +293,7 @@ def _served(app: Any, **options: Any) -> Iterator[threading.Thread]:
 
 
 def _named(text: str) -> str:
-    """The text with `_ENTITIES` capitalised words: entities for the fake engine."""
+    """The text with `_ENTITIES` capitalised words: entities for the engine without a model."""
     return " ".join(["Ada"] * _ENTITIES + text.lower().split()[_ENTITIES:])
 
 

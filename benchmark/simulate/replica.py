@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmark.fake_engine import FAKE_INFO
+from benchmark.no_model import INFO
 from benchmark.simulate.curves import Curves, Text
 from gliner_bento.errors import GLiNERBentoError, NotReady
 from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
@@ -101,7 +101,7 @@ class SimulatedReplica:
         """See `Replica`."""
         await self._connected()
         return ReplicaStatus(
-            model=FAKE_INFO,
+            model=INFO,
             ready=True,
             waiting_items=len(self._waiting),
             running_items=sum(len(batch) for _, batch in self._running.values()),

@@ -359,8 +359,8 @@ def gateway_in_memory(**settings: object) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(PROJECT_ROOT / "tests" / "unit"))
         patch.syspath_prepend(str(PROJECT_ROOT / "tests" / "unit" / "gateway"))
+        from doubles.memory_replica import INFO, MemoryReplica
         from gateway_options import OPTIONS
-        from memory_replica import INFO, MemoryReplica
 
         tasks = settings.pop("tasks", INFO.tasks)
         app = GatewayApp(dataclasses.replace(OPTIONS, enable_playground=True, max_text_chars=1000, **settings))

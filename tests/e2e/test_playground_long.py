@@ -25,8 +25,8 @@ LONGEST_MS = 200.0
 def url() -> Iterator[str]:
     """The gateway over a replica without a model, which finds `Oslo`, in a thread; with uvicorn's own HTTP protocol,
     because other tests may have set another one as its default."""
+    from doubles.memory_replica import MemoryReplica
     from gateway_options import OPTIONS
-    from memory_replica import MemoryReplica
 
     from gliner_bento.gateway.app import GatewayApp
 

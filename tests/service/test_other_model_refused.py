@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace as Made
-from memory_replica import INFO, MemoryReplica
+from doubles.memory_replica import INFO, MemoryReplica
 from on_a_socket import on_a_socket
 from starlette.applications import Starlette
 from starlette.routing import Mount

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import httpx
 
-sys.path += [str(Path(__file__).parents[up] / name) for up, name in ((3, ""), (1, ""), (1, "gateway"))]
+sys.path += [str(Path(__file__).parents[up] / name) for up, name in ((3, ""), (2, ""), (1, "gateway"))]
 
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
-from memory_replica import MemoryReplica
 
 from gliner_bento.client import AsyncClient
 from gliner_bento.files.bulk import job as bulk

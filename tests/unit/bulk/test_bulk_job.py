@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from bulk_program import client, run
-from memory_replica import INFO, MemoryReplica
+from doubles.memory_replica import INFO, MemoryReplica
 
 from gliner_bento import cli
 from gliner_bento.client import many

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from doubles.memory_replica import INFO
 
 from gliner_bento import cli
 from gliner_bento.cli import backend
@@ -25,7 +26,6 @@ from gliner_bento.files.redaction.styles import Placeholders
 from gliner_bento.recognizers.labels import PRESIDIO_LABELS
 from gliner_bento.tasks.extraction import BatchResult, Extraction
 from tests.unit.bulk.bulk_program import MemoryReplica, client
-from tests.unit.memory_replica import INFO
 
 TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
 

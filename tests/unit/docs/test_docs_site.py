@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from memory_replica import MemoryReplica
+from doubles.memory_replica import MemoryReplica
 from on_a_socket import on_a_socket
 
 from gliner_bento.gateway import documentation

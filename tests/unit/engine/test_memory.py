@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 import torch
+from doubles.fake_engine import FakeEngine, extract
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from views import view
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.memory import RECOVERY_BATCHES, MemoryModel, calibrate, powers_of_two
 from gliner_bento.engine.options import EngineOptions

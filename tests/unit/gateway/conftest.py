@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import httpx
 import pytest
+from doubles.memory_adapters import MemoryManager
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
-from memory_adapters import MemoryManager
-from memory_replica import MemoryReplica
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request

@@ -8,8 +8,8 @@ import dataclasses
 
 import httpx
 import uvicorn
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
-from memory_replica import MemoryReplica
 from overloading import overloaded
 
 from gliner_bento.gateway.app import GatewayApp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import httpx
-from memory_replica import MemoryReplica
+from doubles.memory_replica import MemoryReplica
 
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.gateway import Gateway

@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
+from doubles.memory_replica import MemoryReplica
+from doubles.simulated_replica import BATCH, SOMEONE, TIMEOUT_S, TOKENS_PER_S, Simulated, item, tokens
 from gateway_options import OPTIONS
-from memory_replica import MemoryReplica
 from overloading import measured as measured_at
-from simulated_replica import BATCH, SOMEONE, TIMEOUT_S, TOKENS_PER_S, Simulated, item, tokens
 
 from gliner_bento.errors import QueueFull
 from gliner_bento.fairness.constants import ARRIVALS_SHARE, BATCH_TOKENS, MARGIN, MAX_EXTRAPOLATION, MEASURED_S

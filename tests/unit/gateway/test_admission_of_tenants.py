@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulated_replica import BATCH, TOKENS_PER_S, Simulated, item, tokens
+from doubles.simulated_replica import BATCH, TOKENS_PER_S, Simulated, item, tokens
 
 from gliner_bento.gateway.policy.tenants import Tenant
 

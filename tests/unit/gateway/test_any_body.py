@@ -9,11 +9,11 @@ import json
 
 import httpx
 import pytest
+from doubles.memory_adapters import MemoryManager
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from memory_adapters import MemoryManager
-from memory_replica import MemoryReplica
 
 from gliner_bento.errors import ErrorBody
 from gliner_bento.gateway.app import GatewayApp

@@ -7,7 +7,7 @@ import json
 
 import httpx
 import pytest
-from memory_replica import MemoryReplica
+from doubles.memory_replica import MemoryReplica
 
 from gliner_bento.errors import ERRORS_BY_CODE, InvalidField
 from gliner_bento.gateway import compat

@@ -11,8 +11,8 @@ import logging
 import httpx
 import msgspec
 import pytest
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
-from memory_replica import MemoryReplica
 
 from gliner_bento.errors import QueueFull
 from gliner_bento.gateway.app import GatewayApp

@@ -9,8 +9,8 @@ from contextvars import copy_context
 from dataclasses import replace
 
 import pytest
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
-from memory_replica import MemoryReplica
 
 from gliner_bento.errors import (
     Aborted,

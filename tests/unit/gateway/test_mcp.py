@@ -9,9 +9,9 @@ import json
 from hashlib import sha256
 
 import pytest
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
 from jsonschema import Draft202012Validator, validate
-from memory_replica import MemoryReplica
 
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.mcp.tools import TOOLS

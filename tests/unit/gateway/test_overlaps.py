@@ -8,8 +8,8 @@ import json
 from itertools import pairwise
 
 import pytest
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
-from memory_replica import MemoryReplica
 from test_mcp import called
 from test_recognizers_of_requests import Scripted
 

@@ -9,8 +9,8 @@ import re
 from itertools import pairwise
 
 import pytest
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
-from memory_replica import MemoryReplica
 
 from gliner_bento.recognizers.find import RECOGNIZERS
 from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS

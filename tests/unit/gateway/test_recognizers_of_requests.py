@@ -7,8 +7,8 @@ import dataclasses
 import json
 
 import pytest
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
-from memory_replica import MemoryReplica
 
 from gliner_bento.client.calls import _parser
 from gliner_bento.settings import Settings, SettingsError

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
-from memory_replica import MemoryReplica
 
 from gliner_bento.errors import ModelNotFound
 from gliner_bento.gateway.models import ModelTable

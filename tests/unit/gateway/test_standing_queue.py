@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulated_replica import TIMEOUT_S, TOKENS_PER_S, Simulated, item, tokens
+from doubles.simulated_replica import TIMEOUT_S, TOKENS_PER_S, Simulated, item, tokens
 from views import view
 
 from gliner_bento.fairness.constants import CALM_FRACTION

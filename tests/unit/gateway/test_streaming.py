@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from memory_replica import MemoryReplica
+from doubles.memory_replica import MemoryReplica
 
 from gliner_bento.errors import Aborted, InternalError, NotReady
 from gliner_bento.tasks.base import Usage

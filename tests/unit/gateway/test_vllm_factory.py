@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from memory_replica import INFO, MemoryReplica
+from doubles.memory_replica import INFO, MemoryReplica
 
 DATA = {"text": "Ada met Charles", "labels": ["person"]}
 

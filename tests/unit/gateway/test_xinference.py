@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 
 import pytest
-from memory_replica import MemoryReplica
+from doubles.memory_replica import MemoryReplica
 
 from gliner_bento.errors import Aborted
 from gliner_bento.gateway.policy import blocked_ids

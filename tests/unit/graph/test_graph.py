@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from doubles.memory_replica import INFO
 
 from gliner_bento import cli
 from gliner_bento.errors import install_hint
 from gliner_bento.files.graph.build import GraphBuilder
 from gliner_bento.files.graph.formats import FORMATS
 from tests.unit.bulk.bulk_program import MemoryReplica, client
-from tests.unit.memory_replica import INFO
 
 nx = pytest.importorskip("networkx")
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from doubles.fake_engine import FakeEngine
 from serving import PATIENCE_S, call, item, run, scheduler_config
 
-from benchmark.fake_engine import FakeEngine
 from gliner_bento.model_types import AddModelRequest
 from gliner_bento.process.instances import by_model
 from gliner_bento.replicas.local.adapters import LocalAdapters

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fake_time import now_s
-from mortal_replica import MortalReplica
+from doubles.fake_engine import extract
+from doubles.fake_time import now_s
+from doubles.mortal_replica import MortalReplica
 from views import view
 
-from benchmark.fake_engine import extract
 from gliner_bento.replicas.base import Call, Outcome
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.tasks.extraction import Extraction

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import uvicorn
 from collator import collator_rests
-from memory_adapters import MemoryManager
-from memory_replica import MemoryReplica
+from doubles.fake_engine import FakeChunkedRequest, FakeEngine
+from doubles.memory_adapters import MemoryManager
+from doubles.memory_replica import MemoryReplica
 from starlette.types import ASGIApp
 from views import view
 
-from benchmark.fake_engine import FakeChunkedRequest, FakeEngine
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import AdapterNotFound, NotReady
 from gliner_bento.replicas.base import Call, Replica

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from fake_time import now_s, run_fast
+from doubles.fake_time import now_s, run_fast
+from doubles.mortal_replica import MortalReplica
 from mortal_fleet import asked, assert_right, call, item, started
-from mortal_replica import MortalReplica
 
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady, QueueFull
 from gliner_bento.replicas.base import Call, Outcome

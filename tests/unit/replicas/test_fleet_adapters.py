@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fake_time import run_fast
-from memory_adapters import MemoryManager
+from doubles.fake_time import run_fast
+from doubles.memory_adapters import MemoryManager
+from doubles.mortal_replica import MortalReplica
 from mortal_fleet import call, item, started
-from mortal_replica import MortalReplica
 
 from gliner_bento.errors import AdapterNotFound, NotReady, StorageUnavailable
 

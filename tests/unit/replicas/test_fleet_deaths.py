@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from fake_time import now_s, run_fast
+from doubles.fake_engine import extract
+from doubles.fake_time import now_s, run_fast
+from doubles.mortal_replica import MortalReplica
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mortal_fleet import call, fleet_of, item
-from mortal_replica import MortalReplica
 
-from benchmark.fake_engine import extract
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull
 from gliner_bento.replicas.fleet.fleet import Fleet
 from gliner_bento.tasks.extraction import Extraction

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from fake_time import now_s, run_fast
-from memory_replica import INFO
+from doubles.fake_time import now_s, run_fast
+from doubles.memory_replica import INFO
+from doubles.mortal_replica import MortalReplica
 from mortal_fleet import asked, assert_right, fleet_of, started, states
-from mortal_replica import MortalReplica
 
 from gliner_bento.errors import NotReady
 from gliner_bento.replicas.fleet.health import PROBE_INTERVAL_S, STARTING_PROBE_TIMEOUT_S

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fake_time import now_s, run_fast
+from doubles.fake_time import now_s, run_fast
+from doubles.mortal_replica import MortalReplica
 from mortal_fleet import asked, assert_right, call, item, started, states
-from mortal_replica import MortalReplica
 
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady
 from gliner_bento.replicas.fleet.fleet import Fleet

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from memory_adapters import MemoryManager
-from scripted_server import ADA, HANG, RESULT, Drop, Scripted, Step, ask, in_pieces
+from doubles.memory_adapters import MemoryManager
+from doubles.scripted_server import ADA, HANG, RESULT, Drop, Scripted, Step, ask, in_pieces
 from serving import call, item, run
 
 from gliner_bento.errors import (

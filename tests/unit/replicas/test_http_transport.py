@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from memory_replica import MemoryReplica
-from scripted_server import HANG, RESULT, Drop, Scripted, ask, in_pieces
+from doubles.memory_replica import MemoryReplica
+from doubles.scripted_server import HANG, RESULT, Drop, Scripted, ask, in_pieces
 from serving import call, item, run, served
 
 from gliner_bento.errors import (

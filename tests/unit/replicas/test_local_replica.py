@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from memory_adapters import MemoryManager
+from doubles.fake_engine import FAKE_INFO, FakeEngine
+from doubles.memory_adapters import MemoryManager
 from serving import LONG, PASS_WORDS, LocalServing, call, item, parts_of, run, scheduler_config
 
-from benchmark.fake_engine import FAKE_INFO, FakeEngine
 from gliner_bento.errors import NotReady, StartupError
 from gliner_bento.replicas.local.adapters import LocalAdapters
 from gliner_bento.replicas.local.replica import LocalReplica

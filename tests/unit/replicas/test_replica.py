@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 
 import pytest
+from doubles.fake_engine import extract, words_and_labels
 from serving import LONG, LONG_PASSES, Serving, call, item, run, until
 
-from benchmark.fake_engine import extract, words_and_labels
 from gliner_bento.errors import (
     Aborted,
     AdapterNotFound,

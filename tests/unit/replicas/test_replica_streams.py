@@ -10,9 +10,9 @@ from functools import partial
 from math import inf
 
 import pytest
+from doubles.fake_engine import extract
 from serving import LONG, LONG_PASSES, PASS_WORDS, Serving, call, item, parts_of, run, until
 
-from benchmark.fake_engine import extract
 from gliner_bento.errors import (
     Aborted,
     AdapterNotFound,

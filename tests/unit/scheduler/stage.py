@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from collator import collator_rests
+from doubles.fake_engine import FakeChunkedRequest
 
-from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import ChunkedRequest, Engine, Prepared
 from gliner_bento.scheduler.observer import Observer, Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import pytest
+from doubles.fake_engine import FakeEngine, extract
 from stage import (
     PATIENCE_S,
     Adapters,
@@ -21,7 +22,6 @@ from stage import (
     submit_waiting,
 )
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import Aborted, AdapterInvalid, DeadlineExceeded, InternalError, NotReady, QueueFull
 from gliner_bento.scheduler.scheduler import Scheduler

@@ -3,9 +3,9 @@ from __future__ import annotations
 import threading
 
 import pytest
+from doubles.fake_engine import FakeEngine, extract
 from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, submit_waiting
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import (
     NotReady,

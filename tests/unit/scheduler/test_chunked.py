@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from doubles.fake_engine import FakeChunkedRequest, FakeEngine, extract
 from stage import (
     LONG,
     Adapters,
@@ -24,7 +25,6 @@ from stage import (
     settle,
 )
 
-from benchmark.fake_engine import FakeChunkedRequest, FakeEngine, extract
 from gliner_bento.engine.base import ChunkedRequest, Prepared, SlotState
 from gliner_bento.errors import Aborted, DeadlineExceeded, InternalError, NotReady, QueueFull, TooLarge
 from gliner_bento.fairness.constants import MAX_SMALL_ITEMS

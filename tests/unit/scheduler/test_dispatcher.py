@@ -6,10 +6,10 @@ import threading
 from collections.abc import Sequence
 
 import pytest
+from doubles.fake_engine import FakeEngine, extract
 from stage import PATIENCE_S, Clock, Gate, MakeItem, Start, Tally, Until, ending_of, hold_lane, settle, submit_waiting
 from views import view
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import DoesNotFit, InternalError, NotReady
 from gliner_bento.scheduler.dispatcher import DispatcherConfig

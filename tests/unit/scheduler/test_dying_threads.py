@@ -4,9 +4,9 @@ import threading
 from collections.abc import Sequence
 
 import pytest
+from doubles.fake_engine import FakeEngine, extract
 from stage import PATIENCE_S, Gate, MakeItem, Start, Until, ending_of, hold_lane, submit_waiting
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import (
     GLiNERBentoError,

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 
 import pytest
+from doubles.fake_engine import FakeEngine, extract
 from stage import (
     LONG,
     PATIENCE_S,
@@ -20,7 +21,6 @@ from stage import (
     submit_waiting,
 )
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import (
     Aborted,

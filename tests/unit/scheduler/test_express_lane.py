@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from collator import express_rests
+from doubles.fake_engine import FakeEngine, extract
 from stage import (
     PATIENCE_S,
     Adapters,
@@ -23,7 +24,6 @@ from stage import (
     submit_waiting,
 )
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
 from gliner_bento.fairness.queue import TenantShare

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from doubles.fake_engine import FakeEngine
 from stage import PATIENCE_S, Gate, MakeItem, Start, ending_of
 
-from benchmark.fake_engine import FakeEngine
 from gliner_bento.engine.base import Prepared
 from gliner_bento.fairness.pool import FairPool
 from gliner_bento.fairness.queue import TenantShare

@@ -4,13 +4,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from doubles.fake_engine import FakeChunkedRequest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from stage import Clock, Lease
 from views import view
 
-from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, HEAD_START_ITEMS

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from doubles.fake_engine import FakeEngine, extract
 from stage import Gate, Lease, MakeItem, Start, Tally, Until, ending_of, hold_lane, settle, submit_waiting
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import SlotState
 from gliner_bento.errors import (
     InternalError,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 import pytest
+from doubles.fake_engine import FakeEngine, extract
 from stage import PATIENCE_S, Lease, Tally
 from views import view
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import (
     Aborted,

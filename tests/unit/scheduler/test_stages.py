@@ -7,11 +7,11 @@ from math import ceil, log2
 from typing import Any
 
 import pytest
+from doubles.fake_engine import FakeEngine, extract
 from hypothesis import given
 from hypothesis import strategies as st
 from stage import Clock, Tally
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import DoesNotFit, GLiNERBentoError, InternalError
 from gliner_bento.fairness.queue import NO_TENANT

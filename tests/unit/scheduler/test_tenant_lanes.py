@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from doubles.fake_engine import FakeEngine
 from stage import Clock, Gate, MakeItem, Start, Until, ending_of, hold_lane, settle, submit_waiting
 
-from benchmark.fake_engine import FakeEngine
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.tasks.extraction import Extraction
 

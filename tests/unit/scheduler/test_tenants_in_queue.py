@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
+from doubles.fake_engine import FakeChunkedRequest
 from views import view
 
-from benchmark.fake_engine import FakeChunkedRequest
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import QueueFull
 from gliner_bento.fairness.queue import NO_TENANT, TenantShare

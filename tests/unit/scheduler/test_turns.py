@@ -8,9 +8,9 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from doubles.fake_engine import FakeEngine
 from stage import PATIENCE_S, Clock, Until
 
-from benchmark.fake_engine import FakeEngine
 from gliner_bento.errors import InternalError
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.scheduler.turns import DeviceTurns, ModelTurns

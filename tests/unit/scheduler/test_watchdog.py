@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from doubles.fake_engine import FakeEngine, extract
 from stage import PATIENCE_S, Gate, MakeItem, Start, Until, ending_of, settle
 
-from benchmark.fake_engine import FakeEngine, extract
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import InternalError, NotReady
 from gliner_bento.scheduler.watchdog import Watchdog

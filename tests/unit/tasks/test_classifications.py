@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from memory_replica import MemoryReplica
+from doubles.memory_replica import MemoryReplica
 from pydantic import ValidationError
 from views import view
 

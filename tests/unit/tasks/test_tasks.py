@@ -13,11 +13,11 @@ from typing import Any
 import httpx
 import pytest
 from count_words import COUNTING, Count, CountedWord, CountEnd, CountItem
-from memory_replica import RESULTS, MemoryReplica
+from doubles.fake_engine import FAKE_INFO, FakeEngine, extract
+from doubles.memory_replica import RESULTS, MemoryReplica
 from on_a_socket import on_a_socket
 from views import view
 
-from benchmark.fake_engine import FAKE_INFO, FakeEngine, extract
 from gliner_bento.client import AsyncClient, Client
 from gliner_bento.engine.text.prepare import ItemPreparer
 from gliner_bento.errors import InvalidField, NotReady

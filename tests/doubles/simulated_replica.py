@@ -6,13 +6,14 @@ import heapq
 from collections import Counter
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 
-from gateway_options import OPTIONS
+from views import view
 
 from gliner_bento.errors import QueueFull
 from gliner_bento.fairness.constants import MAX_EXTRAPOLATION, PASS_TOKENS
+from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.tasks.base import Usage
@@ -67,8 +68,8 @@ class Simulated:
     progress: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        options = replace(
-            OPTIONS,
+        options = view(
+            GatewayOptions,
             request_timeout_s=TIMEOUT_S,
             max_queue_wait_s=self.max_queue_wait_s,
             queue_wait_interval_s=self.queue_wait_interval_s,

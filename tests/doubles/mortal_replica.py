@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from fake_time import now_s
-from memory_adapters import MemoryManager, MemoryReplicaAdapters
-from memory_replica import INFO
+from doubles.fake_engine import extract
+from doubles.fake_time import now_s
+from doubles.memory_adapters import MemoryManager, MemoryReplicaAdapters
+from doubles.memory_replica import INFO
 
-from benchmark.fake_engine import extract
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady
 from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
 from gliner_bento.status_types import ModelInfo

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
-from memory_adapters import MemoryManager, MemoryReplicaAdapters
+from doubles.fake_engine import FAKE_INFO, extract, words_and_labels
+from doubles.memory_adapters import MemoryManager, MemoryReplicaAdapters
 
-from benchmark.fake_engine import FAKE_INFO, extract, words_and_labels
 from gliner_bento.errors import (
     Aborted,
     AdapterNotFound,

@@ -1,4 +1,4 @@
-"""An engine without a model: the double of the model in tests and in benchmarks of what is around it. Loads no torch.
+"""An engine without a model, for tests of what is around it. Loads no torch.
 
 Its results depend only on the item: every capitalised word is an entity of the item's first label, and the first
 relation holds from each entity to the next. Functions that a test passes in make it wait or fail.
