@@ -2,8 +2,8 @@
 
     python docs/measurements/recognizers.py http://localhost:3000 > docs/measurements/recognizers.json
 
-The sets are tests/unit/recognizers/*.txt, whose first lines say how they were made. A finding is right if its borders
-and its kind are.
+The sets are tests/unit/privacy/recognizers/*.txt, whose first lines say how they were made. A finding is right if its
+borders and its kind are.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 
 import httpx
 
-from gliner_bento.recognizers.find import find
-from gliner_bento.recognizers.labels import PRESIDIO_LABELS
+from gliner_bento.privacy.recognizers.find import find
+from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS
 
 Spans = set[tuple[int, int, str]]
 
-SETS = Path(__file__).parents[2] / "tests" / "unit" / "recognizers"
+SETS = Path(__file__).parents[2] / "tests" / "unit" / "privacy" / "recognizers"
 KINDS = (
     *("CREDIT_CARD", "IBAN_CODE", "EMAIL_ADDRESS", "US_SSN", "IP_ADDRESS", "PHONE_NUMBER", "MAC_ADDRESS", "URL"),
     *("CRYPTO", "US_PASSPORT", "US_DRIVER_LICENSE", "US_BANK_NUMBER", "MEDICAL_RECORD_NUMBER"),

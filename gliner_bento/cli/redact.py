@@ -30,11 +30,11 @@ from gliner_bento.files.redaction.files import (
     restore_files,
 )
 from gliner_bento.files.redaction.mapping import new_mapping
-from gliner_bento.files.redaction.spans import find_patterns
-from gliner_bento.files.redaction.styles import Placeholders, Replace, hashes, mask, remove
+from gliner_bento.privacy.recognizers.find import RECOGNIZERS
+from gliner_bento.privacy.recognizers.labels import for_model
+from gliner_bento.privacy.spans import find_patterns
+from gliner_bento.privacy.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
-from gliner_bento.recognizers.find import RECOGNIZERS
-from gliner_bento.recognizers.labels import for_model
 from gliner_bento.settings import Settings
 from gliner_bento.storage.scratch import scratch_folder
 from gliner_bento.tasks.extraction import BatchResult, Extraction, check_shared

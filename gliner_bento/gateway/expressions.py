@@ -11,7 +11,7 @@ from gliner_bento.errors import DeadlineExceeded, NotReady
 from gliner_bento.fairness.pool import FairPool
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.gateway.policy import tenants
-from gliner_bento.recognizers.expressions import Expression, ExpressionProcess, Spans, check
+from gliner_bento.privacy.recognizers.expressions import Expression, ExpressionProcess, Spans, check
 
 _CHARGED_S = 0.005
 """Time of a job that costs its tenant as much as one more job."""

@@ -15,8 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from gliner_bento.errors import install_hint
-from gliner_bento.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS
-from gliner_bento.recognizers.phones import regions
+from gliner_bento.privacy.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS
+from gliner_bento.privacy.recognizers.phones import regions
 from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
 from gliner_bento.storage.api_keys import is_content, read_keys
 from gliner_bento.storage.archives import SUFFIXES

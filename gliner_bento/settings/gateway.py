@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings
 
-from gliner_bento.recognizers.find import DEFAULT_REGIONS
+from gliner_bento.privacy.recognizers.find import DEFAULT_REGIONS
 from gliner_bento.settings.field_types import (
     FORMATS,
     AbsolutePath,

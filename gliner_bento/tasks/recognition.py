@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gliner_bento.errors import InvalidField, LimitExceeded
-from gliner_bento.recognizers import find, phones
-from gliner_bento.recognizers.base import Match
-from gliner_bento.recognizers.find import resolved
-from gliner_bento.recognizers.folding import folded
-from gliner_bento.recognizers.labels import entities_of
-from gliner_bento.recognizers.spelled import unspelled
+from gliner_bento.privacy.recognizers import find, phones
+from gliner_bento.privacy.recognizers.base import Match
+from gliner_bento.privacy.recognizers.find import resolved
+from gliner_bento.privacy.recognizers.folding import folded
+from gliner_bento.privacy.recognizers.labels import entities_of
+from gliner_bento.privacy.recognizers.spelled import unspelled
 from gliner_bento.tasks.base import ExtractionWarning, Limits
 from gliner_bento.tasks.fields import Elements, Names
 

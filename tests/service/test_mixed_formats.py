@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 import httpx
 import pytest
 
-from gliner_bento.recognizers.labels import label_of
+from gliner_bento.privacy.recognizers.labels import label_of
 from gliner_bento.settings.field_types import FORMATS
 
 CONCURRENT = 32

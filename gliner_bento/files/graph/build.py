@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gliner_bento.files.mentions import normalized
 from gliner_bento.files.records.columns import Row
 from gliner_bento.files.records.readers import ReadOptions, location_of, read
 from gliner_bento.files.records.sources import Source, text_column
+from gliner_bento.mentions import normalized
 
 _NOT_IN_XML = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]+")
 

@@ -1,1 +1,1 @@
-"""Redaction of texts and files: spans are replaced, and can be restored. Knows no model and no server."""
+"""Redaction of files: copies with replaced spans, and the originals again. Knows no model and no server."""

@@ -23,10 +23,10 @@ from gliner_bento.files.records.sources import Source, refuse_devices, refuse_ov
 from gliner_bento.files.redaction.columns import ALL
 from gliner_bento.files.redaction.mapping import Mapping, MappingWriter, read_mapping, replaced_text
 from gliner_bento.files.redaction.parquet_file import ParquetFile
-from gliner_bento.files.redaction.redact import is_placeholder
-from gliner_bento.files.redaction.spans import LabeledSpan, merged, spans_of
-from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
 from gliner_bento.files.redaction.text_file import TextFile, TextRecord
+from gliner_bento.privacy.redact import is_placeholder
+from gliner_bento.privacy.spans import LabeledSpan, merged, spans_of
+from gliner_bento.privacy.styles import PLACEHOLDER, Replace
 from gliner_bento.storage.files import file_lock, sha256, side_file, side_stem
 from gliner_bento.tasks.extraction import LIMIT_WARNINGS, BatchResult
 

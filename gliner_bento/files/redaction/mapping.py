@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from gliner_bento.files.redaction.redact import ReplacedText
+from gliner_bento.privacy.redact import ReplacedText
 from gliner_bento.storage.files import sha256, sync
 
 Entry = dict[str, Any]

@@ -10,10 +10,10 @@ from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.mapping import Entry, replaced_text
-from gliner_bento.files.redaction.redact import ReplacedText, redact, restore_anyway, restore_placeholders
-from gliner_bento.files.redaction.spans import LabeledSpan
-from gliner_bento.files.redaction.styles import Replace
 from gliner_bento.files.redaction.text_file import Field, TextRecord
+from gliner_bento.privacy.redact import ReplacedText, redact, restore_anyway, restore_placeholders
+from gliner_bento.privacy.spans import LabeledSpan
+from gliner_bento.privacy.styles import Replace
 
 
 class ParquetFile:

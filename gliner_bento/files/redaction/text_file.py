@@ -17,7 +17,7 @@ from gliner_bento.files.records.readers import ReadOptions, byte_order_mark, dec
 from gliner_bento.files.records.sources import Source, delimiter_of
 from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.mapping import Entry, replaced_text
-from gliner_bento.files.redaction.redact import (
+from gliner_bento.privacy.redact import (
     Redacted,
     ReplacedText,
     redactions,
@@ -25,8 +25,8 @@ from gliner_bento.files.redaction.redact import (
     restore_placeholders,
     substituted,
 )
-from gliner_bento.files.redaction.spans import LabeledSpan
-from gliner_bento.files.redaction.styles import Replace
+from gliner_bento.privacy.spans import LabeledSpan
+from gliner_bento.privacy.styles import Replace
 from gliner_bento.surrogates import without_escaped_surrogates
 
 _JSON_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},:]|[^\s\[\]{},:"]+', re.DOTALL)

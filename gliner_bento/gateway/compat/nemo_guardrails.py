@@ -18,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, NotReady
-from gliner_bento.files.redaction.spans import merged, spans_of
 from gliner_bento.gateway import request_id
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
@@ -29,7 +28,8 @@ from gliner_bento.gateway.shared_routes import DetailError, now_s
 from gliner_bento.gateway.v1.models import list_models
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.model_types import ListedModels
-from gliner_bento.recognizers.labels import for_model
+from gliner_bento.privacy.recognizers.labels import for_model
+from gliner_bento.privacy.spans import merged, spans_of
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score
 from gliner_bento.tasks.recognition import answer_labels, enabled

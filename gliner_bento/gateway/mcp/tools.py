@@ -11,10 +11,10 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic_core import from_json
 
 from gliner_bento.errors import TooLarge
-from gliner_bento.files.redaction.redact import substituted
-from gliner_bento.files.redaction.spans import merged, spans_of
-from gliner_bento.files.redaction.styles import tag
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.privacy.redact import substituted
+from gliner_bento.privacy.spans import merged, spans_of
+from gliner_bento.privacy.styles import tag
 from gliner_bento.tasks.base import ExtractionWarning
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, Relation, extraction_of

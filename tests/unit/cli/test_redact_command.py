@@ -21,9 +21,9 @@ from gliner_bento import cli
 from gliner_bento.cli import backend
 from gliner_bento.cli.redact import LABELS
 from gliner_bento.client import AsyncClient
-from gliner_bento.files.redaction.spans import LabeledSpan
-from gliner_bento.files.redaction.styles import Placeholders
-from gliner_bento.recognizers.labels import PRESIDIO_LABELS
+from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS
+from gliner_bento.privacy.spans import LabeledSpan
+from gliner_bento.privacy.styles import Placeholders
 from gliner_bento.tasks.extraction import BatchResult, Extraction
 from tests.unit.bulk.bulk_program import MemoryReplica, client
 

@@ -13,10 +13,10 @@ from gateway_options import OPTIONS
 from test_mcp import called
 from test_recognizers_of_requests import Scripted
 
-from gliner_bento.files.redaction.redact import redact
-from gliner_bento.files.redaction.spans import find_patterns
-from gliner_bento.files.redaction.styles import Placeholders
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.privacy.redact import redact
+from gliner_bento.privacy.spans import find_patterns
+from gliner_bento.privacy.styles import Placeholders
 
 TYPES = ["URL", "EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "IP_ADDRESS"]
 SECRET = "tok9z8y7"

@@ -12,8 +12,8 @@ import pytest
 from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
 
-from gliner_bento.recognizers.find import RECOGNIZERS
-from gliner_bento.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS
+from gliner_bento.privacy.recognizers.find import RECOGNIZERS
+from gliner_bento.privacy.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.tasks.extraction import Entity, Extraction
 

@@ -22,9 +22,9 @@ from gliner_bento.errors import InvalidField, NotReady, StartupError
 from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.redaction.files import RedactionReport, find_files, redact_files, restore_files
 from gliner_bento.files.redaction.mapping import new_mapping
-from gliner_bento.files.redaction.redact import RestoreError, restore_anyway
-from gliner_bento.files.redaction.spans import find_patterns
-from gliner_bento.files.redaction.styles import Placeholders, mask
+from gliner_bento.privacy.redact import RestoreError, restore_anyway
+from gliner_bento.privacy.spans import find_patterns
+from gliner_bento.privacy.styles import Placeholders, mask
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.storage.files import file_lock
 from gliner_bento.tasks.base import ExtractionWarning
@@ -314,7 +314,7 @@ def test_an_edited_copy_is_restored_where_its_placeholders_are_unambiguous(tmp_p
     report = RedactionReport()
     restore_files(find_files([tmp_path / "out"], tmp_path / "again")[0], ReadOptions(), mapping, report)
     assert (tmp_path / "again" / "a.txt").read_text() == "Summary: Bob was met by Ada."
-    from gliner_bento.files.redaction.redact import ReplacedText
+    from gliner_bento.privacy.redact import ReplacedText
 
     entries = [ReplacedText(0, "person", "[PERSON_1]", name) for name in ("Ada", "Bob")]
     with pytest.raises(RestoreError, match="several originals"):

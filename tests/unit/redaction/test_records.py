@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.files.redaction.columns import Columns
-from gliner_bento.files.redaction.redact import restore
-from gliner_bento.files.redaction.spans import LabeledSpan
-from gliner_bento.files.redaction.styles import Placeholders
 from gliner_bento.files.redaction.text_file import records_of, redact_record
+from gliner_bento.privacy.redact import restore
+from gliner_bento.privacy.spans import LabeledSpan
+from gliner_bento.privacy.styles import Placeholders
 
 TEXTS = st.text(
     st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from('",\\\r\n\t;é\U0001f600')), max_size=20

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.recognizers.base import Match, Rule
+from gliner_bento.privacy.recognizers.base import Match, Rule
 from gliner_bento.tasks.extraction import Entity, Extraction, SourcedEntity
 from gliner_bento.tasks.recognition import MatchMerger
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gliner_bento.recognizers import identity, words
-from gliner_bento.recognizers.find import candidates, find, resolved
+from gliner_bento.privacy.recognizers import identity, words
+from gliner_bento.privacy.recognizers.find import candidates, find, resolved
 
 ENTITIES = tuple({rule.entity for rule in (*identity.RULES, *words.RULES)})
 _MARK = re.compile(r"\[\[([A-Z_]+) (.*?)\]\]")

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from gliner_bento.recognizers.find import RECOGNIZERS, RULES, candidates, find
-from gliner_bento.recognizers.labels import PRESIDIO_LABELS, entities_of
+from gliner_bento.privacy.recognizers.find import RECOGNIZERS, RULES, candidates, find
+from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS, entities_of
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
 

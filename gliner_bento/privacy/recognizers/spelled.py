@@ -7,7 +7,7 @@ import html
 import re
 from collections.abc import Callable, Iterator
 
-from gliner_bento.recognizers.folding import Folded, around, fold
+from gliner_bento.privacy.recognizers.folding import Folded, around, fold
 
 DOMAINS = (
     "com|org|net|edu|gov|mil|int|info|biz|io|dev|app|ai|co|eu|uk|de|fr|es|it|nl|be|ch|at|se|no|dk|fi|pl|cz|pt|ie|gr|ru|ua|"

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from gliner_bento.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS, candidates
-from gliner_bento.recognizers.labels import PRESIDIO_LABELS
-from gliner_bento.tasks.extraction import Entity
+from gliner_bento.privacy.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS, candidates
+from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS
 
 _MIN_SCORE = 0.5
+
+
+class LabeledEntity(Protocol):
+    """An entity of an answer. If it also has a `source`, `pattern` means that a recognizer found it."""
+
+    @property
+    def start(self) -> int:
+        """Index of the first character."""
+
+    @property
+    def end(self) -> int:
+        """Index after the last character."""
+
+    @property
+    def label(self) -> str:
+        """What the entity is."""
+
+    @property
+    def score(self) -> float:
+        """From 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +48,7 @@ class LabeledSpan:
         return self.end - self.start
 
 
-def spans_of(entities: Iterable[Entity]) -> list[LabeledSpan]:
+def spans_of(entities: Iterable[LabeledEntity]) -> list[LabeledSpan]:
     """The spans of the entities of an answer."""
     return [
         LabeledSpan(

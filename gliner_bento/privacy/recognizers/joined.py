@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gliner_bento.recognizers.folding import Folded
+from gliner_bento.privacy.recognizers.folding import Folded
 
 _LINE_CHARS = 80
 """Maximum characters of a line that are read before or behind a line end."""

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from gliner_bento.recognizers.base import Rule, number, stdnum_check
+from gliner_bento.privacy.recognizers.base import Rule, number, stdnum_check
 
 _CARD = re.compile(
     r"4(\d{12}|\d{15}|\d{18})|(5[1-5]|2[2-7])\d{14}|3[47]\d{13}|3(0[0-59]|[689]\d)\d{11,16}|35\d{14,17}"

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from gliner_bento.recognizers.find import find
-from gliner_bento.recognizers.folding import folded
-from gliner_bento.recognizers.spelled import unspelled
+from gliner_bento.privacy.recognizers.find import find
+from gliner_bento.privacy.recognizers.folding import folded
+from gliner_bento.privacy.recognizers.spelled import unspelled
 
 NUMBERS = {  # kind: sentences, and numbers in groups with their usual separator
     "CREDIT_CARD": (

@@ -17,7 +17,7 @@ import pytest
 
 from gliner_bento.gateway.expressions import ExpressionRunner
 from gliner_bento.gateway.policy import tenants
-from gliner_bento.recognizers.expressions import (
+from gliner_bento.privacy.recognizers.expressions import (
     FLAGS,
     MAX_MEMORY_BYTES,
     ExpressionError,
@@ -112,7 +112,7 @@ def test_expressions_have_a_length_together():
 
 def test_it_ends_when_its_parent_is_killed():
     program = (
-        "from gliner_bento.recognizers.expressions import ExpressionProcess\n"
+        "from gliner_bento.privacy.recognizers.expressions import ExpressionProcess\n"
         "process = ExpressionProcess()\n"
         "process.spans([('a', 0)], ['a'])\n"
         "print(process._process.pid, flush=True)\n"

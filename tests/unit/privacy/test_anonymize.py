@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from gliner_bento.errors import InvalidField, TooLarge
-from gliner_bento.gateway.anonymize import Detected, Operator, anonymize
+from gliner_bento.privacy.anonymize import Detected, Operator, anonymize
 
 TEXT = "My name is Bond, James Bond; call 555 0100."
 OPERATORS = TypeAdapter(dict[str, Operator])

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import examples.redact
-from gliner_bento.files.redaction.redact import RestoreError, redact, restore, restore_placeholders
-from gliner_bento.files.redaction.spans import LabeledSpan, merged
-from gliner_bento.files.redaction.styles import Placeholders, hashes, mask, remove
+from gliner_bento.privacy.redact import RestoreError, redact, restore, restore_placeholders
+from gliner_bento.privacy.spans import LabeledSpan, merged
+from gliner_bento.privacy.styles import Placeholders, hashes, mask, remove
 from gliner_bento.tasks.extraction import Entity
 
 STYLES = {"placeholder": Placeholders, "mask": lambda: mask, "hash": lambda: hashes(b"key"), "remove": lambda: remove}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from gliner_bento.recognizers.base import Match, Rule
+from gliner_bento.privacy.recognizers.base import Match, Rule
 
 ENTITY = "PHONE_NUMBER"
 _MAX_CHECKED = 2_000

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import inf
 
 from gliner_bento.errors import TooLarge
-from gliner_bento.files.mentions import normalized
-from gliner_bento.files.redaction.spans import LabeledSpan, merged
-from gliner_bento.files.redaction.styles import PLACEHOLDER, Replace
+from gliner_bento.mentions import normalized
+from gliner_bento.privacy.spans import LabeledSpan, merged
+from gliner_bento.privacy.styles import PLACEHOLDER, Replace
 
 
 class RestoreError(ValueError):

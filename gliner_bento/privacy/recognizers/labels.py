@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
-from gliner_bento.recognizers.find import FORMS
+from gliner_bento.privacy.recognizers.find import FORMS
 
 _COUNTRIES = {
     **{"AU": "Australian", "CA": "Canadian", "DE": "German", "ES": "Spanish", "FI": "Finnish", "IN": "Indian"},

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gliner_bento.files.mentions import normalized
-from gliner_bento.files.redaction.spans import LabeledSpan
-from gliner_bento.recognizers.labels import PRESIDIO_LABELS
+from gliner_bento.mentions import normalized
+from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS
+from gliner_bento.privacy.spans import LabeledSpan
 
 Replace = Callable[[str, LabeledSpan], str]
 """Returns the replacement of a span of a text."""

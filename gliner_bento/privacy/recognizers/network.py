@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from gliner_bento.recognizers.base import Rule, number
-from gliner_bento.recognizers.spelled import DOMAINS
+from gliner_bento.privacy.recognizers.base import Rule, number
+from gliner_bento.privacy.recognizers.spelled import DOMAINS
 
 _NOT_IP = re.compile(  # right before a number: it is a version or section, not an IP address
     r"(?i)(?:\bv|\b(?:version|ver|release|build|section|sections|chapter|oid|firmware|rev)[. :]{1,3})$"

@@ -1,6 +1,6 @@
 """Runs callers' regular expressions, in a process of its own with bounded memory and time.
 
-python -m gliner_bento.recognizers.expression_process
+python -m gliner_bento.privacy.recognizers.expression_process
 
 Standard input has jobs: a line with `{"expressions": [[expression, flags], ...], "texts": number, "first_only": bool}`,
 then a line for each text. Each line, all JSON, gets a line in answer: `[]`, and for a text the starts and ends of the
@@ -23,7 +23,7 @@ from typing import Any
 
 import regex
 
-from gliner_bento.recognizers.expressions import (
+from gliner_bento.privacy.recognizers.expressions import (
     MAX_CPU_S,
     MAX_MATCHES,
     MAX_MEMORY_BYTES,

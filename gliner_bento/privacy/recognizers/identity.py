@@ -6,7 +6,7 @@ import re
 from calendar import monthrange
 from dataclasses import replace
 
-from gliner_bento.recognizers.base import Check, Rule, number, stdnum_check
+from gliner_bento.privacy.recognizers.base import Check, Rule, number, stdnum_check
 
 _SPELLED = 0.4  # score of a spelling that needs a word near it, without that word
 _SEPARATOR = r"[ .\-]?"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from gliner_bento.recognizers import identity, network, numbers, phones, words
-from gliner_bento.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule, starts_of
-from gliner_bento.recognizers.folding import folded
-from gliner_bento.recognizers.joined import before_gaps, is_plausible, joined
-from gliner_bento.recognizers.spelled import unspelled
+from gliner_bento.privacy.recognizers import identity, network, numbers, phones, words
+from gliner_bento.privacy.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule, starts_of
+from gliner_bento.privacy.recognizers.folding import folded
+from gliner_bento.privacy.recognizers.joined import before_gaps, is_plausible, joined
+from gliner_bento.privacy.recognizers.spelled import unspelled
 
 RULES = (*numbers.RULES, *identity.RULES, *network.RULES, *phones.RULES, *words.RULES)
 RECOGNIZERS = tuple(dict.fromkeys(rule.entity for rule in RULES))

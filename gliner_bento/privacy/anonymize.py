@@ -15,8 +15,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field
 
 from gliner_bento.errors import InvalidField, TooLarge
-from gliner_bento.files.redaction.redact import substituted
-from gliner_bento.files.redaction.spans import LabeledSpan
+from gliner_bento.privacy.redact import substituted
+from gliner_bento.privacy.spans import LabeledSpan
 
 _DIGESTS = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}
 _MIN_SALT_BYTES = 16

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gliner_bento.recognizers.base import AFTER, CONTEXT_SCORE, PIECE_CHARS, Match, Rule
-from gliner_bento.recognizers.folding import folded
+from gliner_bento.privacy.recognizers.base import AFTER, CONTEXT_SCORE, PIECE_CHARS, Match, Rule
+from gliner_bento.privacy.recognizers.folding import folded
 
 _NEAR_CHARS = 60
 """Maximum number of characters between the end of a word and a number that it is near."""

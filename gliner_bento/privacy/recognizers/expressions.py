@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from gliner_bento.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule
+from gliner_bento.privacy.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule
 
 TIMEOUT_S = 0.5
 """Processor time of all searches of a job."""
@@ -34,7 +34,7 @@ MAX_MATCHES = 100_000
 FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL
 _NEAR_CHARS = 60
 _RECURSION = re.compile(r"\\.|(\(\?(?:R|\d+|&\w+|P>\w+)\))", re.DOTALL)
-_COMMAND = [sys.executable, "-m", "gliner_bento.recognizers.expression_process"]
+_COMMAND = [sys.executable, "-m", "gliner_bento.privacy.recognizers.expression_process"]
 
 Expression = tuple[str, int]
 """A regular expression, and its flags, as in Python's re."""
