@@ -39,6 +39,7 @@ def main(what: str, **arguments: Any) -> dict[str, Any]:
         "loads": loads,
         "repeated": repeated,
         "windows": windows,
+        "out_of_memory": out_of_memory,
         "device": device,
     }
     return functions[what](**arguments)
@@ -104,6 +105,41 @@ def loads(bodies: list[Body], concurrencies: list[int], seconds: float) -> dict[
     info = asdict(replica.model)
     replica.close()
     return {"loads": results, "info": info}
+
+
+def out_of_memory(bodies: list[Body], free_gib: list[float]) -> dict[str, Any]:
+    """All texts in progress on a GPU whose allocator may take only so much memory beyond the weights, and afterwards as
+    much as there is: for each, the numbers of texts answered, answered otherwise than with all memory, and refused."""
+    replica = _replica()
+    items = [_item(body) for body in bodies]
+    expected = [_spans(extraction) for extraction in _all(replica.scheduler, items, None)]
+    total = torch.cuda.get_device_properties(0).total_memory
+    results = []
+    for free in [*free_gib, None]:
+        torch.cuda.empty_cache()
+        limit = total if free is None else torch.cuda.memory_allocated() + free * 2**30
+        torch.cuda.set_per_process_memory_fraction(min(1.0, limit / total))
+        futures = [replica.scheduler.submit(item, request_id=str(number)) for number, item in enumerate(items)]
+        errors = [future.exception() for future in futures]
+        answered = [
+            (_spans(future.result()), spans)
+            for future, error, spans in zip(futures, errors, expected, strict=True)
+            if error is None
+        ]
+        results.append(
+            {
+                "free_gib": free,
+                "answered": len(answered),
+                "wrong": sum(found != spans for found, spans in answered),
+                "refused": sorted({type(error).__name__ for error in errors if error is not None}),
+            }
+        )
+    replica.close()
+    return {"limits": results}
+
+
+def _spans(extraction: Extraction) -> list[tuple[int, int, str]]:
+    return sorted((entity.start, entity.end, entity.label) for entity in extraction.entities)
 
 
 @contextmanager
