@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib.metadata
 import re
 import subprocess
@@ -83,13 +84,20 @@ STANDS_ALONE = {
 }
 
 
+@functools.cache
 def text(path: str) -> str:
     return (PROJECT_ROOT / path).read_text(encoding="utf-8")
 
 
+@functools.cache
+def nodes(path: str) -> list[ast.AST]:
+    """Of the file's syntax tree."""
+    return list(ast.walk(ast.parse(text(path))))
+
+
 def imported(path: str) -> Iterator[str]:
     """Top-level names of all modules that a file imports, lazily or not."""
-    for node in ast.walk(ast.parse(text(path))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
@@ -98,12 +106,13 @@ def imported(path: str) -> Iterator[str]:
 
 def attributes_read(path: str) -> Iterator[tuple[str, str]]:
     """Each attribute that a file reads, after the name before its dot (`self._limits.x`: "_limits", "x")."""
-    for node in ast.walk(ast.parse(text(path))):
+    for node in nodes(path):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             owner = node.value
             yield getattr(owner, "attr", getattr(owner, "id", "")), node.attr
 
 
+@functools.cache
 def loaded_by(statement: str) -> set[str]:
     """Top-level modules in a fresh interpreter after `statement`."""
     code = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
@@ -149,7 +158,7 @@ def test_only_the_command_line_reads_argv():
 
 
 def test_every_module_says_what_it_owns():
-    assert not [path for path in SOURCES if text(path).strip() and not ast.get_docstring(ast.parse(text(path)))]
+    assert not [path for path in SOURCES if text(path).strip() and not ast.get_docstring(nodes(path)[0])]
 
 
 @pytest.mark.parametrize(

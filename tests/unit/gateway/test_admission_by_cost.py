@@ -32,7 +32,7 @@ def overloaded(
     return simulated
 
 
-@pytest.mark.parametrize(("rate", "seconds"), [(1000, 120), (10_000, 30)])
+@pytest.mark.parametrize(("rate", "seconds"), [(1000, 60), (10_000, 30)])
 @pytest.mark.parametrize(
     ("settings", "wait_s"), [({"timeout_s": 5.0}, 5.0), ({"timeout_s": 25.0, "max_queue_wait_s": 1.5}, 1.5)]
 )

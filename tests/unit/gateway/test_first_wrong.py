@@ -19,7 +19,7 @@ from gliner_bento.gateway.validation import from_model
 from gliner_bento.tasks.extraction import ExtractBatchRequest, ExtractRequest
 from gliner_bento.tasks.fields import MAX_FIELDS, Elements
 
-MANY = 5000
+MANY = 500
 LISTS: list[Any] = [[0] * MANY, [{}] * MANY, ["a"] * MANY + [0] * MANY]
 OBJECTS: list[Any] = [{f"a{number}": wrong for number in range(MANY)} for wrong in (0, {"x": 0})]
 REQUESTS = {endpoint.request for endpoint in GatewayApp(OPTIONS).endpoints if endpoint.request}

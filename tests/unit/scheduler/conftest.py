@@ -38,6 +38,14 @@ def gate() -> Iterator[Gate]:
 
 
 @pytest.fixture
+def express() -> Iterator[Gate]:
+    """For the batches of the express lane."""
+    express = Gate()
+    yield express
+    express.open()
+
+
+@pytest.fixture
 def tally() -> Tally:
     """The default observer of the scheduler of `start`."""
     return Tally()
@@ -49,7 +57,7 @@ def config() -> SchedulerConfig:
 
 
 @pytest.fixture
-def start(clock: Clock, gate: Gate, tally: Tally) -> Iterator[Start]:
+def start(clock: Clock, gate: Gate, express: Gate, tally: Tally) -> Iterator[Start]:
     schedulers = []
 
     def start(engine: Engine, *, observer: Observer | None = None, **changes: float) -> Scheduler:
@@ -60,6 +68,7 @@ def start(clock: Clock, gate: Gate, tally: Tally) -> Iterator[Start]:
 
     yield start
     gate.open()
+    express.open()
     for scheduler in schedulers:
         scheduler.close()
 

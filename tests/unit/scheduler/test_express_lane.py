@@ -37,18 +37,6 @@ MEDIUM = "flood " + "x" * 1000
 TWO_LANES = {"inference_lanes": 2, "max_batch_size": 2}
 
 
-@pytest.fixture
-def express() -> Gate:
-    """Holds the batches of the express lane."""
-    return Gate()
-
-
-@pytest.fixture(autouse=True)
-def _open(express: Gate) -> object:
-    yield
-    express.open()
-
-
 def by_lane(lanes: Callable[[Sequence[Prepared]], None], express: Callable[[Sequence[Prepared]], None]):
     """Calls `express` in the express lane's thread, `lanes` in the others."""
 
