@@ -286,10 +286,12 @@ class Bench:
                 return float(point["requests_per_s"])
         return None
 
-    def warm_up(self, url: str, bodies: Sequence[Any], concurrency: int | None = None) -> None:
+    def warm_up(
+        self, url: str, bodies: Sequence[Any], concurrency: int | None = None, seconds: float | None = None
+    ) -> None:
         """Send a load that is not measured, so that the server has met all shapes."""
         number = concurrency or max(self.plan.concurrencies)
-        closed_loop(url, workload.encoded(bodies), concurrency=number, seconds=self.plan.warm_up_s)
+        closed_loop(url, workload.encoded(bodies), concurrency=number, seconds=seconds or self.plan.warm_up_s)
 
 
 def _cached_folder(folder: Path, maker: str, **arguments: Any) -> Path:

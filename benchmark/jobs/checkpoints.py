@@ -91,9 +91,11 @@ def build(family: str, folder: str, tokenizer: str, bodies: list[dict[str, Any]]
     torch.manual_seed(seed)
     config = GLiNERConfig(model_name=str(tokens), encoder_config=encoder, span_mode="markerV0", **options)
     model = GLiNER.from_config(config, backbone_from_pretrained=False).eval()
+    if torch.cuda.is_available():
+        model.to("cuda")
     _draw_heads(model.model)
     entities_per_text = calibrate_entities(model, bodies)
-    model.save_pretrained(Path(folder), safe_serialization=True)
+    model.to("cpu").save_pretrained(Path(folder), safe_serialization=True)
     return {"entities_per_text": entities_per_text}
 
 

@@ -105,7 +105,7 @@ def test_results_on_a_gpu_are_gliners(family: str, checkpoint: Any, reference: A
 def test_attention_on_a_gpu_launches_no_kernel_of_cudnn(checkpoint: Any) -> None:
     served = load_engine(checkpoint("span", backbone="deberta", seed=2), device="cuda")
     batch = served.collate([served.prepare(item) for item in some_items(served, 8)])
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA], acc_events=True) as profile:
         served.forward(batch, 1)
     names = [event.key for event in profile.key_averages()]
     assert names
