@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev setup-bench serve test test-gpu test-all check lint lock format docs docs-serve bench chaos overload fuzz soak invariance \
+.PHONY: help setup setup-dev setup-bench serve test test-fast test-gpu test-all check lint lock format docs docs-serve bench chaos overload fuzz soak invariance \
 	regression sbom wheel bento image image-test demo-model demo-model-report clean
 
 export BENTOML_DO_NOT_TRACK = True
@@ -35,6 +35,9 @@ setup: ## Make .venv for serving, as the others do: PYTHON= V=1
 
 test: setup-dev ## Run the tests: TESTS=path ARGS= WORKERS=3
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
+
+test-fast: setup-dev ## Run the unit tests that take little time: before each commit
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m 'not (gpu or long or slow)' tests/unit $(ARGS)
 
 bench: setup-$(if $(URL),dev,bench) ## Compare with other servers, 50 minutes: URL= ARGS=
 	$(BIN)/python -m $(if $(URL),gliner_bento.cli bench '$(URL)',benchmark) $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return f"unit/{rest}" if folder == "unit" else folder
 
     return LoadFolderScheduling(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """A long run ends with the seconds of its slowest files, of all workers."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            seconds[getattr(report, "nodeid", "").partition("::")[0]] += getattr(report, "duration", 0.0)
+    if seconds.total() > 60:
+        terminalreporter.section("slowest files, in seconds")
+        for file, spent_s in seconds.most_common(15):
+            terminalreporter.write_line(f"{spent_s:6.1f} {file}")
