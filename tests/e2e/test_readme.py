@@ -99,16 +99,6 @@ def test_every_link_of_the_readme_leads_somewhere():
     assert [link for link in links if not (PROJECT_ROOT / link).exists()] == []
 
 
-def test_the_readme_is_read_in_a_few_minutes_and_begins_with_what_it_is_and_how_to_start_it():
-    text = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.split()) <= 900
-    first = text[: text.index("\n## Another model")]
-    assert all(
-        part in first for part in ("An inference server for [GLiNER]", "make serve", "curl ", "make test", ".webp")
-    )
-    assert len(re.findall("^- ", first, re.MULTILINE)) == 3
-
-
 def test_the_readmes_figures_beside_gliner_serve_are_those_of_the_committed_report():
     text = " ".join((PROJECT_ROOT / "README.md").read_text(encoding="utf-8").split())
     report = re.search(r"answers ([\d.]+) \(\[measured\]\(([\w/.-]+)\)", text)

@@ -23,6 +23,8 @@ from gliner_bento.adapters.adapter import TEXT_ENCODER, check_adapter, read_adap
 from gliner_bento.adapters.archive import CONFIG_FILE, WEIGHTS_FILE
 from gliner_bento.errors import AdapterInvalid
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize(
     ("change", "words"),

@@ -23,6 +23,8 @@ from gliner_bento.adapters.manifest import Manifest
 from gliner_bento.errors import AdapterNotFound, Conflict, StorageFull, StorageUnavailable
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 
 

@@ -18,6 +18,8 @@ from gliner_bento.adapters.archive import CONFIG_FILE, FILES, WEIGHTS_FILE
 from gliner_bento.adapters.sources import from_archive, from_folder, from_hub
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, InvalidField, TooLarge
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def there(tmp_path: Path) -> Path:

@@ -6,6 +6,8 @@ from benchmark.bench import Bench, Plan
 from benchmark.job import NotMeasured
 from benchmark.on_gpu import gpu
 
+pytestmark = pytest.mark.long
+
 
 def test_without_a_gpu_nothing_is_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -15,6 +15,8 @@ from benchmark.labelled import f1, joined_spans, paragraphs, sentences
 from benchmark.rows import Row
 from benchmark.server import running_server
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def bench(tmp_path):

@@ -16,6 +16,8 @@ import pytest
 
 from gliner_bento.settings import PROJECT_ROOT
 
+pytestmark = pytest.mark.long
+
 RECORDS = 400
 PATIENCE_S = 120.0
 PROGRAM = Path(__file__).with_name("bulk_program.py")

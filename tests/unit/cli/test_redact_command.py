@@ -27,6 +27,8 @@ from gliner_bento.privacy.styles import Placeholders
 from gliner_bento.tasks.extraction import BatchResult, Extraction
 from tests.unit.bulk.bulk_program import MemoryReplica, client
 
+pytestmark = pytest.mark.long
+
 TEXT = "Write to ada@example.org, or ADA@example.org.\r\n"
 
 

@@ -22,6 +22,8 @@ from gliner_bento.settings.names import env_name
 from tools.pages import chart
 from tools.pages.chart import ALERTS, CHART
 
+pytestmark = pytest.mark.long
+
 ALWAYS = {"Deployment", "Service"}
 ACCOUNT = {"ServiceAccount"}
 SEVERAL = ALWAYS | ACCOUNT | {"PodDisruptionBudget"}

@@ -24,6 +24,8 @@ from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.tasks.extraction import ExtractRequest
 
+pytestmark = pytest.mark.long
+
 BLOCKS = list(blocks())
 SHELL = [block for block in BLOCKS if block.language in ("bash", "sh")]
 PYTHON = [block for block in BLOCKS if block.language == "python"]

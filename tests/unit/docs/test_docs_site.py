@@ -22,6 +22,8 @@ from gliner_bento.settings.configuration import PROJECT_ROOT
 from tools import docs_site
 from tools.docs_site.reference import command_line_page, http_api_page
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from hub import COMMIT, HubServer, cached_folder, hub_environment, hub_server
 
+pytestmark = pytest.mark.long
+
 COMPLETE = {"encoder_config": {"model_type": "bert"}, "model_name": "one/backbone"}
 TEXTS = {"gliner_config.json": json.dumps(COMPLETE).encode(), "tokenizer_config.json": b"{}", "tokenizer.json": b"{}"}
 WEIGHTS = {"model.safetensors": b"weights", "pytorch_model.bin": b"pickled"}

@@ -16,6 +16,8 @@ from gliner_bento.errors import QueueFull
 from gliner_bento.fairness.constants import ARRIVALS_SHARE, BATCH_TOKENS, MARGIN, MAX_EXTRAPOLATION, MEASURED_S
 from gliner_bento.gateway.gateway import Gateway
 
+pytestmark = pytest.mark.long
+
 
 def overloaded(
     rate: float, offered: float, seconds: float = 30, words: int = 60, timeout_s: float = 5.0, **settings: float

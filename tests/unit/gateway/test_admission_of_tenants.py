@@ -7,6 +7,8 @@ from doubles.simulated_replica import BATCH, TOKENS_PER_S, Simulated, item, toke
 
 from gliner_bento.gateway.policy.tenants import Tenant
 
+pytestmark = pytest.mark.long
+
 A, B = Tenant("a"), Tenant("b")
 WAIT_S = 3.0
 

@@ -20,6 +20,8 @@ from gateway_options import OPTIONS
 from gliner_bento.fairness.constants import MAX_HEADER_BYTES
 from gliner_bento.gateway.http_protocol import HttpProtocol, RequestPart, limit_connections
 
+pytestmark = pytest.mark.long
+
 PATIENCE_S = 240
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"

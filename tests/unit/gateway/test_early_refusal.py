@@ -18,6 +18,8 @@ from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.storage.api_keys import hash_of
 from gliner_bento.telemetry.metrics import process_metrics
 
+pytestmark = pytest.mark.long
+
 BODY = json.dumps(REQUEST).encode()
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
 CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)

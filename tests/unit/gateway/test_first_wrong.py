@@ -19,6 +19,8 @@ from gliner_bento.gateway.validation import from_model
 from gliner_bento.tasks.extraction import ExtractBatchRequest, ExtractRequest
 from gliner_bento.tasks.fields import MAX_FIELDS, Elements
 
+pytestmark = pytest.mark.long
+
 MANY = 500
 LISTS: list[Any] = [[0] * MANY, [{}] * MANY, ["a"] * MANY + [0] * MANY]
 OBJECTS: list[Any] = [{f"a{number}": wrong for number in range(MANY)} for wrong in (0, {"x": 0})]

@@ -11,6 +11,8 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.standing_queue import StandingQueue
 from gliner_bento.gateway.policy.tenants import Tenant
 
+pytestmark = pytest.mark.long
+
 DEFAULTS = view(GatewayOptions)
 WAIT_S, INTERVAL_S = DEFAULTS.max_queue_wait_s, DEFAULTS.queue_wait_interval_s
 WORDS = 300

@@ -14,6 +14,8 @@ from gliner_bento.process import heartbeat
 from gliner_bento.process.heartbeat import HeartbeatMonitor, are_stopping
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
+pytestmark = pytest.mark.long
+
 PATIENCE_S = 240.0
 PROCESS = """
 import asyncio, sys, time

@@ -9,6 +9,8 @@ import pytest
 
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
+pytestmark = pytest.mark.long
+
 PROCESS = """
 import os, signal, sys, threading, time
 from gliner_bento.process.shutdown import Shutdown

@@ -13,6 +13,8 @@ import pytest
 from gliner_bento.process.announcement import ADDRESS
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
+pytestmark = pytest.mark.long
+
 PATIENCE_S = 240.0  # several processes, one after the other
 
 SUPERVISOR = """

@@ -30,6 +30,8 @@ from gliner_bento.storage.files import file_lock
 from gliner_bento.tasks.base import ExtractionWarning
 from gliner_bento.tasks.extraction import BatchResult, Entity, Extraction
 
+pytestmark = pytest.mark.long
+
 UTF16 = "Ada\r\nmet\rAda\nBob \U0001f600".encode("utf-16")
 
 

@@ -17,6 +17,8 @@ from training.records import Mention, Record, split_words
 from training.sampling import Sampler
 from training.templates import DATA, Library, Writer, load_library, parse_template
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def ontology() -> Ontology:

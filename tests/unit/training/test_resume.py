@@ -18,7 +18,10 @@ from training.model import FastForward, reload_model
 from training.sampling import Example
 
 DEMO = Path(__file__).parents[3] / "models" / "demo"
-pytestmark = pytest.mark.skipif(not (DEMO / "model.safetensors").exists(), reason="the bundled model is not there")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not (DEMO / "model.safetensors").exists(), reason="the bundled model is not there"),
+]
 
 SETTINGS = Settings(steps=4, decay=4, stop=4, warmup=1, average=2, save_every=2)
 

@@ -26,6 +26,8 @@ from gliner_bento.privacy.recognizers.expressions import (
     deny_list,
 )
 
+pytestmark = pytest.mark.long
+
 ZIP = (r"\b\d{5}\b", FLAGS)
 
 

@@ -12,6 +12,8 @@ from gliner_bento.privacy.recognizers.find import find
 from gliner_bento.privacy.recognizers.folding import folded
 from gliner_bento.privacy.recognizers.spelled import unspelled
 
+pytestmark = pytest.mark.long
+
 NUMBERS = {  # kind: sentences, and numbers in groups with their usual separator
     "CREDIT_CARD": (
         ["Please charge {} this week.", "{} is what she dictated on the line."],

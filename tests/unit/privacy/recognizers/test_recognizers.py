@@ -14,6 +14,8 @@ from gliner_bento.privacy.recognizers.find import RECOGNIZERS, RULES, candidates
 from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS, entities_of
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
+pytestmark = pytest.mark.long
+
 
 def found(text: str) -> list[tuple[str, str]]:
     return [(one.entity, text[one.start : one.end]) for one in find(text)]
