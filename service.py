@@ -11,18 +11,13 @@ import bentoml
 from gliner_bento.gateway.app import OwnReadiness
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.http_protocol import limit_connections
-from gliner_bento.gateway.v1.tasks import answer_batch, answer_one
+from gliner_bento.gateway.v1.extract import answer_batch, answer_one
 from gliner_bento.process.app import gateway_app
 from gliner_bento.process.bentoml_options import bentoml_options, handles_requests
 from gliner_bento.process.run import run
 from gliner_bento.process.supervision import supervise
-from gliner_bento.tasks.extraction import (
-    EXTRACTION,
-    ExtractBatchRequest,
-    ExtractBatchResponse,
-    ExtractRequest,
-    ExtractResponse,
-)
+from gliner_bento.tasks.extraction import ExtractBatchResponse, ExtractResponse
+from gliner_bento.tasks.requests import ExtractBatchRequest, ExtractRequest
 from runners.instances import GatewayService, connect, depend_on_runners, settings
 
 app = gateway_app(settings)
@@ -66,7 +61,7 @@ class GLiNERService:
 
 
 async def _answer(handler: Callable[..., Awaitable[Any]], request: Mapping[str, Any]) -> Any:
-    return await handler(EXTRACTION, await app.current_gateway(), request)
+    return await handler(await app.current_gateway(), request)
 
 
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class

@@ -25,7 +25,7 @@ from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.scan import scan
 from gliner_bento.files.records.sources import left_out, left_out_line, refuse_overwriting, sources
 from gliner_bento.process.exits import write_line
-from gliner_bento.tasks.extraction import check_shared
+from gliner_bento.tasks.requests import check_shared
 
 EXAMPLES = """examples:
   gliner-bento graph results.jsonl -o graph.graphml

@@ -37,8 +37,9 @@ from gliner_bento.privacy.styles import Placeholders, Replace, hashes, mask, rem
 from gliner_bento.process.exits import exit_on_sigterm, write_line
 from gliner_bento.settings import Settings
 from gliner_bento.storage.scratch import scratch_folder
-from gliner_bento.tasks.extraction import BatchResult, Extraction, check_shared
+from gliner_bento.tasks.extraction import BatchResult, Extraction
 from gliner_bento.tasks.recognition import enabled
+from gliner_bento.tasks.requests import check_shared
 
 LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
 """The default labels. Those that recognizers know are left to them (`for_model`)."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 from urllib.parse import quote
@@ -28,10 +28,8 @@ from gliner_bento.errors import (
 from gliner_bento.model_types import ListedModel, ListedModels, ModelAction
 from gliner_bento.status_types import AbortResponse, ModelCard, ServerStatus
 from gliner_bento.surrogates import without_surrogates
-from gliner_bento.tasks.base import AnyTask
-from gliner_bento.tasks.extraction import ExtractBatchResponse
+from gliner_bento.tasks.extraction import ExtractBatchResponse, StreamedEnd, StreamedEntity
 from gliner_bento.tasks.labels import LabelOptions
-from gliner_bento.tasks.table import TASKS
 
 Answer = TypeVar("Answer")
 Labels = list[str] | Mapping[str, str | LabelOptions]
@@ -108,26 +106,17 @@ def checked_texts(texts: Sequence[str]) -> list[str]:
     return [checked_text(text, f"texts.{index}") for index, text in enumerate(texts)]
 
 
-def single(task: str, text: str, options: dict[str, Any]) -> HttpCall[Any]:
-    """`POST /v1/{task}`."""
-    return HttpCall("POST", f"/v1/{task}", _parser(TASKS[task].answer), {"text": text, **options})
-
-
-def stream(task: str, text: str, options: dict[str, Any]) -> HttpCall[Any]:
-    """`POST /v1/{task}/stream`; `HttpCall.parse` parses one line."""
-    return HttpCall("POST", f"/v1/{task}/stream", partial(_parse_line, TASKS[task]), {"text": text, **options})
-
-
-def batch(task: str, texts: Sequence[str], options: dict[str, Any]) -> HttpCall[Any]:
-    """`POST /v1/{task}/batch`, with options that all texts share."""
-    return HttpCall("POST", f"/v1/{task}/batch", _parser(TASKS[task].batch_answer), {"texts": list(texts), **options})
-
-
 def extract(text: str, labels: Labels | None, options: dict[str, Any]) -> HttpCall[ExtractAnswer]:
     """`POST /v1/extract`."""
     text = checked_text(text, "text")
     body = {"text": text, **_labels_field(labels), **options}
     return HttpCall("POST", "/v1/extract", lambda content: _parser(ExtractAnswer)(content).with_text(text), body)
+
+
+def extract_stream(text: str, labels: Labels | None, options: dict[str, Any]) -> HttpCall[StreamedEntity | StreamedEnd]:
+    """`POST /v1/extract/stream`; `HttpCall.parse` parses one line."""
+    body = {"text": checked_text(text, "text"), "labels": labels, **options}
+    return HttpCall("POST", "/v1/extract/stream", _parse_line, body)
 
 
 def extract_batch(texts: Sequence[str], labels: Labels | None, options: dict[str, Any]) -> HttpCall[ExtractBatchAnswer]:
@@ -235,14 +224,14 @@ def _type_adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _parse_line(task: AnyTask, line: bytes) -> Any:
-    """Parse a line of a stream: a part, recognized by its first field (such as `{"entity"`), or the rest of the answer.
-    Raises the error of an error line."""
+def _parse_line(line: bytes) -> StreamedEntity | StreamedEnd:
+    """Parse a line of a stream, which its first field shows: an entity, or the rest of the answer. Raises the error of
+    an error line."""
     if line.startswith(b'{"error"'):
         raise from_detail(_parser(ErrorBody)(line).error)
-    if task.line and line.startswith(f'{{"{fields(task.line)[0].name}"'.encode()):
-        return _parser(task.line)(line)
-    return _parser(task.end)(line)
+    if line.startswith(b'{"entity"'):
+        return _parser(StreamedEntity)(line)
+    return _parser(StreamedEnd)(line)
 
 
 def _adapter_path(adapter_id: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,20 +60,7 @@ class Client:
 
         Ending the iteration early stops the server's work on the text.
         """
-        for line in self.run_stream("extract", text, labels=labels, **options):
-            yield line.entity if isinstance(line, StreamedEntity) else line
-
-    def run(self, task: str, text: str, **options: Any) -> Any:
-        """The answer of a task for one text. task: its name in `gliner_bento.tasks.table.TASKS`."""
-        return self._send(calls.single(task, text, options))
-
-    def run_batch(self, task: str, texts: Sequence[str], **options: Any) -> Any:
-        """One result or error per text, in order. task: as in `run`."""
-        return self._send(calls.batch(task, texts, options))
-
-    def run_stream(self, task: str, text: str, **options: Any) -> Iterator[Any]:
-        """The lines of a task's stream for one text; the last one is the rest of the answer."""
-        call = calls.stream(task, text, options)
+        call = calls.extract_stream(text, labels, options)
         with (
             calls.without_httpx_errors(self._url),
             self._http.stream(call.method, call.path, **call.options()) as response,
@@ -82,8 +68,9 @@ class Client:
             if not response.is_success:
                 response.read()
                 call.parse_response(response)  # raises the response's error
-            for line in response.iter_lines():
-                yield call.parse(line.encode())
+            for content in response.iter_lines():
+                line = call.parse(content.encode())
+                yield line.entity if isinstance(line, StreamedEntity) else line
 
     def extract_batch(self, texts: Sequence[str], labels: Labels | None = None, **options: Any) -> ExtractBatchAnswer:
         """One result or error per text, in order."""
@@ -221,28 +208,15 @@ class AsyncClient:
         self, text: str, labels: Labels | None = None, **options: Any
     ) -> AsyncIterator[Entity | StreamedEnd]:
         """As `Client.extract_stream`."""
-        async with aclosing(self.run_stream("extract", text, labels=labels, **options)) as lines:
-            async for line in lines:
-                yield line.entity if isinstance(line, StreamedEntity) else line
-
-    async def run(self, task: str, text: str, **options: Any) -> Any:
-        """As `Client.run`."""
-        return await self._send(calls.single(task, text, options))
-
-    async def run_batch(self, task: str, texts: Sequence[str], **options: Any) -> Any:
-        """As `Client.run_batch`."""
-        return await self._send(calls.batch(task, texts, options))
-
-    async def run_stream(self, task: str, text: str, **options: Any) -> AsyncGenerator[Any, None]:
-        """As `Client.run_stream`."""
-        call = calls.stream(task, text, options)
+        call = calls.extract_stream(text, labels, options)
         with calls.without_httpx_errors(self._url):
             async with self._http.stream(call.method, call.path, **call.options()) as response:
                 if not response.is_success:
                     await response.aread()
                     call.parse_response(response)  # raises the response's error
-                async for line in response.aiter_lines():
-                    yield call.parse(line.encode())
+                async for content in response.aiter_lines():
+                    line = call.parse(content.encode())
+                    yield line.entity if isinstance(line, StreamedEntity) else line
 
     async def extract_batch(
         self, texts: Sequence[str], labels: Labels | None = None, **options: Any

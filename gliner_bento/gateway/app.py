@@ -33,11 +33,9 @@ from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
 from gliner_bento.gateway.trailing_slash import TrailingSlash
-from gliner_bento.gateway.v1 import adapters, models, server
-from gliner_bento.gateway.v1.tasks import ABORT, task_endpoints
+from gliner_bento.gateway.v1 import adapters, extract, models, server
 from gliner_bento.http.disconnect import CancelOnDisconnect
 from gliner_bento.replicas.base import Models
-from gliner_bento.tasks.table import TASKS
 
 _QUOTA_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 _TRACE_HEADERS = ("traceparent", "tracestate", "baggage")
@@ -59,8 +57,7 @@ class GatewayApp:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self._gateway: Gateway | None = None
-        tasks = [endpoint for task in TASKS.values() for endpoint in task_endpoints(task)]
-        v1 = [*tasks, ABORT, *adapters.ENDPOINTS, *models.ENDPOINTS, *server.ENDPOINTS]
+        v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *models.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options), *(_mcp_endpoints() if options.enable_mcp else [])]
         self._table = EndpointTable(self.endpoints)
         self.document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))

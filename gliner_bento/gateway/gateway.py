@@ -25,7 +25,24 @@ from gliner_bento.gateway.policy.blocked_ids import BlockedIds
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.replicas.base import Call, Models, Outcome
 from gliner_bento.status_types import AbortResponse, ServerStatus
-from gliner_bento.tasks.base import Answer, AnyTask, BatchAnswer, Item, Limits, Request, Result, ResultMerger, answer_of
+from gliner_bento.tasks.base import Item, Limits, Result, ResultMerger
+from gliner_bento.tasks.extraction import (
+    Answer,
+    BatchResult,
+    ExtractBatchResponse,
+    Extraction,
+    ExtractionItem,
+    ExtractionOptions,
+    ExtractResponse,
+    Request,
+    StreamedEnd,
+    StreamedEntity,
+    answer_of,
+    decide,
+    merger,
+    share,
+)
+from gliner_bento.tasks.requests import batch_of
 
 MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 
@@ -55,53 +72,48 @@ class Gateway:
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
 
-    async def run(self, request: Request[Any, Answer, Any]) -> Answer:
+    async def run(self, request: Request) -> ExtractResponse:
         """The answer to a request with one text."""
         call, served = self._call(request), await self._served(request)
         item = self._item(request, served)
-        result = await self._result(request.task, served, item, call)
-        return await self._answer(request.task.answer, served, item, result)
+        result = await self._result(request, served, item, call)
+        return await self._answer(ExtractResponse, served, item, result)
 
-    async def run_stream(self, request: Request[Any, Any, Any]) -> AsyncGenerator[Sequence[Any], None]:
+    async def run_stream(self, request: Request) -> AsyncGenerator[Sequence[Any], None]:
         """The lines of the streamed answer to a request with one text: for each pass a list, possibly empty, of the
-        parts that became final; the last list ends with the rest of the answer. With a handler, there is one list."""
+        entities that became final; the last list ends with the rest of the answer. A handler makes one list."""
         call, served = self._call(request, streamed=True), await self._served(request)
-        item, task = self._item(request, served), request.task
-        merger: ResultMerger | None = None
+        item = self._item(request, served)
         if self._handler:
-            result = await self._result(task, served, item, call)
-            end = await self._answer(task.end, served, item, result)
-            yield [*map(task.line, task.parts_of(result)), end] if task.line else [end]
+            yield await self._last_lines(served, item, await self._result(request, served, item, call))
             return
-        async with aclosing(served.stream(item, call)) as parts:
-            async for part in parts:
-                merger = merger or await _merger(task, item)
-                if isinstance(part, Result):
-                    result = merger.whole(part) if merger else part
-                    end = await self._answer(task.end, served, item, result)
-                    yield [*map(task.line, task.parts_of(result)), end] if task.line else [end]
-                elif task.line:
-                    yield list(map(task.line, merger.add(part) if merger else part))
+        matches: ResultMerger | None = None
+        async with aclosing(served.stream(item, call)) as steps:
+            async for step in steps:
+                matches = matches or await _merger(request, item)
+                if isinstance(step, Result):
+                    yield await self._last_lines(served, item, matches.whole(step) if matches else step)
+                else:
+                    yield list(map(StreamedEntity, matches.add(step) if matches else step))
 
-    async def run_batch(self, request: Request[Any, Any, BatchAnswer]) -> BatchAnswer:
+    async def run_batch(self, request: Request) -> ExtractBatchResponse:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
         call, served = self._call(request), await self._served(request)
         _check_size(served.limits, len(request.inputs), request.param)
         items_or_errors = self._items(request, served)
-        items = request.task.share([item for item in items_or_errors if isinstance(item, Item)])
-        outcomes = await self._outcomes(request.task, served, items, call) if items else []
+        items = share([item for item in items_or_errors if isinstance(item, ExtractionItem)])
+        outcomes = await self._outcomes(request, served, items, call) if items else []
         model = await served.info()
         remaining = iter([_with_warnings(served, item, outcome) for item, outcome in zip(items, outcomes, strict=True)])
         all_outcomes: list[Outcome] = [next(remaining) if isinstance(item, Item) else item for item in items_or_errors]
         results = [_batch_result(request, outcome, index) for index, outcome in enumerate(all_outcomes)]
-        make_answer: Any = request.task.batch_answer
-        return cast(BatchAnswer, make_answer(results, model.model, request_id.current()))
+        return ExtractBatchResponse(results, model.model, request_id.current())
 
-    async def batch_of(self, task: AnyTask, body: Mapping[str, Any]) -> Request[Any, Any, Any]:
-        """Make a request from the fields of `task.batch_model`. Raises `TooLarge` for too many texts, before it checks
-        any of them."""
+    async def batch_of(self, body: Mapping[str, Any]) -> Request:
+        """Make a request from the fields of an `ExtractBatchRequest`. Raises `TooLarge` for too many texts, before it
+        checks any of them."""
         limits = (await self.models.find(body["model"])).limits
-        return task.batch_of(body, partial(_check_size, limits))
+        return batch_of(body, partial(_check_size, limits))
 
     async def adapters(self) -> AdapterApi:
         """The adapters of the default model. Raises `ModelNotLoaded`."""
@@ -154,36 +166,43 @@ class Gateway:
         state, uptime_s = await served.state(), time.monotonic() - self._started_s
         return server_status(state, uptime_s=uptime_s, errors=self._errors)
 
-    async def _served(self, request: Request[Any, Any, Any]) -> ServedModel:
+    async def _served(self, request: Request) -> ServedModel:
         """The request's model. Raises `ModelNotFound`, and `ModelNotLoaded`."""
         served = await self.models.find(request.model)
         request_record.current().model = served.name
         served.check_serving()
         return served
 
-    async def _result(self, task: AnyTask, served: ServedModel, item: Item, call: Call) -> Result:
+    async def _result(self, request: Request, served: ServedModel, item: Item, call: Call) -> Result:
         """The result of one item. Raises its error."""
-        (outcome,) = await self._outcomes(task, served, [item], call)
+        (outcome,) = await self._outcomes(request, served, [item], call)
         if isinstance(outcome, GLiNERBentoError):
             raise outcome
         return outcome
 
     async def _outcomes(
-        self, task: AnyTask, served: ServedModel, items: Sequence[Item], call: Call
+        self, request: Request, served: ServedModel, items: Sequence[Item], call: Call
     ) -> Sequence[Outcome]:
         """The model's outcomes, after each item's `ResultMerger` has added to them and the handler has changed them."""
 
         async def extract(admitted: Sequence[Item]) -> Sequence[Outcome]:
-            return await _merged(task, admitted, await served.outcomes(admitted, call))
+            return await _merged(request, admitted, await served.outcomes(admitted, call))
 
         return await (self._handler.run(items, call, extract) if self._handler else extract(items))
+
+    async def _last_lines(
+        self, served: ServedModel, item: Item, result: Result
+    ) -> Sequence[StreamedEntity | StreamedEnd]:
+        """The entities of a result, then the rest of the answer."""
+        end = await self._answer(StreamedEnd, served, item, result)
+        return [*map(StreamedEntity, cast(Extraction, result).entities), end]
 
     async def _answer(self, kind: type[Answer], served: ServedModel, item: Item, result: Result) -> Answer:
         model = await served.info()
         about = {"model": model.model, "adapter_id": item.adapter_id, "request_id": request_id.current()}
         return answer_of(kind, result, warnings=served.warnings(item, result), **about)
 
-    def _call(self, request: Request[Any, Any, Any], *, streamed: bool = False) -> Call:
+    def _call(self, request: Request, *, streamed: bool = False) -> Call:
         """The call for a request. streamed: `request_timeout_s` limits the time without progress, not the total."""
         timeout_s = math.inf if request.timeout_ms is None else request.timeout_ms / 1000
         if not streamed:
@@ -208,23 +227,25 @@ class Gateway:
             idle_timeout_s=self.options.request_timeout_s,
         )
 
-    def _item(self, request: Request[Any, Any, Any], served: ServedModel) -> Item:
+    def _item(self, request: Request, served: ServedModel) -> Item:
         """The item of a request with one text. Raises `TooLarge` or `InvalidField`."""
         (item,) = self._items(request, served)
         if isinstance(item, GLiNERBentoError):
             raise item
         return item
 
-    def _items(self, request: Request[Any, Any, Any], served: ServedModel) -> list[Item | GLiNERBentoError]:
+    def _items(self, request: Request, served: ServedModel) -> list[Item | GLiNERBentoError]:
         """For each text, an item with every option decided, or an error."""
         items: list[Item | GLiNERBentoError] = []
-        decided_options: Any = None  # the options of `make_item`; texts of a batch may share one object
+        decided_options: ExtractionOptions | None = (
+            None  # the options of `make_item`; texts of a batch may share one object
+        )
         for text, options in request.inputs:
             try:
                 self.check_text(text, served.limits)
                 if options is not decided_options:
-                    request.task.check(options)
-                    make_item, decided_options = request.task.decide(options, served.limits), options
+                    options.check()
+                    make_item, decided_options = decide(options, served.limits), options
                 item = make_item(text)
                 served.check(item)
                 items.append(item)
@@ -233,18 +254,18 @@ class Gateway:
         return items
 
 
-async def _merger(task: AnyTask, item: Item) -> ResultMerger | None:
-    """The merger for an item; None if its task adds nothing to the model's result."""
-    return await asyncio.to_thread(task.merger, item) if item.has_merger else None
+async def _merger(request: Request, item: Item) -> ResultMerger | None:
+    """The merger for an item; None if nothing is added to the model's result."""
+    return await asyncio.to_thread(merger, item, all_found=request.all_found) if item.has_merger else None
 
 
-async def _merged(task: AnyTask, items: Sequence[Item], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+async def _merged(request: Request, items: Sequence[Item], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
     """The outcomes, after their mergers have added to them."""
     merged = list(outcomes)
     for index, (item, outcome) in enumerate(zip(items, outcomes, strict=True)):
         try:
-            if isinstance(outcome, Result) and (merger := await _merger(task, item)):
-                merged[index] = merger.whole(outcome)
+            if isinstance(outcome, Result) and (matches := await _merger(request, item)):
+                merged[index] = matches.whole(outcome)
         except GLiNERBentoError as error:
             merged[index] = error
     return merged
@@ -256,12 +277,12 @@ def _with_warnings(served: ServedModel, item: Item, outcome: Outcome) -> Outcome
     return outcome
 
 
-def _batch_result(request: Request[Any, Any, Any], outcome: Outcome, index: int) -> Any:
+def _batch_result(request: Request, outcome: Outcome, index: int) -> BatchResult:
     """The result of the item at `index`. If the outcome is an error about a field, its message also names the item."""
     if isinstance(outcome, Result):
-        return request.task.batch_result(result=outcome)
+        return BatchResult(cast(Extraction, outcome))
     detail = _located(outcome.detail(), index, request.param)
-    return request.task.batch_result(error=replace(detail, request_id=request_id.current()))
+    return BatchResult(error=replace(detail, request_id=request_id.current()))
 
 
 def _located(error: ErrorDetail, index: int, batch_field: str) -> ErrorDetail:

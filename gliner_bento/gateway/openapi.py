@@ -17,9 +17,9 @@ from gliner_bento import __version__
 from gliner_bento.errors import ErrorBody, ModelNotFound
 from gliner_bento.gateway.endpoint import Endpoint, Operation
 from gliner_bento.gateway.media import JSON
-from gliner_bento.tasks.table import TASKS
 
 _TAGS = {
+    "extract": "Entities and relations in texts.",
     "adapters": "LoRA adapters: one base model, many tenants.",
     "models": "Models that come and go while the server runs.",
     "server": "What is served, and its state.",
@@ -40,7 +40,6 @@ def openapi_document(endpoints: Iterable[Endpoint], *, needs_key: bool = False) 
     for endpoint, operation in documented:
         methods = paths.setdefault(endpoint.path, {})
         methods[endpoint.method.lower()] = _documented(endpoint, operation, needs_key=needs_key)
-    tags = {task.name: task.description for task in TASKS.values()} | _TAGS
     return json.dumps(
         {
             "openapi": "3.1.0",
@@ -51,7 +50,7 @@ def openapi_document(endpoints: Iterable[Endpoint], *, needs_key: bool = False) 
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "servers": [{"url": "."}],
-            "tags": [{"name": name, "description": description} for name, description in tags.items()],
+            "tags": [{"name": name, "description": description} for name, description in _TAGS.items()],
             "paths": paths,
             "components": {
                 "schemas": _schemas(documented),

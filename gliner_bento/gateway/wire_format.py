@@ -14,7 +14,7 @@ from gliner_bento.errors import ErrorBody, from_detail
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, Operation
 from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.v1.tasks import TASK_ERRORS
+from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
 from gliner_bento.storage.api_keys import KeyScope
 from gliner_bento.tasks.extraction import ExtractBatchResponse, Extraction
 
@@ -31,7 +31,7 @@ POST_ERRORS = (400, 413, 415, *COMMON_ERRORS)
 
 def extract_errors(without: Collection[int] = ()) -> tuple[int, ...]:
     """HTTP statuses of the errors of an extraction. without: statuses that the format does not use."""
-    return tuple(status for status in TASK_ERRORS if status not in without)
+    return tuple(status for status in EXTRACT_ERRORS if status not in without)
 
 
 def results_or_raise(answer: ExtractBatchResponse) -> list[Extraction]:

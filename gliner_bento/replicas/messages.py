@@ -1,7 +1,4 @@
-"""The messages between gateway and runner, in msgpack. Errors are data (docs/decisions/0002-errors-as-data.md).
-
-The first field of a message with items or results is the name of their task, which determines their types.
-"""
+"""The messages between gateway and runner, in msgpack. Errors are data (docs/decisions/0002-errors-as-data.md)."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
-from functools import cache, partial
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -18,11 +15,10 @@ from msgspec import Struct
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, from_detail
 from gliner_bento.model_types import AddModelRequest, ModelRow
 from gliner_bento.replicas.base import Archive, Call, Models, Outcome, Replica, StreamStep
-from gliner_bento.tasks.base import AnyTask, Item, Result
-from gliner_bento.tasks.table import TASKS
+from gliner_bento.tasks.base import Item, Result
+from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionItem
 
 T = TypeVar("T")
-P = TypeVar("P")
 
 encode = msgspec.msgpack.Encoder().encode
 
@@ -55,22 +51,21 @@ class CallMessage(Struct, array_like=True):
         return Call(self.request_id, deadline_s, self.priority, *share, self.trace, self.idle_timeout_s)
 
 
-class ItemsMessage(Struct, Generic[T], array_like=True):
-    """Arguments of `Replica.extract`, or of `Replica.stream` (one item). task: name of the items' task."""
+class ItemsMessage(Struct, array_like=True):
+    """Arguments of `Replica.extract`, or of `Replica.stream` (one item)."""
 
-    task: str
-    items: list[T]
+    items: list[ExtractionItem]
     call: CallMessage
 
     @classmethod
     def of(cls, items: Sequence[Item], call: Call) -> bytes:
         """The message, encoded."""
-        return encode(ItemsMessage(items[0].task if items else "", list(items), CallMessage.of(call)))
+        return encode((items, CallMessage.of(call)))
 
     @staticmethod
-    def read(message: bytes) -> tuple[list[Item], Call]:
+    def read(message: bytes) -> tuple[Sequence[Item], Call]:
         """The arguments in a message."""
-        decoded = _decode(ItemsMessage, message)
+        decoded = _ITEMS.decode(message)
         return decoded.items, decoded.call.to_call()
 
 
@@ -126,49 +121,45 @@ async def reply_to(call: Awaitable[T]) -> Reply[T]:
         return Reply.of(error)
 
 
-class OutcomesMessage(Struct, Generic[T], array_like=True):
-    """Outcomes of `Replica.extract`. task: name of the results' task; empty if there is no result. tokens_run: see
-    `Replica`."""
+class OutcomesMessage(Struct, array_like=True):
+    """Outcomes of `Replica.extract`. tokens_run: see `Replica`."""
 
-    task: str
-    replies: list[Reply[T]]
+    replies: list[Reply[Extraction]]
     tokens_run: int = 0
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], tokens_run: int) -> Iterator[bytes]:
         """The encoded message in pieces, a piece for each outcome, because the whole may be large."""
-        task = next((outcome.task for outcome in outcomes if isinstance(outcome, Result)), "")
-        yield _array_header(3) + encode(task) + _array_header(len(outcomes))  # 3: the number of fields
+        yield _array_header(2) + _array_header(len(outcomes))  # 2: the number of fields
         yield from (encode(Reply.of(outcome)) for outcome in outcomes)
         yield encode(tokens_run)
 
     @staticmethod
     def read(message: bytes) -> tuple[list[Outcome], int]:
         """The outcomes in a message, and `tokens_run`."""
-        decoded = _decode(OutcomesMessage, message)
+        decoded = _OUTCOMES.decode(message)
         return [reply.outcome() for reply in decoded.replies], decoded.tokens_run
 
 
-class StreamMessage(Struct, Generic[T, P], array_like=True):
+class StreamMessage(Struct, array_like=True):
     """A `StreamStep` or an error. parts: those that have become final. last: the result or error that ends the stream.
     tokens_run: see `Replica`."""
 
-    task: str
-    parts: Sequence[P] = ()
-    last: Reply[T] | None = None
+    parts: Sequence[Entity] = ()
+    last: Reply[Extraction] | None = None
     tokens_run: int = 0
 
     @classmethod
-    def of(cls, task: str, step: StreamStep | GLiNERBentoError, tokens_run: int) -> bytes:
+    def of(cls, step: StreamStep | GLiNERBentoError, tokens_run: int) -> bytes:
         """The message, encoded. A result or an error ends the stream."""
         if isinstance(step, Result | GLiNERBentoError):
-            return encode(StreamMessage(task, last=Reply.of(step), tokens_run=tokens_run))
-        return encode(StreamMessage(task, step, tokens_run=tokens_run))
+            return encode(cls(last=Reply.of(cast(Any, step)), tokens_run=tokens_run))
+        return encode(cls(step, tokens_run=tokens_run))
 
     @staticmethod
     def read(message: bytes) -> tuple[StreamStep | GLiNERBentoError, int]:
         """The step or the error in a message, and `tokens_run`."""
-        decoded = _decode(StreamMessage, message)
+        decoded = _STREAM.decode(message)
         return decoded.last.outcome() if decoded.last else decoded.parts, decoded.tokens_run
 
 
@@ -178,9 +169,9 @@ async def stream_messages(replica: Replica, message: bytes) -> AsyncGenerator[by
     try:
         async with aclosing(replica.stream(item, call)) as steps:
             async for step in steps:
-                yield StreamMessage.of(item.task, step, replica.tokens_run)
+                yield StreamMessage.of(step, replica.tokens_run)
     except GLiNERBentoError as error:
-        yield StreamMessage.of(item.task, error, replica.tokens_run)
+        yield StreamMessage.of(error, replica.tokens_run)
 
 
 def _array_header(length: int) -> bytes:
@@ -189,25 +180,14 @@ def _array_header(length: int) -> bytes:
     return nones[: len(nones) - length]
 
 
-def _decode(kind: Any, message: bytes) -> Any:
-    """Decode a message of this kind, whose first field is the name of the task."""
-    name_bytes = message[1] & 0x1F  # message[0]: header of an array; [1]: of a string, whose length is the low 5 bits
-    task = message[2 : 2 + name_bytes].decode()
-    return _decoder_of(kind, TASKS.get(task)).decode(message)
-
-
-@cache
-def _decoder_of(kind: Any, task: AnyTask | None) -> msgspec.msgpack.Decoder[Any]:
-    """The decoder of a kind of message, whose type arguments are attributes of the task. task: None for a message
-    without items, or with errors only."""
-    attributes = {ItemsMessage: ("item",), OutcomesMessage: ("result",), StreamMessage: ("result", "part")}[kind]
-    types = tuple(getattr(task, attribute, Any) for attribute in attributes)
-    return decoder(kind[types])
-
-
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     """A decoder of messages of one type. Expensive: make it once."""
     return msgspec.msgpack.Decoder(kind)
+
+
+_ITEMS: msgspec.msgpack.Decoder[ItemsMessage] = decoder(ItemsMessage)
+_OUTCOMES: msgspec.msgpack.Decoder[OutcomesMessage] = decoder(OutcomesMessage)
+_STREAM: msgspec.msgpack.Decoder[StreamMessage] = decoder(StreamMessage)
 
 
 def frame(message: bytes) -> bytes:

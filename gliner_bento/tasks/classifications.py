@@ -116,6 +116,15 @@ if not TYPE_CHECKING:
         Annotated[dict[Name, _Classification], Field(min_length=1), BeforeValidator(_check_depth)]
     ]
 
+ClassificationsOption = Annotated[
+    Classifications | None,
+    Field(
+        description="Questions about the whole text, by name, each with the labels to choose from: names, {name: "
+        "description}, groups of these, or an object with `labels` and options. Needs a classification "
+        "model."
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Classification:

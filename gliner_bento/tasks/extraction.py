@@ -1,26 +1,24 @@
-"""Extraction of entities and relations: its options, its result, and its row of the table."""
+"""Extraction from a text: the options of a request, an item in which they are decided, and its result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, partial
+from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import Field, GetCoreSchemaHandler, ValidationError
+from pydantic import Field, GetCoreSchemaHandler
 from typing_extensions import Self
 
-from gliner_bento.errors import ErrorDetail, InvalidField, StartupError
+from gliner_bento.errors import ErrorDetail, InvalidField
 from gliner_bento.tasks.base import (
     BASE_ADAPTER_ID,
     NO_USAGE,
     ExtractionWarning,
     Item,
     Limits,
-    Request,
     Result,
-    Route,
-    Task,
+    ResultMerger,
     Usage,
 )
 from gliner_bento.tasks.classifications import (
@@ -32,13 +30,22 @@ from gliner_bento.tasks.classifications import (
 )
 from gliner_bento.tasks.fields import Score
 from gliner_bento.tasks.labels import Labels, Relations, label_options
-from gliner_bento.tasks.recognition import AllFound, Recognizers, Regions, Source, merger_of, recognition_options
+from gliner_bento.tasks.recognition import (
+    AllFound,
+    MatchMerger,
+    Recognizers,
+    Regions,
+    Source,
+    merger_of,
+    recognition_options,
+)
 from gliner_bento.tasks.structures import Instance, Structure, Structures, WindowInstances, structure_options
 
-NAME = "extract"
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 LABELS = ["person", "organization", "date", "location"]
-_RELATIONS = ["founded", "founded in", "headquartered in"]
+RELATIONS = ["founded", "founded in", "headquartered in"]
+
+Answer = TypeVar("Answer")
 
 LongText = Literal["window", "truncate", "reject"]
 RelationWindow = Literal["whole", "sentences"]
@@ -57,6 +64,8 @@ MIN_SHARE = 100
 
 _ABILITIES = {"labels": "entities", **{name: name for name in ("relations", "classifications", "structures")}}
 """The ability that a model needs for a field of a request."""
+_ANY_OF = (*_ABILITIES, "recognizers")
+"""Options of which a request sets at least one."""
 
 ALL_SPANS_THRESHOLD = 0.1
 """With a lower `threshold`, an item with relations is large, because most pairs of spans are scored."""
@@ -64,138 +73,52 @@ ALL_SPANS_THRESHOLD = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionOptions:
-    """What to extract from a text, and how. None: the server decides."""
+    """What to extract from a text, and how; `requests.py` describes each option. None: the server decides."""
 
-    labels: Annotated[
-        Labels | None,
-        Field(
-            description="Entity types to extract: names; or {name: description}, where the model gets the description "
-            "and the response has the name. Repeated names count once; two names may not share a description. Instead "
-            "of a description, an object may set `description` and `threshold`. Required, unless there is something "
-            "else to find.",
-            examples=[LABELS],
-        ),
-    ] = None
-    relations: Annotated[
-        Relations | None,
-        Field(
-            description="Relation types to extract between the entities: names, or {name: description}. Instead of a "
-            "description, an object may set `description`, `threshold`, and the labels that the `head` and the `tail` "
-            "may have. Needs a relation extraction model.",
-            examples=[_RELATIONS],
-        ),
-    ] = None
-    classifications: Annotated[
-        Classifications | None,
-        Field(
-            description="Questions about the whole text, by name, each with the labels to choose from: names, "
-            "{name: description}, groups of these, or an object with `labels` and options. Needs a classification "
-            "model.",
-            examples=[{"sentiment": ["positive", "negative"]}],
-        ),
-    ] = None
-    structures: Annotated[
-        Structures | None,
-        Field(
-            description="Records to find, by name, each with its fields: names, {name: description}, or objects with "
-            "`type` (`list` or `string`), `choices`, `description` and `threshold`. Needs a GLiNER2 model.",
-            examples=[{"purchase": {"product": {"type": "string"}, "price": "what was paid"}}],
-        ),
-    ] = None
-    threshold: Annotated[
-        Score | None, Field(description="Lowest score of an entity, 0 to 1. Default: the server's default_threshold.")
-    ] = None
-    relation_threshold: Annotated[
-        Score | None,
-        Field(description="Lowest score of a relation, 0 to 1. Default: the server's default_relation_threshold."),
-    ] = None
-    flat_ner: Annotated[bool, Field(description="No overlapping entities; false allows nested ones.")] = True
-    multi_label: Annotated[bool, Field(description="A span may carry several labels.")] = False
-    overlap: Annotated[
-        Overlap | None,
-        Field(
-            description="Which entities may overlap, in place of flat_ner. `allow`: all. `nested`: one inside another. "
-            "`flat`: none; those with the highest total score are kept. `longest`: all, but those inside another "
-            "entity are dropped. GLiNER models apply this to the entities of all labels together, GLiNER2 models to "
-            "those of each label. Default: in GLiNER models, see flat_ner and multi_label; in GLiNER2 models, none may "
-            "overlap, and the highest scores are kept first."
-        ),
-    ] = None
-    across_empty_lines: Annotated[
-        bool,
-        Field(
-            description="Whether an entity, or a value of a field, may run over an empty line, as in gliner. A single "
-            "line end is always allowed."
-        ),
-    ] = False
-    adapter_id: Annotated[
-        str | None, Field(description="LoRA adapter to use. Default, and `__base__`: the base model.")
-    ] = None
-    long_text: Annotated[
-        LongText,
-        Field(
-            description="What to do with a text longer than the model's maximum length: process it in overlapping "
-            "`window`s, `truncate` it and report where, or `reject` it with 413."
-        ),
-    ] = "window"
-    window_words: Annotated[
-        Words | None,
-        Field(
-            description="Number of words of a window, at most the model's maximum. Default: the server's setting. "
-            "Without effect if long_text is not `window`."
-        ),
-    ] = None
-    window_overlap_words: Annotated[
-        OverlapWords | None,
-        Field(
-            description="Maximum number of words that consecutive windows share; less than window_words. "
-            "Default: the server's window_overlap_words."
-        ),
-    ] = None
-    relation_window: Annotated[
-        RelationWindow | None,
-        Field(
-            description="What the model reads at a time for relations: the `whole` window, or a few `sentences` of it "
-            "(a relation window), in separate passes that relate the window's entities. Default: the server's "
-            "relation_window."
-        ),
-    ] = None
-    relation_window_sentences: Annotated[
-        Sentences | None,
-        Field(description="Number of sentences in a relation window. Default: the server's setting."),
-    ] = None
-    relation_window_overlap_sentences: Annotated[
-        OverlapSentences | None,
-        Field(
-            description="Number of sentences that consecutive relation windows share; less than "
-            "relation_window_sentences. Default: the server's, or half of relation_window_sentences if that differs "
-            "from the server's."
-        ),
-    ] = None
-    on_limit: Annotated[
-        OnLimit,
-        Field(
-            description="What to do with more entities or relations than the server's max_entities and max_relations: "
-            "fail with an `error` (422), or `truncate`: return those with the highest scores, and a warning."
-        ),
-    ] = "error"
-    recognizers: Annotated[
-        Recognizers | None,
-        Field(
-            description="Recognizers to use besides the model: they find e-mail addresses, cards, IBANs, phone numbers "
-            "and the like by patterns and check digits. `true`: those for the request's labels, or all if it has none; "
-            "or a list of names (CREDIT_CARD), or {name: label of its matches}. Matches replace the model's entities "
-            "that overlap with them; each entity has its `source`.",
-            examples=[True],
-        ),
-    ] = None
-    phone_regions: Annotated[
-        Regions | None,
-        Field(
-            description="Codes (US, DE) of regions whose phone numbers are found without a country code. "
-            "Default: the server's phone_regions."
-        ),
-    ] = None
+    labels: Labels | None = None
+    relations: Relations | None = None
+    classifications: Classifications | None = None
+    structures: Structures | None = None
+    threshold: Score | None = None
+    relation_threshold: Score | None = None
+    flat_ner: bool = True
+    multi_label: bool = False
+    overlap: Overlap | None = None
+    across_empty_lines: bool = False
+    adapter_id: str | None = None
+    long_text: LongText = "window"
+    window_words: Words | None = None
+    window_overlap_words: OverlapWords | None = None
+    relation_window: RelationWindow | None = None
+    relation_window_sentences: Sentences | None = None
+    relation_window_overlap_sentences: OverlapSentences | None = None
+    on_limit: OnLimit = "error"
+    recognizers: Recognizers | None = None
+    phone_regions: Regions | None = None
+
+    def check(self) -> None:
+        """Raise InvalidField if there is nothing to extract."""
+        if not any(getattr(self, name) for name in _ANY_OF):
+            first, *others = _ANY_OF
+            raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks for, in any wire format.
+
+    inputs: texts with their options. model: the model's name; None: the default model.
+    param: the field with the texts of a batch, for errors: `texts` (they share options) or `items`.
+    all_found: see `AllFound`.
+    """
+
+    inputs: Sequence[tuple[str, ExtractionOptions]]
+    model: str | None = None
+    request_id: str | None = None
+    timeout_ms: float | None = None
+    priority: int = 0
+    param: str = "texts"
+    all_found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +135,6 @@ class ExtractionItem(Item):
     recognizers: by entity type, the label of its matches in the result. phone_regions: regions whose phone numbers are
     found without a country code.
     """
-
-    task: ClassVar[str] = NAME
 
     labels: Mapping[str, str] = field(default_factory=dict)
     relations: Mapping[str, str] = field(default_factory=dict)
@@ -317,8 +238,6 @@ class Relation:
 class Extraction(Result):
     """The result of one item."""
 
-    task: ClassVar[str] = NAME
-
     entities: Annotated[Sequence[Annotated[Entity, _OptionalSource()]], Field(description="In order of position.")]
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
     classifications: Annotated[
@@ -420,7 +339,7 @@ _UNCHANGED = (
 )
 
 
-def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], ExtractionItem]:
+def decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], ExtractionItem]:
     """A function that makes the item of a text with these options. Raises InvalidField."""
     threshold, relation_threshold = options.threshold, options.relation_threshold
     named = label_options(options.labels or {}, options.relations or {}, max_labels=limits.max_labels)
@@ -458,7 +377,7 @@ def _decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extra
     )
 
 
-def _share(items: Sequence[ExtractionItem]) -> Sequence[ExtractionItem]:
+def share(items: Sequence[ExtractionItem]) -> Sequence[ExtractionItem]:
     """The items, each with a share of the limits of an answer in proportion to the length of its text."""
     if len(items) < 2:
         return items
@@ -473,54 +392,14 @@ def _share(items: Sequence[ExtractionItem]) -> Sequence[ExtractionItem]:
     ]
 
 
-EXTRACTION = Task(
-    NAME,
-    "Extract",
-    "Entities and relations in texts.",
-    options=ExtractionOptions,
-    item=ExtractionItem,
-    result=Extraction,
-    requires=("labels", "relations", "classifications", "structures", "recognizers"),
-    decide=_decide,
-    share=_share,
-    merger=lambda item: merger_of(item, SourcedEntity),
-    text=Field(description="The text. A blank text has no entities.", examples=[TEXT]),
-    parts="entities",
-    part=Entity,
-    line=StreamedEntity,
-    end=StreamedEnd,
-    answer=ExtractResponse,
-    batch_result=BatchResult,
-    batch_answer=ExtractBatchResponse,
-    example={"text": TEXT, "labels": LABELS, "relations": _RELATIONS},
-    batch_example={"texts": [TEXT, "Ada Lovelace lived in London."], "labels": LABELS},
-    routes={
-        "": Route(
-            "Entities and relations of one text",
-            "Find the entities of any types that you name in a text of any length, and the relations of the types that "
-            "you name between them. Each entity has its position in the text and a score.",
-        ),
-        "/stream": Route(
-            "Entities of one text as they become final, in lines of JSON",
-            "A line for each entity, in order of position; the last line holds the relations and the usage. If an "
-            "error occurs after the first window, the last line is an error body. request_timeout_s limits the time "
-            "without progress, timeout_ms the total time.",
-        ),
-        "/batch": Route(
-            "One result or error per text",
-            "Find entities and relations in several texts, in one request. A text that fails does not fail the others: "
-            "results[i] is the result of the i-th text, or its error.",
-        ),
-    },
-)
+def answer_of(kind: type[Answer], result: Result, **others: Any) -> Answer:
+    """An answer of the type `kind`, with its fields from `others`, or else from the result."""
+    return kind(**{name: getattr(result, name) for name in _names_of(cast(Any, kind)) if name not in others}, **others)
 
-_ALL_FOUND = EXTRACTION.with_merger(lambda item: merger_of(item, SourcedEntity, AllFound))
 
-ExtractRequest, ExtractItem, ExtractBatchRequest = (
-    EXTRACTION.request_model,
-    EXTRACTION.item_model,
-    EXTRACTION.batch_model,
-)
+@cache
+def _names_of(kind: type[Any]) -> Sequence[str]:
+    return [declared.name for declared in fields(kind)]
 
 
 def extraction_of(
@@ -530,16 +409,13 @@ def extraction_of(
     model: str | None = None,
     *,
     all_found: bool = False,
-) -> Request[ExtractionOptions, ExtractResponse, ExtractBatchResponse]:
+) -> Request:
     """The request for texts that share options. all_found: see `AllFound`."""
-    task = _ALL_FOUND if all_found else EXTRACTION
-    return Request(task, [(text, options) for text in texts], model, request_id)
+    return Request([(text, options) for text in texts], model, request_id, all_found=all_found)
 
 
-def check_shared(labels: Any, options: Mapping[str, Any]) -> None:
-    """Raise `StartupError` for labels and options with which every text would fail."""
-    try:
-        ExtractItem.model_validate({"text": "", "labels": labels, **options})
-    except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False)[0]
-        raise StartupError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+def merger(item: Item, *, all_found: bool) -> ResultMerger:
+    """Run an item's recognizers; returns the merger of their matches. all_found: see `AllFound`.
+
+    Raises LimitExceeded."""
+    return merger_of(item, SourcedEntity, AllFound if all_found else MatchMerger)

@@ -45,6 +45,24 @@ else:
     Labels = Elements[list[Name] | dict[Name, _Value[LabelOptions]]]
     Relations = Elements[list[Name] | dict[Name, _Value[RelationOptions]]]
 
+LabelsOption = Annotated[
+    Labels | None,
+    Field(
+        description="Entity types to extract: names; or {name: description}, where the model gets the description "
+        "and the response has the name. Repeated names count once; two names may not share a "
+        "description. Instead of a description, an object may set `description` and `threshold`. "
+        "Required, unless there is something else to find."
+    ),
+]
+RelationsOption = Annotated[
+    Relations | None,
+    Field(
+        description="Relation types to extract between the entities: names, or {name: description}. Instead of a "
+        "description, an object may set `description`, `threshold`, and the labels that the `head` and "
+        "the `tail` may have. Needs a relation extraction model."
+    ),
+]
+
 
 def label_options(labels: Labels, relations: Relations, *, max_labels: int) -> dict[str, Any]:
     """The fields of an item for its labels and relations. max_labels: maximum number of labels, and of relations; -1:

@@ -31,6 +31,23 @@ Recognizers = Annotated[bool, Field(strict=True)] | Names
 Requested = bool | Sequence[str] | Mapping[str, str]
 Regions = Elements[list[Annotated[str, Field(max_length=10)]]]
 
+RecognizersOption = Annotated[
+    Recognizers | None,
+    Field(
+        description="Recognizers to use besides the model: they find e-mail addresses, cards, IBANs, phone numbers "
+        "and the like by patterns and check digits. `true`: those for the request's labels, or all if "
+        "it has none; or a list of names (CREDIT_CARD), or {name: label of its matches}. Matches "
+        "replace the model's entities that overlap with them; each entity has its `source`."
+    ),
+]
+PhoneRegionsOption = Annotated[
+    Regions | None,
+    Field(
+        description="Codes (US, DE) of regions whose phone numbers are found without a country code. Default: the "
+        "server's phone_regions."
+    ),
+]
+
 
 def recognition_options(
     requested: Requested | None, regions: Sequence[str] | None, labels: Mapping[str, str], limits: Limits

@@ -51,6 +51,14 @@ else:
     StructureFields = Elements[Annotated[list[Name] | dict[Name, _Field], Field(min_length=1)]]
     Structures = Elements[Annotated[dict[Name, StructureFields], Field(min_length=1)]]
 
+StructuresOption = Annotated[
+    Structures | None,
+    Field(
+        description="Records to find, by name, each with its fields: names, {name: description}, or objects with "
+        "`type` (`list` or `string`), `choices`, `description` and `threshold`. Needs a GLiNER2 model."
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class StructureField:

@@ -29,9 +29,6 @@ from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import Item, Result, Usage
 from gliner_bento.tasks.extraction import Extraction
 
-RESULTS: dict[str, Callable[[Any], Result]] = {Extraction.task: extract}
-"""What makes the result of an item, by the name of its task."""
-
 INFO = replace(FAKE_INFO, model="memory", max_words=50, max_labels_per_pass=25)
 
 
@@ -48,7 +45,7 @@ class _Ticket:
 
 @dataclass
 class MemoryReplica:
-    """Its results are those of `RESULTS`. Items run one at a time, in passes of `pass_words` words.
+    """Its results are those of `extract`. Items run one at a time, in passes of `pass_words` words.
 
     step: whether the running pass may finish. error: what a pass raises, of the item with the pass's text.
     queue_capacity: unfinished items. alive: False for a replica whose threads have died.
@@ -122,7 +119,7 @@ class MemoryReplica:
         return result
 
     async def _process(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
-        """The entities of each pass but the last, then the whole result. Other tasks have no parts before their end."""
+        """The entities of each pass but the last, then the whole result."""
         ticket = _Ticket(item, call, len(self.admitted))
         self._unfinished.append(ticket)
         self.admitted.append(item.text)
@@ -132,8 +129,7 @@ class MemoryReplica:
             for start, end in zip([0, *ends], ends, strict=False):
                 await self._run_pass(ticket, item.text[start:end])
                 if end != ends[-1]:
-                    entities = result.entities if isinstance(result, Extraction) else ()
-                    yield [entity for entity in entities if start <= entity.start < end]
+                    yield [entity for entity in result.entities if start <= entity.start < end]
             yield result
         finally:
             self._unfinished.remove(ticket)
@@ -181,13 +177,11 @@ class MemoryReplica:
         if adapter_id is not None and not (self.manager and adapter_id in self.manager.contents):
             raise AdapterNotFound(f"adapter_id: no adapter {adapter_id!r}", param="adapter_id")
 
-    def _result(self, item: Any) -> tuple[Result, list[int]]:
+    def _result(self, item: Any) -> tuple[Extraction, list[int]]:
         """Of the item, and where each of its passes ends."""
         words = list(re.finditer(r"\S+", item.text))
         ends = [words[place].end() for place in range(self.pass_words - 1, len(words), self.pass_words)]
         ends += [words[-1].end()] if len(words) % self.pass_words else []
-        if item.task != Extraction.task:
-            return RESULTS[item.task](item), ends
         truncated = item.long_text == "truncate" and len(ends) > 1
         if truncated:
             del ends[1:]

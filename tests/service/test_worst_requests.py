@@ -23,15 +23,8 @@ from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
-from gliner_bento.tasks.extraction import (
-    EXTRACTION,
-    MAX_ENTITIES,
-    MAX_RELATIONS,
-    ExtractBatchRequest,
-    ExtractionOptions,
-    ExtractRequest,
-    extraction_of,
-)
+from gliner_bento.tasks.extraction import MAX_ENTITIES, MAX_RELATIONS, ExtractionOptions, extraction_of
+from gliner_bento.tasks.requests import ExtractBatchRequest, ExtractRequest, request_of
 
 EXAMPLES = int(os.environ.get("GLINER_WORST_REQUESTS", "0"))
 CHARS = 2_000_000 if EXAMPLES else 20_000
@@ -90,10 +83,10 @@ class Server:
         """The result or error of each text, written as JSON."""
         try:
             if isinstance(request, ExtractBatchRequest):
-                batch = await self.gateway.run_batch(await self.gateway.batch_of(EXTRACTION, vars(request)))
+                batch = await self.gateway.run_batch(await self.gateway.batch_of(vars(request)))
                 assert any(json_parts(batch))
                 return [one.result or one.error for one in batch.results]
-            answer = await self.gateway.run(EXTRACTION.request_of(vars(request)))
+            answer = await self.gateway.run(request_of(vars(request)))
             assert any(json_parts(answer))
             return [answer]
         except GLiNERBentoError as error:

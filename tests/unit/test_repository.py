@@ -90,7 +90,7 @@ VIEWS = {
 STANDS_ALONE = {
     **{
         f"gliner_bento/tasks/{name}.py": {"pydantic", "typing_extensions", "gliner_bento"}
-        for name in ("base", "extraction", "fields", "labels", "table")
+        for name in ("base", "extraction", "fields", "labels", "requests")
     },
     "gliner_bento/errors.py": {"pydantic"},
     "gliner_bento/settings/settings.py": {"pydantic", "pydantic_settings", "gliner_bento", "_typeshed"},

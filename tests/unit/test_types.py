@@ -9,16 +9,13 @@ from pydantic import ValidationError
 from gliner_bento.adapter_types import AdapterInfo, AdapterOptions, PutAdapterRequest
 from gliner_bento.adapters.base import Source
 from gliner_bento.status_types import AbortResponse, ModelCard, ModelInfo
-from gliner_bento.tasks.base import ExtractionWarning, RequestOptions, Usage
+from gliner_bento.tasks.base import ExtractionWarning, Usage
 from gliner_bento.tasks.extraction import (
     BatchResult,
     Entity,
-    ExtractBatchRequest,
     ExtractBatchResponse,
     Extraction,
     ExtractionOptions,
-    ExtractItem,
-    ExtractRequest,
     ExtractResponse,
     LongText,
     Relation,
@@ -27,6 +24,7 @@ from gliner_bento.tasks.extraction import (
     StreamedEntity,
 )
 from gliner_bento.tasks.extraction import ExtractionItem as Item
+from gliner_bento.tasks.requests import ExtractBatchRequest, ExtractItem, ExtractRequest, RequestOptions
 
 PUBLIC_TYPES = [
     *(AbortResponse, BatchResult, Entity, ExtractBatchRequest, ExtractBatchResponse, ExtractItem, ExtractRequest),

@@ -185,9 +185,8 @@ class ClassPreparer:
         self._window_words, self._overlap_words = window_words or model.limit, overlap_words
 
     def checked(self, item: Item) -> ExtractionItem:
-        """The item. Raises InvalidField for a task or options that the model does not support."""
-        if not isinstance(item, ExtractionItem):
-            raise InvalidField(f"{self._name} does not support the task {item.task}")
+        """The item. Raises InvalidField for options that the model does not support."""
+        assert isinstance(item, ExtractionItem)
         item.check_supported(self._name, self._tasks)
         if not item.classifications:
             raise InvalidField("classifications: Field required", param="classifications")

@@ -25,9 +25,8 @@ class ItemPreparer:
         self._tasks = tasks
 
     def checked(self, item: Item) -> ExtractionItem:
-        """The item. Raises InvalidField for a task or options that the model does not support."""
-        if not isinstance(item, ExtractionItem):
-            raise InvalidField(f"{self._model} does not support the task {item.task}")
+        """The item. Raises InvalidField for options that the model does not support."""
+        assert isinstance(item, ExtractionItem)
         schema = self._tokenizer.prompts.schema
         if not item.abilities or (item.relations and not item.labels and not schema):
             raise InvalidField("labels: at least one is required", param="labels")

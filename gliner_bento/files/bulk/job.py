@@ -34,7 +34,8 @@ from gliner_bento.files.records.sources import (
 from gliner_bento.files.records.writers import FORMATS, ChunkWriter, Csv, JsonLines, Parquet
 from gliner_bento.status_types import ModelCard
 from gliner_bento.storage.files import side_file, side_stem
-from gliner_bento.tasks.extraction import BatchResult, check_shared
+from gliner_bento.tasks.extraction import BatchResult
+from gliner_bento.tasks.requests import check_shared
 
 CHUNK_RECORDS = 500
 PRIORITY = 100

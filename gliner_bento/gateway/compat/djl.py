@@ -22,10 +22,11 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.models import ServedModel
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.v1.tasks import answer_one
+from gliner_bento.gateway.v1.extract import answer_one
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.model_types import AddModelRequest, short_name
-from gliner_bento.tasks.extraction import EXTRACTION, LABELS, TEXT, ExtractRequest, ExtractResponse
+from gliner_bento.tasks.extraction import LABELS, TEXT, ExtractResponse
+from gliner_bento.tasks.requests import ExtractRequest
 
 _ERROR_TYPES = {
     400: "BadRequestException",
@@ -153,7 +154,7 @@ async def _infer(gateway: Gateway, request: Request, name: str | None) -> Respon
     if not await request.body():
         raise InvalidField("the body must be that of /v1/extract: text, labels, ...")
     fields = vars(await json_body(request, ExtractRequest))
-    return await answer_one(EXTRACTION, gateway, fields | {"model": fields["model"] or name})
+    return await answer_one(gateway, fields | {"model": fields["model"] or name})
 
 
 async def _ping(gateway: Gateway, _: Request) -> Response:

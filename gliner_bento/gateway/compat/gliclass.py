@@ -20,9 +20,9 @@ from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MessageError
 from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
-from gliner_bento.tasks.base import Request as TaskRequest
 from gliner_bento.tasks.classifications import LabelScore
-from gliner_bento.tasks.extraction import EXTRACTION, Extraction, ExtractionOptions
+from gliner_bento.tasks.extraction import Extraction, ExtractionOptions
+from gliner_bento.tasks.extraction import Request as ExtractionRequest
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 
 _CLASSIFICATION = "gliclass"
@@ -77,7 +77,7 @@ async def _classify(gateway: Gateway, request: Request) -> Response:
         (text, _options(body, own_labels, prompt))
         for text, own_labels, prompt in zip(texts, labels, prompts, strict=True)
     ]
-    answer = await gateway.run_batch(TaskRequest(EXTRACTION, inputs, body.model, None))
+    answer = await gateway.run_batch(ExtractionRequest(inputs, body.model))
     results = [_scores(*pair) for pair in zip(results_or_raise(answer), labels, strict=True)]
     return json_response(results[0] if isinstance(body.texts, str) else results)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from benchmark.adapter_workload import Expected, adapter_ids, round_robin, zipf
 from gliner_bento.loadtest import workload
-from gliner_bento.tasks.extraction import ExtractRequest
+from gliner_bento.tasks.requests import ExtractRequest
 
 TEXTS = workload.mixed(64)
 

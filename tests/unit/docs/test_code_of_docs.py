@@ -22,7 +22,7 @@ from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
-from gliner_bento.tasks.extraction import ExtractRequest
+from gliner_bento.tasks.requests import ExtractRequest
 
 pytestmark = pytest.mark.long
 

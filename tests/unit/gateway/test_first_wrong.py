@@ -16,8 +16,8 @@ from gliner_bento.gateway.compat.fastino import FastinoRequest
 from gliner_bento.gateway.compat.nemo_guardrails import ChatCompletionRequest
 from gliner_bento.gateway.compat.vllm_factory import PoolingRequest
 from gliner_bento.gateway.validation import from_model
-from gliner_bento.tasks.extraction import ExtractBatchRequest, ExtractRequest
 from gliner_bento.tasks.fields import MAX_FIELDS, Elements
+from gliner_bento.tasks.requests import ExtractBatchRequest, ExtractRequest
 
 pytestmark = pytest.mark.long
 

@@ -27,15 +27,16 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.settings.configuration import PROJECT_ROOT
-from gliner_bento.tasks.extraction import EXTRACTION
 from gliner_bento.tasks.labels import label_options
+from gliner_bento.tasks.requests import ExtractBatchRequest, ExtractRequest
+from gliner_bento.tasks.requests import request_of as request_of_body
 
 TEXT = "Ada met Charles."
 
 
 def request_of(**fields):
     body = {"text": TEXT, "labels": ["person"]} | fields
-    return EXTRACTION.request_of(vars(EXTRACTION.request_model.model_validate(body)))
+    return request_of_body(vars(ExtractRequest.model_validate(body)))
 
 
 def extract(gateway, **fields):
@@ -43,10 +44,10 @@ def extract(gateway, **fields):
 
 
 def extract_batch(gateway, **fields):
-    body = vars(EXTRACTION.batch_model.model_validate(fields))
+    body = vars(ExtractBatchRequest.model_validate(fields))
 
     async def run():
-        return await gateway.run_batch(await gateway.batch_of(EXTRACTION, body))
+        return await gateway.run_batch(await gateway.batch_of(body))
 
     return asyncio.run(run())
 

@@ -14,7 +14,7 @@ from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.compat import gliner_serve
 from gliner_bento.gateway.endpoint import Endpoint, Operation
 from gliner_bento.gateway.openapi import openapi_document
-from gliner_bento.tasks.extraction import ExtractItem
+from gliner_bento.tasks.requests import ExtractItem
 
 ENDPOINTS = GatewayApp(OPTIONS).endpoints
 DOCUMENT = json.loads(openapi_document(ENDPOINTS))

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from gliner_bento.adapter_types import AdapterOptions
 from gliner_bento.gateway.validation import from_model, from_validation
-from gliner_bento.tasks.extraction import ExtractBatchRequest, ExtractRequest
+from gliner_bento.tasks.requests import ExtractBatchRequest, ExtractRequest
 
 TEXT = {"text": "Ada met Charles."}
 

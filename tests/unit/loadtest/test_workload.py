@@ -9,7 +9,7 @@ from gliner.data_processing.tokenizer import WhitespaceTokenSplitter
 
 from benchmark import generated
 from gliner_bento.loadtest import workload
-from gliner_bento.tasks.extraction import ExtractRequest
+from gliner_bento.tasks.requests import ExtractRequest
 
 
 def words(bodies: list[workload.Body]) -> list[int]:

@@ -10,10 +10,8 @@ import pytest
 from gliner_bento.gateway.compat import vllm_factory
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.v1 import adapters, server
-from gliner_bento.gateway.v1.tasks import task_endpoints
+from gliner_bento.gateway.v1 import adapters, extract, server
 from gliner_bento.settings import Settings
-from gliner_bento.tasks.extraction import EXTRACTION
 from reliability.fuzz import Answer, OwnErrors, fault_of
 from reliability.fuzz_cases import Case, Cases
 
@@ -55,7 +53,7 @@ def test_an_answer_is_judged(case: Case, answer: Answer | None, fault: str | Non
 
 
 def test_cases_of_a_seed_are_the_same_and_reach_every_documented_route():
-    endpoints = [*task_endpoints(EXTRACTION), *adapters.ENDPOINTS, *server.ENDPOINTS]
+    endpoints = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *server.ENDPOINTS]
     document = json.loads(openapi_document(endpoints))
     cases, again = (list(itertools.islice(Cases(document, 3), 3000)) for _ in range(2))
     assert cases == again

@@ -108,8 +108,8 @@ def test_a_broken_off_archive_raises_its_own_error_and_is_not_complete(pieces, t
 
 # Streams
 
-FIRST = frame(StreamMessage.of("extract", [ADA], 0))
-LAST = frame(StreamMessage.of("extract", RESULT, 0))
+FIRST = frame(StreamMessage.of([ADA], 0))
+LAST = frame(StreamMessage.of(RESULT, 0))
 
 
 def streamed(scripted: Scripted, folder: Path, request: Call | None = None) -> tuple[list[Any], Exception | None]:
@@ -129,7 +129,7 @@ def streamed(scripted: Scripted, folder: Path, request: Call | None = None) -> t
 
 @pytest.mark.parametrize("size", [1, 2, 17, 10_000])
 def test_a_stream_may_be_cut_anywhere(size: int, tmp_path: Path):
-    content = FIRST * 3 + frame(StreamMessage.of("extract", [], 0)) + LAST
+    content = FIRST * 3 + frame(StreamMessage.of([], 0)) + LAST
     parts, error = streamed(Scripted(in_pieces(content, size)), tmp_path)
     assert error is None
     assert [list(part) for part in parts[:-1]] == [[ADA]] * 3 + [[]]
@@ -139,7 +139,7 @@ def test_a_stream_may_be_cut_anywhere(size: int, tmp_path: Path):
 ENDINGS: dict[str, tuple[list[Step], type[GLiNERBentoError]]] = {
     "nothing": ([], InternalError),
     "half a message": ([FIRST, LAST[:-2]], InternalError),
-    "the item's own error": ([FIRST, frame(StreamMessage.of("extract", Aborted("stopped"), 0))], Aborted),
+    "the item's own error": ([FIRST, frame(StreamMessage.of(Aborted("stopped"), 0))], Aborted),
     "a dropped connection": ([FIRST, Drop], NotReady),
     "a connection that was dropped before it began": ([Drop], NotReady),
     "what cannot be decoded": ([FIRST, frame(b"\xc1")], InternalError),

@@ -26,7 +26,8 @@ from gliner_bento.tasks.classifications import (
     classification_options,
     results_of,
 )
-from gliner_bento.tasks.extraction import ExtractionItem, ExtractRequest
+from gliner_bento.tasks.extraction import ExtractionItem
+from gliner_bento.tasks.requests import ExtractRequest
 
 TONE = ["good", "bad"]
 
@@ -148,10 +149,10 @@ def test_every_route_of_extraction_classifies() -> None:
 
     async def scene(client: AsyncClient) -> Any:
         return (
-            await client.run("extract", text, **options),
-            await client.run_batch("extract", [text, ""], **options),
-            [line async for line in client.run_stream("extract", text, **options)],
-            await client.run("extract", "Ada", labels=["person"], **options),
+            await client.extract(text, **options),
+            await client.extract_batch([text, ""], **options),
+            [line async for line in client.extract_stream(text, **options)],
+            await client.extract("Ada", ["person"], **options),
         )
 
     one, batch, lines, both = ask(MemoryReplica(), scene)
@@ -165,13 +166,13 @@ def test_a_model_that_cannot_classify_is_named_before_it_is_called() -> None:
     replica.model = replace(replica.model, model="ner-only", tasks=("entities", "relations"))
 
     async def scene(client: AsyncClient) -> list[str]:
-        await client.run("extract", "Ada", labels=["person"])
+        await client.extract("Ada", ["person"])
         before = len(replica.calls)
         messages = []
-        for send in (client.run, lambda task, text, **options: client.run_batch(task, [text], **options)):
+        for send in (client.extract, lambda text, **options: client.extract_batch([text], **options)):
             for options in ({"classifications": {"tone": TONE}}, {}):
                 try:
-                    answer = await send("extract", "Ada", **options)
+                    answer = await send("Ada", **options)
                     messages.append(answer.results[0].error.message)
                 except InvalidField as error:
                     messages.append(error.message)

@@ -12,7 +12,8 @@ from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.validation import from_model
 from gliner_bento.settings import Settings
 from gliner_bento.tasks.base import Limits
-from gliner_bento.tasks.extraction import EXTRACTION, ExtractionOptions, ExtractRequest
+from gliner_bento.tasks.extraction import ExtractionOptions, decide
+from gliner_bento.tasks.requests import ExtractRequest, request_of
 from gliner_bento.tasks.structures import FieldValue, Structure, StructureField, WindowInstances, structure_options
 
 
@@ -71,14 +72,14 @@ def test_the_names_of_all_tasks_are_limited_together() -> None:
     )
     message = "classifications: 7 names, including labels and relations; the limit is 6"
     with pytest.raises(InvalidField, match=message) as refused:
-        EXTRACTION.decide(options, Settings(max_labels=6).view(Limits))
+        decide(options, Settings(max_labels=6).view(Limits))
     assert refused.value.param == "classifications"
-    EXTRACTION.decide(options, Settings(max_labels=7).view(Limits))
+    decide(options, Settings(max_labels=7).view(Limits))
 
 
 def test_a_request_needs_something_to_find() -> None:
     body = vars(ExtractRequest.model_validate({"text": "a", "structures": {"car": ["brand"]}}))
-    assert EXTRACTION.request_of(body).inputs[0][1].structures == {"car": ["brand"]}
+    assert request_of(body).inputs[0][1].structures == {"car": ["brand"]}
 
 
 def test_what_several_windows_find_counts_once() -> None:
