@@ -135,8 +135,13 @@ def restore_placeholders(text: str, replacements: Iterable[ReplacedText]) -> Res
 
 def _placeholders_in(text: str) -> list[str]:
     """What `Placeholders` and `hashes` may have written into a text: their names are in capitals."""
-    found = PLACEHOLDER.findall(text)
-    return [placeholder for placeholder in found if (name := placeholder.rpartition("_")[0]) == name.upper()]
+    return [*filter(is_written_by_us, PLACEHOLDER.findall(text))]
+
+
+def is_written_by_us(placeholder: str) -> bool:
+    """Whether a match of `PLACEHOLDER` may be of `Placeholders` or `hashes`: their names are in capitals."""
+    name = placeholder.rpartition("_")[0]
+    return name == name.upper()
 
 
 def is_placeholder(replacement: str) -> bool:

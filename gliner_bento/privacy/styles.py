@@ -34,8 +34,12 @@ def tag(label: str) -> str:
 
 @dataclass(slots=True)
 class Placeholders:
-    """`[PERSON_1]`: equal names of a label get equal numbers. A placeholder that the text contains is not used."""
+    """`[PERSON_1]`: equal names of a label get equal numbers. A placeholder that the text contains is not used.
 
+    is_reserved: whether a placeholder must not be used for another reason.
+    """
+
+    is_reserved: Callable[[str], bool] = lambda _: False
     _known: dict[tuple[str, str], str] = field(default_factory=dict)  # by tag and normalized name
     _last_number: Counter[str] = field(default_factory=Counter)
 
@@ -51,7 +55,7 @@ class Placeholders:
         while True:
             self._last_number[kind] += 1
             placeholder = f"[{kind}_{self._last_number[kind]}]"
-            if placeholder not in text:
+            if placeholder not in text and not self.is_reserved(placeholder):
                 return placeholder
 
 

@@ -1,0 +1,167 @@
+"""Redacts the texts of a conversation as one: a value that is found in one of them is replaced in all of them, and has
+one placeholder, also in later turns.
+
+`Mapping` here: the original of each placeholder, which `sealing` seals and `restoring` uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gliner_bento.mentions import normalized
+from gliner_bento.privacy.known_values import KnownValues
+from gliner_bento.privacy.redact import Redacted, substituted
+from gliner_bento.privacy.spans import LabeledSpan, merged
+from gliner_bento.privacy.styles import PLACEHOLDER, Replace
+
+_ROUNDS = 4
+"""How often values that became longer by joining spans are looked for again."""
+_HASHED = re.compile(r"\[[^\W_]\w*_[0-9a-f]{16}\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Values that are never replaced, and values that always are, by label. `denied` wins over `allowed`."""
+
+    allowed: Collection[str] = ()
+    denied: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+class OnePlaceholder:
+    """A `Replace` that gives a value one placeholder, whatever its label is where it is found again.
+
+    make: makes the placeholder of a new value. mapping: the originals of earlier turns.
+    """
+
+    def __init__(self, make: Replace, mapping: Mapping[str, str]) -> None:
+        self._make = make
+        self.mapping = dict(mapping)
+        self._by_value = {normalized(original): placeholder for placeholder, original in mapping.items()}
+
+    def __call__(self, text: str, span: LabeledSpan) -> str:
+        """See `Replace`."""
+        original = text[span.start : span.end]
+        value = normalized(original)
+        placeholder = self._by_value.get(value)
+        if placeholder is None:
+            placeholder = self._by_value[value] = self._make(text, span)
+            self.mapping[placeholder] = original
+        return placeholder
+
+
+@dataclass(frozen=True, slots=True)
+class RedactedConversation:
+    """The redacted texts, and for each the spans that were replaced in it, in order."""
+
+    texts: Sequence[Redacted]
+    spans: Sequence[Sequence[LabeledSpan]]
+
+
+def redact_conversation(
+    texts: Sequence[str],
+    found: Sequence[Iterable[LabeledSpan]],
+    style: Replace,
+    *,
+    mapping: Mapping[str, str],
+    lists: Lists,
+    hashed: bool,
+) -> RedactedConversation:
+    """Redact texts. found: the spans of each text. mapping: the originals of earlier turns, which are replaced, too.
+
+    hashed: whether the texts may have hashes of earlier turns that the mapping does not have; they are kept.
+    """
+    denied = [(value, _label_span(label)) for label, values in lists.denied.items() for value in values]
+    finder = KnownValues(denied, ignores_case=True)
+    allowed = {normalized(value) for value in lists.allowed}
+    kept = [_placeholders_in(text, mapping, hashed=hashed) for text in texts]
+    spans = [
+        [
+            *(
+                part
+                for span in own
+                if normalized(text[span.start : span.end]) not in allowed
+                for part in _outside(text, span, placeholders)
+            ),
+            *finder.spans_in(text),
+        ]
+        for text, own, placeholders in zip(texts, found, kept, strict=True)
+    ]
+    known = [(original, _label_span(_kind(placeholder))) for placeholder, original in mapping.items()]
+    spans = _everywhere(texts, spans, known, allowed, kept)
+    redacted = [
+        substituted(text, [(span, style(text, span)) for span in own]) for text, own in zip(texts, spans, strict=True)
+    ]
+    return RedactedConversation(redacted, spans)
+
+
+def reserved_in(texts: Iterable[str]) -> set[str]:
+    """What looks like a placeholder in texts, in canonical form: no new placeholder may be read as one of these."""
+    bracketed, bare = r"\[\s*([^\[\]\n]{1,80}?[\s_-]*\d{1,9})\s*\]", r"(?<![A-Za-z0-9_])([A-Z][A-Z0-9_]*_\d{1,9})"
+    pattern = re.compile(f"{bracketed}|{bare}")
+    return {canonical(match[1] or match[2]) for text in texts for match in pattern.finditer(text)}
+
+
+def canonical(placeholder: str) -> str:
+    """A placeholder without brackets, separators and case: what is left of it in the words of a language model."""
+    return re.sub(r"[\W_]+", "", placeholder).casefold()
+
+
+def _everywhere(
+    texts: Sequence[str],
+    spans: Sequence[Sequence[LabeledSpan]],
+    known: Iterable[tuple[str, LabeledSpan]],
+    allowed: Collection[str],
+    kept: Sequence[Sequence[tuple[int, int]]],
+) -> list[list[LabeledSpan]]:
+    """The joined spans, with every further occurrence of their texts and of `known`."""
+    looked_for = dict(known)
+    new = looked_for
+    for text, own in zip(texts, spans, strict=True):
+        for span in own:
+            new.setdefault(text[span.start : span.end], span)
+    joined = [merged(own) for own in spans]
+    for _ in range(_ROUNDS):
+        for text, own in zip(texts, joined, strict=True):
+            for span in own:
+                value = text[span.start : span.end]
+                if value not in looked_for:
+                    looked_for[value] = new[value] = span
+        finder = KnownValues((value, span) for value, span in new.items() if normalized(value) not in allowed)
+        if not finder:
+            break
+        new = {}
+        joined = [
+            merged([*own, *(part for span in finder.spans_in(text) for part in _outside(text, span, placeholders))])
+            for text, own, placeholders in zip(texts, joined, kept, strict=True)
+        ]
+    return joined
+
+
+def _placeholders_in(text: str, mapping: Mapping[str, str], *, hashed: bool) -> list[tuple[int, int]]:
+    """Where a text has placeholders of earlier turns."""
+    return [
+        match.span()
+        for match in PLACEHOLDER.finditer(text)
+        if match[0] in mapping or (hashed and _HASHED.fullmatch(match[0]))
+    ]
+
+
+def _outside(text: str, span: LabeledSpan, placeholders: Sequence[tuple[int, int]]) -> list[LabeledSpan]:
+    """The parts of a span that are outside all placeholders."""
+    inside = [(start, end) for start, end in placeholders if start < span.end and end > span.start]
+    if not inside:
+        return [span]
+    starts, ends = [span.start, *(end for _, end in inside)], [*(start for start, _ in inside), span.end]
+    parts = (replace(span, start=start, end=end) for start, end in zip(starts, ends, strict=True) if start < end)
+    return [part for part in parts if any(map(str.isalnum, text[part.start : part.end]))]
+
+
+def _kind(placeholder: str) -> str:
+    """The label that a placeholder shows: `phone number` for [PHONE_NUMBER_1]."""
+    return placeholder.strip("[]").rpartition("_")[0].replace("_", " ").lower()
+
+
+def _label_span(label: str) -> LabeledSpan:
+    return LabeledSpan(0, 0, label, by_recognizer=True, score=1.0)

@@ -1,0 +1,72 @@
+"""Finds given values in texts, as whole words: those of deny lists, and those that were found elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import regex
+
+from gliner_bento.privacy.spans import LabeledSpan
+
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+"""Scripts that write words without spaces between them, or endings without spaces after them: each of their characters
+is a token, so that a name is found beside other characters."""
+_TOKEN = regex.compile(rf"[{_UNSPACED}]|[[\w]--[_{_UNSPACED}]]+", regex.V1)
+_MIN_CHARS = 2
+"""Shorter values, such as a digit, are not looked for elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A value as it is compared: its tokens, the characters between the first and the last, and those around them."""
+
+    tokens: Sequence[str]
+    core: str
+    before: str
+    after: str
+    span: LabeledSpan
+
+
+class KnownValues:
+    """Finds values in texts. White space in a value stands for any white space.
+
+    values: each with a span that has its label and score. ignores_case: whether a value is found in any case.
+    """
+
+    def __init__(self, values: Iterable[tuple[str, LabeledSpan]], *, ignores_case: bool = False) -> None:
+        self._ignores_case = ignores_case
+        self._by_first: dict[str, list[_Value]] = {}
+        for text, span in values:
+            stripped = self._folded(" ".join(text.split()))
+            tokens = [*_TOKEN.finditer(stripped)]
+            if tokens and len(stripped) >= _MIN_CHARS:
+                start, end = tokens[0].start(), tokens[-1].end()
+                names = [token[0] for token in tokens]
+                value = _Value(names, stripped[start:end], stripped[:start], stripped[end:], span)
+                self._by_first.setdefault(names[0], []).append(value)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_first)
+
+    def spans_in(self, text: str) -> Iterator[LabeledSpan]:
+        """Where the values are in a text; the spans may overlap."""
+        if not self._by_first:
+            return
+        tokens = [*_TOKEN.finditer(text)]
+        names = [self._folded(token[0]) for token in tokens]
+        for index, name in enumerate(names):
+            for value in self._by_first.get(name, ()):
+                last = index + len(value.tokens) - 1
+                if last >= len(tokens) or names[index : last + 1] != value.tokens:
+                    continue
+                start, end = tokens[index].start(), tokens[last].end()
+                if last > index and self._folded(" ".join(text[start:end].split())) != value.core:
+                    continue
+                start, after = start - len(value.before), end + len(value.after)
+                around = text[max(0, start) : tokens[index].start()], text[end:after]
+                if tuple(map(self._folded, around)) == (value.before, value.after):
+                    yield replace(value.span, start=start, end=after)
+
+    def _folded(self, text: str) -> str:
+        return text.casefold() if self._ignores_case else text

@@ -1,0 +1,200 @@
+r"""Restores the originals in what a language model has made of a redacted text, whole or in chunks.
+
+Language models change placeholders. These are restored for `[PERSON_1]`: `[Person 1]`, `[person-1]`, `<PERSON_1>`,
+`{PERSON_1}`, `\[PERSON\_1\]`, `%5BPERSON_1%5D`, and `PERSON_1` without brackets in exactly this form. What may stand
+for several placeholders stays as it is, and is counted.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import quote
+
+from gliner_bento.privacy.conversation import canonical
+from gliner_bento.privacy.redact import is_written_by_us
+from gliner_bento.privacy.styles import PLACEHOLDER
+
+Form = Literal["auto", "text", "json"]
+"""What a text is: in `json`, originals are escaped as in strings of JSON; `auto`: `json` if the whole text is."""
+
+_PAIRS = {"[": "]", "<": ">", "{": "}", "&lt;": "&gt;", "%5b": "%5d", "【": "】", "［": "］"}
+_OPEN = re.compile(r"(?:\\?\[|<|\{|&lt;|%5[Bb]|【|［)\s?\Z")
+_CLOSE = re.compile(r"\s?(?:\\?\]|>|\}|&gt;|%5[Dd]|】|］)")
+_OPEN_CHARS = 5  # of the longest match of `_OPEN`
+_SEPARATOR = r"[\s_\\-]{0,3}"
+_ID = r"(?:[0-9a-f]{16}|\d{1,9})"
+_AROUND_CHARS = 16
+"""More characters than brackets, spaces and backslashes add to a placeholder."""
+_CONTEXT_CHARS = 200
+_MAX_REPORTED, _MAX_REPORTED_CHARS = 100, 80
+
+
+@dataclass(slots=True)
+class RestoredCounts:
+    """What a restorer has done. ambiguous: number of placeholders that may stand for several, which are left. unknown:
+    those that the mapping does not have, the first `_MAX_REPORTED`."""
+
+    restored: int = 0
+    ambiguous: int = 0
+    unknown: dict[str, None] = field(default_factory=dict)
+
+
+class Restorer:
+    """Restores texts with a mapping: the original of each placeholder. Holds back the end of a chunk that may be the
+    beginning of a placeholder."""
+
+    def __init__(self, mapping: Mapping[str, str]) -> None:
+        self._mapping = mapping
+        self.counts = RestoredCounts()
+        self._by_canonical: dict[str, list[str]] = {}
+        for placeholder in mapping:
+            self._by_canonical.setdefault(canonical(placeholder), []).append(placeholder)
+        kinds = {placeholder.strip("[]").rpartition("_")[0] for placeholder in mapping}
+        self._kinds = {canonical(kind) for kind in kinds}
+        words = (_SEPARATOR.join(map(re.escape, kind.lower().split("_"))) for kind in sorted(kinds, key=len)[::-1])
+        kind = f"(?:{'|'.join(words)})" if kinds else r"(?!)"
+        # Searched for in a text in lower case: a pattern with literals is several times faster than `re.IGNORECASE`.
+        self._pattern = re.compile(rf"{kind}{_SEPARATOR}{_ID}(?![0-9a-z]|_\w)")
+        letters = {*string.ascii_uppercase, *"".join(kinds)}
+        self._lower = str.maketrans({letter: low for letter in letters if len(low := letter.lower()) == 1})
+        self._longest = max((len(name) + 2 * name.count("_") for name in mapping), default=0) + _AROUND_CHARS
+
+    def restore(self, text: str, form: Form = "auto") -> str:
+        """The text with originals."""
+        return self._restored(text, is_json=form == "json" or (form == "auto" and _is_json(text)))
+
+    def restore_chunk(self, chunk: str, form: Form = "text") -> tuple[str, str]:
+        """The part of a chunk that is final, with originals; and the rest, which belongs before the next chunk."""
+        end = self._final_end(chunk)
+        return self._restored(chunk[:end], is_json=form == "json"), chunk[end:]
+
+    def _restored(self, text: str, *, is_json: bool) -> str:
+        pieces, position = [], 0
+        lowered = text.lower() if text.isascii() else text.translate(self._lower)
+        for match in self._pattern.finditer(lowered):
+            written = _Written.at(text, *match.span())
+            placeholder = self._placeholder(written)
+            if placeholder is not None:
+                pieces += [
+                    text[position : written.start],
+                    written.notation(self._mapping[placeholder], is_json=is_json),
+                ]
+                position = written.end
+                self.counts.restored += 1
+        self._note_unknown(text)
+        return "".join([*pieces, text[position:]])
+
+    def _placeholder(self, written: _Written) -> str | None:
+        """The placeholder that is written there; None if it is none, not a known one, or not a single one."""
+        exact = f"[{written.inner.replace(chr(92), '')}]"
+        if not written.opened and not (
+            written.is_word
+            and PLACEHOLDER.fullmatch(exact)
+            and (exact in self._mapping or written.inner == written.inner.upper())
+        ):
+            return None
+        if exact in self._mapping:
+            return exact
+        candidates = self._by_canonical.get(canonical(written.inner), ())
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates:
+            self.counts.ambiguous += 1
+        else:
+            self._report(written.text[written.start : written.end])
+        return None
+
+    def _note_unknown(self, text: str) -> None:
+        for match in PLACEHOLDER.finditer(text):
+            if is_written_by_us(match[0]) and canonical(match[0]) not in self._by_canonical:
+                self._report(match[0])
+
+    def _report(self, placeholder: str) -> None:
+        if len(self.counts.unknown) < _MAX_REPORTED:
+            self.counts.unknown[placeholder[:_MAX_REPORTED_CHARS]] = None
+
+    def _final_end(self, text: str) -> int:
+        """The end of the part of a text that no further text can change. The rest is at most the longest form."""
+        for start in range(max(0, len(text) - self._longest), len(text)):
+            is_start = text[start] in r"\[<{&%【［" or (text[start].isalpha() and not text[start - 1 : start].isalpha())
+            if is_start and self._may_continue(text[start:]):
+                return start
+        return len(text)
+
+    def _may_continue(self, text: str) -> bool:
+        """Whether a text may be the beginning of a placeholder, or become another one with what follows."""
+        lowered = text.lower()
+        if any(mark.startswith(lowered) for mark in ("%5b", "&lt;")):
+            return True
+        for mark in ("%5b", "&lt;"):
+            lowered = lowered.removeprefix(mark)
+        body = lowered.lstrip("\\[<{【［ \t\n")
+        for end in ("%5", "%", "&gt", "&g", "&"):  # a closing bracket of which a part has arrived
+            body = body.removesuffix(end)
+        if re.search(r"[\]>}】］;%&,.:!?\"'()`*]", body):
+            return False
+        letters = canonical(body)
+        return not letters or any(
+            kind.startswith(letters) or (letters.startswith(kind) and _is_id(letters[len(kind) :]))
+            for kind in self._kinds
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A placeholder as a text has it, at [start, end). inner: without brackets. opened: its opening bracket, if it has
+    both; then they are a part of it. is_word: whether it is not the end of a longer word."""
+
+    text: str
+    start: int
+    end: int
+    inner: str
+    opened: str
+    is_word: bool
+
+    @classmethod
+    def at(cls, text: str, start: int, end: int) -> _Written:
+        """The placeholder whose inner part is at [start, end)."""
+        inner, before = text[start:end], text[start - 1 : start] if start else ""
+        is_word = not (before.isascii() and before.isalnum()) and before != "_"
+        opening = _OPEN.search(text, max(0, start - _OPEN_CHARS), start)
+        closing = _CLOSE.match(text, end)
+        if opening and closing:
+            opened = opening[0].strip().removeprefix("\\").lower()
+            if _PAIRS[opened] == closing[0].strip().removeprefix("\\").lower():
+                return cls(text, opening.start(), closing.end(), inner, opened, is_word=True)
+        return cls(text, start, end, inner, "", is_word)
+
+    def notation(self, original: str, *, is_json: bool) -> str:
+        """The original in the notation of what is around the placeholder."""
+        if self.opened == "%5b":
+            return quote(original, safe="")
+        if self.opened == "&lt;":
+            return html.escape(original, quote=False)
+        if is_json:
+            return json.dumps(original, ensure_ascii=False)[1:-1]
+        if any(map(str.isspace, original)):
+            before = self.text[max(0, self.start - _CONTEXT_CHARS) : self.start]
+            if before and "://" in re.split(r"\s", before)[-1]:
+                return quote(original, safe="")
+        return original
+
+
+def _is_id(text: str) -> bool:
+    return re.fullmatch(r"\d{1,9}|[0-9a-f]{1,16}", text) is not None
+
+
+def _is_json(text: str) -> bool:
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

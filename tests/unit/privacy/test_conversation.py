@@ -1,0 +1,126 @@
+"""Several texts that are redacted as one conversation."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gliner_bento.privacy.conversation import Lists, OnePlaceholder, canonical, redact_conversation, reserved_in
+from gliner_bento.privacy.restoring import Restorer
+from gliner_bento.privacy.spans import LabeledSpan
+from gliner_bento.privacy.styles import Placeholders, hashes, remove
+
+WORDS = [
+    "Ada",
+    "Bob",
+    "Zoë Ng",
+    "ada",
+    "(Ada)",
+    "x",
+    "[PERSON_2]",
+    "PERSON_1",
+    "[Person 3]",
+    "渡辺さん",
+    "渡辺",
+    "a_Ada",
+]
+
+
+def spans_of(text, *values, label="person"):
+    return [LabeledSpan(match.start(), match.end(), label) for value in values for match in re.finditer(value, text)]
+
+
+def redacted(texts, found, *, mapping=None, lists=None, style=None, hashed=False):
+    """The redacted texts, and the mapping."""
+    mapping = mapping or {}
+    reserved = reserved_in(texts) | {*map(canonical, mapping)}
+    numbers = Placeholders(lambda placeholder: canonical(placeholder) in reserved)
+    one = OnePlaceholder(style or numbers, mapping)
+    result = redact_conversation(texts, found, one, mapping=mapping, lists=lists or Lists(), hashed=hashed)
+    return [text.text for text in result.texts], one.mapping
+
+
+def test_numbering_continues_over_texts_and_a_value_has_one_placeholder_whatever_its_label_is():
+    texts = ["Ada met Bob.", "bob, then ADA and Paris"]
+    found = [
+        spans_of(texts[0], "Ada", "Bob"),
+        spans_of(texts[1], "bob", "ADA") + spans_of(texts[1], "Paris", label="city"),
+    ]
+    found[1][1] = LabeledSpan(10, 13, "organization")
+    assert redacted(texts, found) == (
+        ["[PERSON_1] met [PERSON_2].", "[PERSON_2], then [PERSON_1] and [CITY_1]"],
+        {"[PERSON_1]": "Ada", "[PERSON_2]": "Bob", "[CITY_1]": "Paris"},
+    )
+
+
+def test_a_value_that_is_found_once_is_replaced_in_all_texts_as_a_whole_word():
+    texts = ["Ada Lovelace", "Lovelace, Ada  \nLovelace; xAda, Ada_Lovelace, 'Ada Lovelace'", "渡辺さんと渡辺", "渡辺"]
+    found = [spans_of(texts[0], "Ada Lovelace"), [], [], spans_of(texts[3], "渡辺")]
+    assert redacted(texts, found)[0] == [
+        "[PERSON_1]",
+        "Lovelace, [PERSON_1]; xAda, Ada_Lovelace, '[PERSON_1]'",
+        "[PERSON_2]さんと[PERSON_2]",
+        "[PERSON_2]",
+    ]
+
+
+def test_a_value_that_became_longer_by_joining_is_replaced_in_all_texts_too():
+    texts = ["Ada Lovelace", "Ada Lovelace"]
+    found = [[LabeledSpan(0, 8, "person"), LabeledSpan(4, 12, "person")], [LabeledSpan(0, 3, "person")]]
+    assert redacted(texts, found)[0] == ["[PERSON_1]", "[PERSON_1]"]
+
+
+def test_the_next_turn_replaces_the_values_of_the_mapping_and_keeps_its_placeholders():
+    mapping = {"[PERSON_1]": "Ada", "[CITY_1]": "Paris"}
+    texts = ["[PERSON_1] is Ada of Paris", "Bob [PERSON_1] Ng"]
+    found = [spans_of(texts[0], r"\[PERSON_1\]", "PERSON_1"), spans_of(texts[1], ".*")]
+    new, after = redacted(texts, found, mapping=mapping)
+    assert new == ["[PERSON_1] is [PERSON_1] of [CITY_1]", "[PERSON_2][PERSON_1][PERSON_3]"]
+    assert after == {**mapping, "[PERSON_2]": "Bob ", "[PERSON_3]": " Ng"}
+
+
+def test_allowed_values_stay_and_denied_ones_go():
+    texts = ["Ada and Bob use BLUE bird and Blueish", "bob"]
+    found = [spans_of(texts[0], "Ada", "Bob"), []]
+    lists = Lists(["ada", "bob"], {"project": ["Blue Bird"], "person": ["Bob"]})
+    assert redacted(texts, found, lists=lists)[0] == ["Ada and [PERSON_1] use [PROJECT_1] and Blueish", "[PERSON_1]"]
+
+
+def test_a_number_that_the_texts_have_is_not_used_in_any_form():
+    texts = ["PERSON_1, [Person 2] and [person-3] met Ada"]
+    assert redacted(texts, [spans_of(texts[0], "Ada")])[0] == ["PERSON_1, [Person 2] and [person-3] met [PERSON_4]"]
+
+
+def test_hashes_need_no_mapping_of_earlier_turns():
+    style = hashes(b"key")
+    (first,), mapping = redacted(["Ada"], [spans_of("Ada", "Ada")], style=style)
+    (second,), _ = redacted(
+        [f"{first} and Ada"], [spans_of(f"{first} and Ada", r"\[.*\]", "Ada")], style=style, hashed=True
+    )
+    assert second == f"{first} and {first}"
+    assert mapping == {first: "Ada"}
+
+
+def test_a_style_without_placeholders_leaves_nothing():
+    assert redacted(["Ada, Ada"], [spans_of("Ada, Ada", "Ada")], style=remove)[0] == [", "]
+
+
+@given(st.lists(st.lists(st.sampled_from(WORDS), max_size=6), min_size=1, max_size=3), st.sets(st.sampled_from(WORDS)))
+def test_the_model_never_gets_a_found_value_and_the_originals_come_back(words, values):
+    texts = [" ".join(each) for each in words]
+    found = [[one for value in values for one in spans_of(text, rf"(?<!\w){re.escape(value)}(?!\w)")] for text in texts]
+    new, mapping = redacted(texts, found)
+    for text, replaced in zip(texts, new, strict=True):
+        restored = Restorer(mapping).restore(replaced, "text")
+        assert restored.casefold() == text.casefold()
+        for original in mapping.values():
+            if len(original) > 1 and original.strip("[]") not in ("PERSON_1", "PERSON_2", "Person 3"):
+                assert not re.search(rf"(?<![\w]){re.escape(original)}(?![\w])", replaced)
+
+
+@pytest.mark.parametrize("placeholder", ["[PERSON_1]", "Person 1", "[ person-1 ]", r"\[PERSON\_1\]"])
+def test_the_canonical_form_ignores_how_a_placeholder_is_written(placeholder):
+    assert canonical(placeholder) == "person1"
