@@ -67,8 +67,7 @@ class SimulatedReplica:
         self._resident: OrderedDict[str, None] = OrderedDict.fromkeys(resident)
         self._changed: set[asyncio.Future[None]] = set()
 
-    @property
-    def adapters(self) -> Any:
+    async def apply(self, command: Any, archive: Any = None) -> Any:
         """None of the scenes manages adapters."""
         raise NotImplementedError
 

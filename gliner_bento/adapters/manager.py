@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 
@@ -21,8 +21,18 @@ from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import DeviceSlots, Key, LoadedAdapter, load_for
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.adapters.sources import Fill, from_archive, from_folder, from_hub
+from gliner_bento.commands import (
+    AdapterCommand,
+    ChangeAdapter,
+    FindAdapter,
+    InstallAdapter,
+    ListAdapters,
+    ReadAdapterCache,
+    RemoveAdapter,
+)
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, GLiNERBentoError, InvalidField
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _HUB = "hub:"
@@ -91,6 +101,26 @@ class AdapterManager:
         """Ids of the adapters in memory. Does not block."""
         return tuple(sorted({adapter_id for adapter_id, _ in self._cache.loaded_keys()}))
 
+    def apply(self, command: AdapterCommand[T], archive: Path | None = None) -> T:
+        """Carry out a command. archive: a .zip or .tar.gz, of `InstallAdapter`."""
+        result: Any = None
+        match command:
+            case ListAdapters():
+                result = self.infos()
+            case FindAdapter():
+                result = self.info(command.adapter_id)
+            case ReadAdapterCache():
+                result = self.status()
+            case InstallAdapter():
+                result = self.install(command, archive)
+            case ChangeAdapter():
+                result = self.change(command)
+            case RemoveAdapter():
+                self.remove(command.adapter_id, command.timeout_s)
+            case _:
+                raise TypeError(command)
+        return cast(T, result)
+
     def infos(self) -> list[AdapterInfo]:
         """All adapters that fit this model, sorted by id."""
         infos = []
@@ -105,48 +135,39 @@ class AdapterManager:
         """Raises InvalidField, AdapterNotFound."""
         return self._info(self._store.find(adapter_id))
 
-    def install(
-        self,
-        adapter_id: str,
-        *,
-        archive: Path | None = None,
-        source: str | None = None,
-        revision: str | None = None,
-        pinned: bool | None = None,
-        preload: bool = True,
-        replace: bool = False,
-    ) -> tuple[AdapterInfo, bool]:
-        """Install an adapter, or change whether an installed one is pinned. Returns its info, and whether it is new.
-
-        Idempotent.
-
-        archive: a .zip or .tar.gz. source: a folder below `adapter_root`, or `hub:owner/name` (of `revision`).
-        replace: install also if the id belongs to an adapter with other content; running items keep the old content.
-        preload: wait until the adapter is in memory; at most a minute, because all places there may be in use.
-
-        Raises AdapterInvalid, Conflict, StorageFull, TooLarge, …
-        """
+    def install(self, command: InstallAdapter, archive: Path | None = None) -> tuple[AdapterInfo, bool]:
+        """See `InstallAdapter`. archive: a .zip or .tar.gz."""
+        adapter_id, source = command.adapter_id, command.source
         self._store.check_id(adapter_id)
         known = {stored.adapter_id for stored in self._store.all()}
         installed: _Installed | None = None
         if archive is not None or source is not None:
-            fill, kind = self._source(archive, source, revision)
+            fill, kind = self._source(archive, source, command.revision)
             stored, adapter = self._store.install(
-                adapter_id, fill, source=kind, check=self._check, pinned=bool(pinned), replace=replace
+                adapter_id,
+                fill,
+                source=kind,
+                check=self._check,
+                pinned=bool(command.pinned),
+                replace=command.replace,
             )
             installed = _Installed(stored, adapter)
+        return self.change(command, installed), adapter_id not in known
+
+    def change(self, command: InstallAdapter | ChangeAdapter, installed: _Installed | None = None) -> AdapterInfo:
+        """Pin, unpin and load an adapter as the command says. installed: it has just been installed."""
+        adapter_id = command.adapter_id
         try:
-            if pinned is not None:
-                self._store.set_pinned(adapter_id, pinned)
+            if command.pinned is not None:
+                self._store.set_pinned(adapter_id, command.pinned)
             stored = self._store.find(adapter_id)
-            if preload:
+            if command.preload:
                 self._preload(adapter_id, installed)
-            info = self._info(stored, installed)
+            return self._info(stored, installed)
         except AdapterNotFound:
             if installed is None:
                 raise
-            info = self._info(installed.stored, installed)  # another request has removed or replaced it meanwhile
-        return info, adapter_id not in known
+            return self._info(installed.stored, installed)  # another request has removed or replaced it meanwhile
 
     def remove(self, adapter_id: str, timeout_s: float) -> None:
         """Refuse new items, wait for running ones, delete. Raises AdapterNotFound, Conflict, DeadlineExceeded."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterable
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo, AdapterList, PutAdapterRequest
+from gliner_bento.commands import FindAdapter, InstallAdapter, ListAdapters, ReadAdapterCache, RemoveAdapter
 from gliner_bento.errors import AdapterNotFound, DeadlineExceeded, InvalidField
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.replicas.base import Replica
@@ -26,12 +27,12 @@ class AdapterApi:
     async def list(self) -> AdapterList:
         """All adapters."""
         self._require_enabled()
-        return AdapterList(await self._replica.adapters.list())
+        return AdapterList(await self._replica.apply(ListAdapters()))
 
     async def get(self, adapter_id: str) -> AdapterInfo:
         """One adapter."""
         self.check_id(adapter_id)
-        return await self._replica.adapters.get(adapter_id)
+        return await self._replica.apply(FindAdapter(adapter_id))
 
     async def put(
         self, adapter_id: str, request: PutAdapterRequest, archive: AsyncIterable[bytes] | None = None
@@ -43,7 +44,7 @@ class AdapterApi:
         self.check_id(adapter_id)
         if request.revision and not (request.source or "").startswith(_HUB):
             raise InvalidField(f"revision: allowed only if the source begins with {_HUB}", param="revision")
-        installing = self._replica.adapters.install(adapter_id, archive=archive, **request.model_dump())
+        installing = self._replica.apply(InstallAdapter(adapter_id, **request.model_dump()), archive)
         try:
             return await asyncio.wait_for(installing, self._options.request_timeout_s)
         except asyncio.TimeoutError:
@@ -52,12 +53,12 @@ class AdapterApi:
     async def remove(self, adapter_id: str) -> None:
         """Delete an adapter, after the requests that use it have ended."""
         self.check_id(adapter_id)
-        await self._replica.adapters.remove(adapter_id, self._options.request_timeout_s)
+        await self._replica.apply(RemoveAdapter(adapter_id, self._options.request_timeout_s))
 
     async def cache_status(self) -> AdapterCacheStatus:
         """The ids of the adapters in each tier: device, CPU memory and disk."""
         self._require_enabled()
-        return await self._replica.adapters.cache_status()
+        return await self._replica.apply(ReadAdapterCache())
 
     def check_id(self, adapter_id: str) -> None:
         """Raise `InvalidField` for an id that no adapter can have."""

@@ -10,6 +10,7 @@ from contextlib import aclosing, contextmanager, suppress
 from copy import copy
 from dataclasses import asdict, replace
 
+from gliner_bento.commands import AddModel, ChangeModel, RemoveModel
 from gliner_bento.errors import (
     Conflict,
     GLiNERBentoError,
@@ -313,21 +314,21 @@ class ModelTable:
         return bool(serving) and not failed and all([await served.ready() for served in serving])
 
     async def add(self, request: AddModelRequest, archive: Archive | None = None) -> ServedModel:
-        """See `Models`."""
-        return self._changed(await self._changeable.add(request, self._options.request_timeout_s, archive))
+        """See `AddModel`."""
+        return self._changed(await self._changeable.apply(AddModel(request, self._options.request_timeout_s), archive))
 
     async def change(self, name: str, action: ModelAction) -> ServedModel:
-        """See `Models`. Raises `Conflict` for unloading a model that a ready server needs."""
+        """See `ChangeModel`. Raises `Conflict` for unloading a model that a ready server needs."""
         models = self._changeable
         if action == "unload":
             await self._check_not_needed(name)
-        return self._changed(await models.change(name, action, self._options.request_timeout_s))
+        return self._changed(await models.apply(ChangeModel(name, action, self._options.request_timeout_s)))
 
     async def remove(self, name: str) -> None:
-        """See `Models`. Raises `Conflict` for a model that a ready server needs."""
+        """See `RemoveModel`. Raises `Conflict` for a model that a ready server needs."""
         models = self._changeable
         await self._check_not_needed(name)
-        await models.remove(name, self._options.request_timeout_s)
+        await models.apply(RemoveModel(name, self._options.request_timeout_s))
         await self.refresh()
 
     async def _check_not_needed(self, name: str) -> None:

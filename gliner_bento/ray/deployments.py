@@ -122,11 +122,9 @@ class DeployedModels:
         self._logged |= failed.keys()
         return [_row(self._settings, name, failed.get(name)) for name in self._fleets]
 
-    async def add(self, *_: Any) -> NoReturn:
-        """Refused, like every change."""
+    async def apply(self, *_: Any) -> NoReturn:
+        """Every change is refused."""
         raise NotSupported("the models of a server on Ray cannot be changed while it runs")
-
-    change = remove = add
 
     def replica(self, name: str) -> Replica:
         """See `Models`."""

@@ -24,19 +24,15 @@ class ReplicaHost:
     def __init__(self, server: ReplicaServer) -> None:
         self._server = server
 
-    async def call(self, method: str, message: bytes, *, replica: str) -> bytes:
+    async def call(self, method: str, message: bytes, archive: bytes | None = None, *, replica: str) -> bytes:
         """See `ReplicaServer`."""
-        return await self._server.call(method, message)
+        return await self._server.call(method, message, None if archive is None else _pieces(archive))
 
     async def stream(self, message: bytes, *, replica: str) -> AsyncGenerator[bytes, None]:
         """See `ReplicaServer`."""
         async with aclosing(self._server.stream(message)) as frames:
             async for frame in frames:
                 yield frame
-
-    async def install(self, message: bytes, archive: bytes | None, *, replica: str) -> bytes:
-        """See `ReplicaServer`."""
-        return await self._server.install(message, None if archive is None else _pieces(archive))
 
 
 class ActorReplica(ReplicaHost):
@@ -50,7 +46,7 @@ class ActorReplica(ReplicaHost):
         load = partial(load_models, cores=max(1, int(assigned.get("CPU", 1))))
         running = run(settings.model_copy(update=changes), load, service=f"replica {self._name}", raises=True)
         self._replica = cast(LocalModels, running.source.models).loaded()[0]
-        super().__init__(ReplicaServer(self._replica, {"metrics": _metrics}))
+        super().__init__(ReplicaServer(self._replica, more={"metrics": _metrics}))
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """The metrics that `WaitingTokensPolicy` reads. Called by Ray."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
+from gliner_bento.commands import AdapterCommand, ModelCommand
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.queue import TenantShare
-from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
+from gliner_bento.model_types import ModelRow
 from gliner_bento.status_types import ModelInfo, ReplicaHealth, Throughput
 from gliner_bento.tasks.base import Item, Result
+
+T = TypeVar("T")
 
 Outcome = Result | GLiNERBentoError
 
@@ -85,48 +87,8 @@ class ReplicaStatus:
     replicas: Sequence[ReplicaHealth] = ()
 
 
-class ReplicaAdapters(Protocol):
-    """The LoRA adapters of a replica. Every method raises `AdapterNotFound` if adapters are not enabled."""
-
-    async def list(self) -> Sequence[AdapterInfo]:
-        """All adapters, sorted by id."""
-
-    async def get(self, adapter_id: str) -> AdapterInfo:
-        """One adapter; raises `AdapterNotFound`."""
-
-    async def install(
-        self,
-        adapter_id: str,
-        *,
-        archive: Archive | None = None,
-        source: str | None = None,
-        revision: str | None = None,
-        pinned: bool | None = None,
-        preload: bool = True,
-        replace: bool = False,
-    ) -> tuple[AdapterInfo, bool]:
-        """Install an adapter, or change whether an installed one is pinned. Returns its info, and whether it is new.
-
-        archive: an empty archive counts as None. source: see `PutAdapterRequest`.
-        Raises `AdapterInvalid`, `Conflict`, `StorageFull`, `TooLarge` and what `archive` raises.
-        """
-
-    async def remove(self, adapter_id: str, timeout_s: float) -> None:
-        """Refuse new items of the adapter, wait for the running ones, delete it.
-
-        Raises `AdapterNotFound`, `Conflict`, and `DeadlineExceeded` after `timeout_s`; the adapter is then kept.
-        """
-
-    async def cache_status(self) -> AdapterCacheStatus:
-        """Which adapters are in which tier."""
-
-
 class Replica(Protocol):
     """One model with its scheduler. Its methods are called from one event loop, any number concurrently."""
-
-    @property
-    def adapters(self) -> ReplicaAdapters:
-        """Its LoRA adapters."""
 
     @property
     def tokens_run(self) -> int:
@@ -151,6 +113,9 @@ class Replica(Protocol):
     async def status(self) -> ReplicaStatus:
         """The replica's state now; raises `NotReady` if it cannot be reached."""
 
+    async def apply(self, command: AdapterCommand[T], archive: Archive | None = None) -> T:
+        """Carry out a command about adapters, and return its result. archive: belongs to `InstallAdapter`."""
+
 
 ROWS_AGE_S = 1.0
 """Maximum age of the copy of `Models.rows` in a gateway that gets requests. The gateway refuses requests for models
@@ -163,23 +128,8 @@ class Models(Protocol):
     async def rows(self) -> Sequence[ModelRow]:
         """All models now, the default first; raises `NotReady` if they cannot be reached."""
 
-    async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
-        """Add a model, and load it if `request.load`. A model that cannot be loaded is not added.
-
-        archive: contains the checkpoint; `request.source` is then `UPLOADED`.
-        Raises `Conflict` for a name that exists, `InvalidField`, `TooLarge`, `StorageFull`, `DoesNotFit`,
-        `ModelFailed`, and `DeadlineExceeded` after `timeout_s`; loading then continues.
-        """
-
-    async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
-        """Load, unload, pin or unpin a model. Unloading waits for the model's running items, and for those that
-        gateways send before they learn of the change.
-
-        Raises `ModelNotFound`, `Conflict` while another change of the model runs, and what `add` raises.
-        """
-
-    async def remove(self, name: str, timeout_s: float) -> None:
-        """Refuse new items of the model, wait for the running ones, forget it. Raises what `change` raises."""
+    async def apply(self, command: ModelCommand[T], archive: Archive | None = None) -> T:
+        """Carry out a command, and return its result. archive: belongs to `AddModel`."""
 
     def replica(self, name: str) -> Replica:
         """The replica of a model in `rows`. A call of the replica loads the model again if it was evicted."""

@@ -30,8 +30,8 @@ async def until_ended(call: asyncio.Future[Any], timeout_s: float | None = None)
         raise cancelled
 
 
-async def within(work: Awaitable[T], timeout_s: float) -> T:
-    """The result of `work`. Raises `asyncio.TimeoutError` if it takes longer than `timeout_s`."""
+async def within(work: Awaitable[T], timeout_s: float | None) -> T:
+    """The result of `work`. Raises `asyncio.TimeoutError` if it takes longer than `timeout_s`; None: no limit."""
     call = asyncio.ensure_future(work)
     await until_ended(call, timeout_s)
     if call.cancelled():

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
 from contextlib import aclosing
-from functools import partial
+from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, from_detail
-from gliner_bento.model_types import AddModelRequest, ModelRow
-from gliner_bento.replicas.base import Archive, Call, Models, Outcome, Replica, StreamStep
+from gliner_bento.replicas.base import Call, Outcome, Replica, StreamStep
 from gliner_bento.tasks.base import Item, Result
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionItem
 
 T = TypeVar("T")
 
-encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder(enc_hook=lambda model: model.model_dump()).encode
+"""Encodes a message; a model of pydantic as a map of its fields."""
 
 _LENGTH_BYTES = 4
 
@@ -91,28 +91,6 @@ class Reply(Struct, Generic[T], array_like=True):
         return cls(error=outcome.detail()) if isinstance(outcome, GLiNERBentoError) else cls(result=outcome)
 
 
-def calls_of(replica: Replica) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """The methods of a replica and its adapters that take and return plain data, by the name under which a
-    `RemoteReplica` calls them."""
-    methods = {"adapters": "list", "adapter": "get", "remove_adapter": "remove", "adapter_cache": "cache_status"}
-    of_adapters = {name: partial(call_adapters, replica, method) for name, method in methods.items()}
-    return {"abort": replica.abort, "status": replica.status, **of_adapters}
-
-
-async def call_adapters(replica: Replica, method: str, **arguments: Any) -> Any:
-    """Call a method of `replica.adapters`, which is read at each call because an unloaded model has no adapters."""
-    return await getattr(replica.adapters, method)(**arguments)
-
-
-def calls_of_models(models: Models) -> dict[str, Callable[..., Awaitable[Any]]]:
-    """The methods of `Models`, by the name under which a `RemoteModels` calls them."""
-
-    async def add(request: dict[str, Any], timeout_s: float, archive: Archive | None = None) -> ModelRow:
-        return await models.add(AddModelRequest(**request), timeout_s, archive)
-
-    return {"models": models.rows, "add_model": add, "change_model": models.change, "remove_model": models.remove}
-
-
 async def reply_to(call: Awaitable[T]) -> Reply[T]:
     """Await a call; returns the reply with its result, or with the `GLiNERBentoError` that it raises."""
     try:
@@ -180,14 +158,15 @@ def _array_header(length: int) -> bytes:
     return nones[: len(nones) - length]
 
 
-def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    """A decoder of messages of one type. Expensive: make it once."""
-    return msgspec.msgpack.Decoder(kind)
+@cache
+def decoder_of(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """A decoder of messages of one type, which may contain models of pydantic."""
+    return msgspec.msgpack.Decoder(kind, dec_hook=lambda model, fields: model(**fields))
 
 
-_ITEMS: msgspec.msgpack.Decoder[ItemsMessage] = decoder(ItemsMessage)
-_OUTCOMES: msgspec.msgpack.Decoder[OutcomesMessage] = decoder(OutcomesMessage)
-_STREAM: msgspec.msgpack.Decoder[StreamMessage] = decoder(StreamMessage)
+_ITEMS: msgspec.msgpack.Decoder[ItemsMessage] = decoder_of(ItemsMessage)
+_OUTCOMES: msgspec.msgpack.Decoder[OutcomesMessage] = decoder_of(OutcomesMessage)
+_STREAM: msgspec.msgpack.Decoder[StreamMessage] = decoder_of(StreamMessage)
 
 
 def frame(message: bytes) -> bytes:

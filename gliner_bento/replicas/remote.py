@@ -11,15 +11,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from functools import cache, partial
 from typing import Any, TypeVar, cast
 
 import msgspec
 
-from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
+from gliner_bento.commands import BY_NAME, RULES, AdapterCommand, Command, ModelCommand
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
-from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow
-from gliner_bento.replicas.base import Archive, Call, Outcome, Replica, ReplicaStatus, StreamStep
+from gliner_bento.model_types import ModelRow
+from gliner_bento.replicas.base import Archive, Call, Models, Outcome, Replica, ReplicaStatus, StreamStep
 from gliner_bento.replicas.ended import within
 from gliner_bento.replicas.messages import (
     Frames,
@@ -27,9 +26,7 @@ from gliner_bento.replicas.messages import (
     OutcomesMessage,
     Reply,
     StreamMessage,
-    call_adapters,
-    calls_of,
-    decoder,
+    decoder_of,
     encode,
     frame,
     reply_to,
@@ -50,24 +47,20 @@ _ANSWERED = "the model's process answered"
 
 
 class Connection(ABC):
-    """A connection to one `ReplicaServer`. `call`, `stream` and `install` raise the transport's own errors; closing or
-    cancelling them aborts the call.
+    """A connection to one `ReplicaServer`. `call` and `stream` raise the transport's own errors; closing or cancelling
+    them aborts the call.
 
     The number of concurrent calls is not limited here. The scheduler limits the items, and would not know of a call
     that waits for a connection.
     """
 
     @abstractmethod
-    async def call(self, method: str, message: bytes) -> bytes:
+    async def call(self, method: str, message: bytes, archive: Archive | None = None) -> bytes:
         """See `ReplicaServer.call`."""
 
     @abstractmethod
     def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
         """See `ReplicaServer.stream`. The pieces may end anywhere in a frame."""
-
-    @abstractmethod
-    async def install(self, message: bytes, archive: Archive | None) -> bytes:
-        """See `ReplicaServer.install`."""
 
     @abstractmethod
     def is_lost(self, error: Exception) -> bool:
@@ -88,28 +81,35 @@ class Connection(ABC):
             logger.exception("a call to the runner failed")
             raise InternalError() from fault
 
-    async def control(
-        self,
-        kind: type[T],
-        method: str,
-        arguments: dict[str, Any],
-        *,
-        timeout_s: float = CONTROL_TIMEOUT_S,
-        late: GLiNERBentoError | None = None,
-    ) -> T:
-        """Call `method` of the `ReplicaServer`. Returns its result, of type `kind`; raises `late` after `timeout_s`."""
+    async def control(self, kind: Any, method: str, arguments: Mapping[str, Any]) -> Any:
+        """Call a `method` of the `ReplicaServer` that is answered soon. Returns its result, of type `kind`."""
+        return await self._ask(kind, method, encode(arguments), CONTROL_TIMEOUT_S)
+
+    async def apply(self, command: Command[T], archive: Archive | None = None) -> T:
+        """Have the `ReplicaServer` carry out a command. Raises what `archive` raises. A command without a `timeout_s`,
+        or with an archive, has no timeout here; the caller sets one."""
+        rule, name, message = RULES[type(command)], type(command).__name__, encode(command)
+        if archive is not None:
+            return cast(T, await self._send(rule.result, name, message, archive))
+        limit_s = getattr(command, "timeout_s", None)
+        timeout_s = CONTROL_TIMEOUT_S if rule.reads else limit_s and limit_s + GRACE_S
+        late = DeadlineExceeded(rule.late) if rule.late else NotReady(_UNREACHABLE)
+        return cast(T, await self._ask(rule.result, name, message, timeout_s, late))
+
+    async def _ask(
+        self, kind: Any, method: str, message: bytes, timeout_s: float | None, late: GLiNERBentoError | None = None
+    ) -> Any:
         with self.errors(late or NotReady(_UNREACHABLE)):
-            answer = await within(self.call(method, encode(arguments)), timeout_s)
-            reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
+            answer = await within(self.call(method, message), timeout_s)
+            reply: Reply[Any] = decoder_of(Reply[kind]).decode(answer)
         return reply.unwrap()
 
-    async def send_archive(self, kind: type[T], arguments: dict[str, Any], archive: Archive | None) -> T:
-        """Call `ReplicaServer.install`; returns its result, of type `kind`. Raises what `archive` raises."""
+    async def _send(self, kind: Any, method: str, message: bytes, archive: Archive) -> Any:
         failures = list[Exception]()
         with self.errors(NotReady(_UNREACHABLE)):
             try:
-                answer = await self.install(encode(arguments), archive and _recording(failures, archive))
-                reply: Reply[T] = _reply_decoder(cast(Any, kind)).decode(answer)
+                answer = await self.call(method, message, _recording(failures, archive))
+                reply: Reply[Any] = decoder_of(Reply[kind]).decode(answer)
             except Exception:
                 if not failures:  # otherwise the archive's error, raised below, is the cause
                     raise
@@ -124,7 +124,6 @@ class RemoteReplica:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.adapters = RemoteAdapters(connection)
         self.tokens_run = 0
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
@@ -152,47 +151,16 @@ class RemoteReplica:
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`."""
-        return await self._connection.control(bool, "abort", {"request_id": request_id})
+        return bool(await self._connection.control(bool, "abort", {"request_id": request_id}))
 
     async def status(self) -> ReplicaStatus:
         """See `Replica`."""
-        return await self._connection.control(ReplicaStatus, "status", {})
+        status: ReplicaStatus = await self._connection.control(ReplicaStatus, "status", {})
+        return status
 
-
-class RemoteAdapters:
-    """The `ReplicaAdapters` of a `RemoteReplica`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    async def list(self) -> Sequence[AdapterInfo]:
-        """See `ReplicaAdapters`."""
-        return await self._connection.control(list[AdapterInfo], "adapters", {})
-
-    async def get(self, adapter_id: str) -> AdapterInfo:
-        """See `ReplicaAdapters`."""
-        return await self._connection.control(AdapterInfo, "adapter", {"adapter_id": adapter_id})
-
-    async def install(
-        self, adapter_id: str, *, archive: Archive | None = None, **options: Any
-    ) -> tuple[AdapterInfo, bool]:
-        """See `ReplicaAdapters`. Has no timeout; the caller sets one."""
-        arguments = {"adapter_id": adapter_id, **options}
-        return await self._connection.send_archive(tuple[AdapterInfo, bool], arguments, archive)
-
-    async def remove(self, adapter_id: str, timeout_s: float) -> None:
-        """See `ReplicaAdapters`."""
-        await self._connection.control(
-            type(None),
-            "remove_adapter",
-            {"adapter_id": adapter_id, "timeout_s": timeout_s},
-            timeout_s=timeout_s + GRACE_S,
-            late=DeadlineExceeded("the deadline passed before the adapter was removed"),
-        )
-
-    async def cache_status(self) -> AdapterCacheStatus:
-        """See `ReplicaAdapters`."""
-        return await self._connection.control(AdapterCacheStatus, "adapter_cache", {})
+    async def apply(self, command: AdapterCommand[T], archive: Archive | None = None) -> T:
+        """See `Replica`."""
+        return await self._connection.apply(command, archive)
 
 
 class RemoteModels:
@@ -204,37 +172,33 @@ class RemoteModels:
 
     async def rows(self) -> Sequence[ModelRow]:
         """See `Models`."""
-        return await self._connection.control(list[ModelRow], "models", {})
+        rows: list[ModelRow] = await self._connection.control(list[ModelRow], "models", {})
+        return rows
 
-    async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
+    async def apply(self, command: ModelCommand[T], archive: Archive | None = None) -> T:
         """See `Models`."""
-        if archive is not None:
-            arguments = {"request": request.model_dump(), "timeout_s": timeout_s}
-            return await self._connection.send_archive(ModelRow, arguments, archive)
-        return await self._change(ModelRow, "add_model", timeout_s, request=request.model_dump())
-
-    async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
-        """See `Models`."""
-        return await self._change(ModelRow, "change_model", timeout_s, name=name, action=action)
-
-    async def remove(self, name: str, timeout_s: float) -> None:
-        """See `Models`."""
-        await self._change(type(None), "remove_model", timeout_s, name=name)
-
-    async def _change(self, kind: type[T], method: str, timeout_s: float, **arguments: Any) -> T:
-        arguments["timeout_s"] = timeout_s
-        return await self._connection.control(kind, method, arguments, timeout_s=timeout_s + GRACE_S)
+        return await self._connection.apply(command, archive)
 
 
 class ReplicaServer:
-    """Answers the messages of `RemoteReplica`s. Cancelling a call, or closing its stream, aborts its items.
-
-    more: methods besides those of `calls_of`, by name.
+    """Answers the messages of `RemoteReplica`s and `RemoteModels`. Cancelling a call, or closing its stream, aborts its
+    items. models: None if the replica's process has no table of models. more: further methods, by name.
     """
 
-    def __init__(self, replica: Replica, more: Mapping[str, Callable[..., Awaitable[Any]]] | None = None) -> None:
-        self.replica = replica
-        self._calls = {**calls_of(replica), **(more or {})}
+    def __init__(
+        self,
+        replica: Replica,
+        models: Models | None = None,
+        more: Mapping[str, Callable[..., Awaitable[Any]]] | None = None,
+    ) -> None:
+        self.replica, self._models = replica, models
+        self._calls: dict[str, Callable[..., Awaitable[Any]]] = {
+            "abort": replica.abort,
+            "status": replica.status,
+            **(more or {}),
+        }
+        if models:
+            self._calls["models"] = models.rows
 
     async def extract(self, message: bytes) -> Sequence[Outcome]:
         """The outcomes of an `ItemsMessage`."""
@@ -250,19 +214,22 @@ class ReplicaServer:
             async for answer in answers:
                 yield frame(answer)
 
-    async def call(self, method: str, message: bytes) -> bytes:
-        """`extract`: `ItemsMessage` -> `OutcomesMessage`; any other method: arguments by name -> `Reply`."""
+    async def call(self, method: str, message: bytes, archive: Archive | None = None) -> bytes:
+        """`extract`: `ItemsMessage` -> `OutcomesMessage`; the name of a command: the command, and the archive that
+        comes with it -> `Reply`; any other method: arguments by name -> `Reply`."""
         if method == "extract":
             outcomes = await self.extract(message)
             return b"".join(OutcomesMessage.of(outcomes, self.replica.tokens_run))
+        if kind := BY_NAME.get(method):
+            return encode(await reply_to(self._apply(decoder_of(kind).decode(message), archive)))
         return encode(await reply_to(self._calls[method](**msgspec.msgpack.decode(message))))
 
-    async def install(self, message: bytes, archive: Archive | None) -> bytes:
-        """Arguments of `ReplicaAdapters.install`, or of `Models.add`, by name -> `Reply`."""
-        arguments = msgspec.msgpack.decode(message)
-        is_model = "request" in arguments
-        install = self._calls["add_model"] if is_model else partial(call_adapters, self.replica, "install")
-        return encode(await reply_to(install(**arguments, archive=archive)))
+    async def _apply(self, command: Command[Any], archive: Archive | None) -> Any:
+        if isinstance(command, AdapterCommand):
+            return await self.replica.apply(command, archive)
+        assert isinstance(command, ModelCommand)
+        assert self._models, "the replica's process has no table of models"
+        return await self._models.apply(command, archive)
 
 
 async def _recording(failures: list[Exception], archive: Archive) -> AsyncIterator[bytes]:
@@ -278,8 +245,3 @@ async def _recording(failures: list[Exception], archive: Archive) -> AsyncIterat
 
 def _timeout_s(call: Call) -> float:
     return call.wait_s(time.monotonic()) + GRACE_S
-
-
-@cache
-def _reply_decoder(kind: Any) -> Any:
-    return decoder(Reply[kind])

@@ -26,6 +26,7 @@ from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.adapters.disk import AdapterStore
 from gliner_bento.adapters.manager import AdapterManager
+from gliner_bento.commands import InstallAdapter
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, ScoresNotFinite
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
@@ -191,7 +192,7 @@ class Guests:
         while (turn := next(turns)) < 12 or self.answered <= 20 or not self.refused:
             number = turn % COUNT
             shutil.copytree(self._originals / f"a{number}", self._sources / f"c{turn}")
-            manager.install(f"guest{number}", source=f"new/c{turn}", preload=turn % 2 == 0)
+            manager.install(InstallAdapter(f"guest{number}", f"new/c{turn}", preload=turn % 2 == 0))
             self._served.submit(f"guest{number}", 0).result(PATIENCE_S)
             manager.remove(f"guest{number}", PATIENCE_S)
         self.over.set()

@@ -19,6 +19,7 @@ from gliner import GLiNER
 from lora_training import train
 from safetensors.torch import load_file, save_file
 
+from gliner_bento.commands import FindAdapter, InstallAdapter, ListAdapters, RemoveAdapter
 from gliner_bento.engine.checkpoint.fingerprint import SAMPLED_VALUES, fingerprint_of
 from gliner_bento.errors import AdapterNotFound, Conflict
 from gliner_bento.replicas.base import Call
@@ -118,17 +119,17 @@ def test_replicas_of_different_base_models_do_not_see_each_others_adapters(
 
         async def scene() -> None:
             expected = await extracted(one, None)
-            assert (await one.adapters.install("tenant-a", archive=upload(archives[0])))[1]
+            assert (await one.apply(InstallAdapter("tenant-a"), upload(archives[0])))[1]
             adapted = await extracted(one, "tenant-a")
             assert adapted != expected
-            assert await other.adapters.list() == []
+            assert await other.apply(ListAdapters()) == []
             with pytest.raises(AdapterNotFound):
-                await other.adapters.get("tenant-a")
+                await other.apply(FindAdapter("tenant-a"))
             with pytest.raises(AdapterNotFound):
                 await extracted(other, "tenant-a")
-            assert (await other.adapters.install("tenant-a", archive=upload(archives[1])))[1]
-            await other.adapters.remove("tenant-a", 5.0)
-            assert [info.id for info in await one.adapters.list()] == ["tenant-a"]
+            assert (await other.apply(InstallAdapter("tenant-a"), upload(archives[1])))[1]
+            await other.apply(RemoveAdapter("tenant-a", 5.0))
+            assert [info.id for info in await one.apply(ListAdapters())] == ["tenant-a"]
             assert await extracted(one, "tenant-a") == adapted
 
         asyncio.run(scene())
@@ -142,12 +143,12 @@ def test_replicas_of_one_base_model_share_adapters_whatever_its_folder_and_dtype
     with replica_of(model, tmp_path) as one, replica_of(tmp_path / "copy", tmp_path, dtype="bfloat16") as other:
 
         async def scene() -> None:
-            await one.adapters.install("tenant-a", archive=upload(archives[0]))
-            assert [info.id for info in await other.adapters.list()] == ["tenant-a"]
+            await one.apply(InstallAdapter("tenant-a"), upload(archives[0]))
+            assert [info.id for info in await other.apply(ListAdapters())] == ["tenant-a"]
             with pytest.raises(Conflict, match="replace=true"):
-                await other.adapters.install("tenant-a", archive=upload(archives[1]))
-            await other.adapters.remove("tenant-a", 5.0)
-            assert await one.adapters.list() == []
+                await other.apply(InstallAdapter("tenant-a"), upload(archives[1]))
+            await other.apply(RemoveAdapter("tenant-a", 5.0))
+            assert await one.apply(ListAdapters()) == []
 
         asyncio.run(scene())
 

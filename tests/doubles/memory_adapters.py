@@ -1,15 +1,25 @@
-"""Adapters in a dictionary: the `Manager` of a local replica, and the `ReplicaAdapters` of a `MemoryReplica`."""
+"""Adapters in a dictionary: the `Manager` of a local replica, and what a `MemoryReplica` does with commands."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import AsyncIterable, Sequence
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
+from gliner_bento.commands import (
+    RULES,
+    AdapterCommand,
+    ChangeAdapter,
+    FindAdapter,
+    InstallAdapter,
+    ListAdapters,
+    ReadAdapterCache,
+    RemoveAdapter,
+)
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict
 
 LAST_USED = "2026-01-01T00:00:00.250Z"
@@ -18,8 +28,8 @@ LAST_USED = "2026-01-01T00:00:00.250Z"
 class MemoryManager:
     """An adapter is its archive's content; `bad` is an invalid one.
 
-    proceed: clear it to let changes hang. begun: ids of every `install`; changes: the arguments, once it may proceed.
-    timeouts_s: of every `remove`.
+    proceed: clear it to let changes hang. begun: ids of every installation or change; changes: the arguments, once it
+    may proceed. timeouts_s: of every `remove`.
     """
 
     def __init__(self) -> None:
@@ -51,13 +61,29 @@ class MemoryManager:
             last_used=LAST_USED if used else None,
         )
 
-    def install(self, adapter_id: str, *, archive: Path | None, **options: Any) -> tuple[AdapterInfo, bool]:
-        return self.change(adapter_id, archive.read_bytes() if archive else None, **options)
+    def apply(self, command: AdapterCommand[Any], archive: Path | None = None) -> Any:
+        return self.carry_out(command, archive.read_bytes() if archive else None)
+
+    def carry_out(self, command: AdapterCommand[Any], uploaded: bytes | None = None) -> Any:
+        """`apply`, with the archive's content."""
+        match command:
+            case ListAdapters():
+                return self.infos()
+            case FindAdapter():
+                return self.info(command.adapter_id)
+            case ReadAdapterCache():
+                return self.status()
+            case InstallAdapter():
+                return self.change(uploaded=uploaded, **asdict(command))
+            case ChangeAdapter():
+                return self.change(**asdict(command))[0]
+            case RemoveAdapter():
+                return self.remove(command.adapter_id, command.timeout_s)
 
     def change(
         self,
         adapter_id: str,
-        uploaded: bytes | None,
+        uploaded: bytes | None = None,
         *,
         source=None,
         revision=None,
@@ -65,7 +91,6 @@ class MemoryManager:
         preload=True,
         replace=False,
     ) -> tuple[AdapterInfo, bool]:
-        """`install`, with the archive's content."""
         self.begun.append(adapter_id)
         self.proceed.wait(30)
         options = {"source": source, "revision": revision, "pinned": pinned, "preload": preload, "replace": replace}
@@ -108,37 +133,13 @@ class MemoryManager:
             raise AdapterNotFound(f"adapter_id: no adapter {adapter_id!r}", param="adapter_id")
 
 
-class MemoryReplicaAdapters:
-    """A `ReplicaAdapters` over a manager; None: adapters are not enabled. Changes may block, in threads."""
-
-    def __init__(self, manager: MemoryManager | None) -> None:
-        self._manager = manager
-
-    @property
-    def resident(self) -> Sequence[str]:
-        return self._manager.in_memory() if self._manager else ()
-
-    async def list(self) -> Sequence[AdapterInfo]:
-        return self._enabled.infos()
-
-    async def get(self, adapter_id: str) -> AdapterInfo:
-        return self._enabled.info(adapter_id)
-
-    async def install(
-        self, adapter_id: str, *, archive: AsyncIterable[bytes] | None = None, **options: Any
-    ) -> tuple[AdapterInfo, bool]:
-        manager = self._enabled
-        content = b"".join([piece async for piece in archive]) if archive is not None else b""
-        return await asyncio.to_thread(partial(manager.change, adapter_id, content or None, **options))
-
-    async def remove(self, adapter_id: str, timeout_s: float) -> None:
-        await asyncio.to_thread(self._enabled.remove, adapter_id, timeout_s)
-
-    async def cache_status(self) -> AdapterCacheStatus:
-        return self._enabled.status()
-
-    @property
-    def _enabled(self) -> MemoryManager:
-        if self._manager is None:
-            raise AdapterNotFound.disabled()
-        return self._manager
+async def applied(
+    manager: MemoryManager | None, command: AdapterCommand[Any], archive: AsyncIterable[bytes] | None = None
+) -> Any:
+    """`apply` of a `MemoryReplica`. manager: None: adapters are not enabled. Changes may block, in threads."""
+    if manager is None:
+        raise AdapterNotFound.disabled()
+    if RULES[type(command)].reads:
+        return manager.carry_out(command)
+    content = b"".join([piece async for piece in archive]) if archive is not None else b""
+    return await asyncio.to_thread(manager.carry_out, command, content or None)

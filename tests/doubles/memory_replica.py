@@ -13,8 +13,9 @@ from math import ceil
 from typing import Any
 
 from doubles.fake_engine import FAKE_INFO, extract, words_and_labels
-from doubles.memory_adapters import MemoryManager, MemoryReplicaAdapters
+from doubles.memory_adapters import MemoryManager, applied
 
+from gliner_bento.commands import AdapterCommand
 from gliner_bento.errors import (
     Aborted,
     AdapterNotFound,
@@ -24,7 +25,7 @@ from gliner_bento.errors import (
     NotReady,
     QueueFull,
 )
-from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus, StreamStep
+from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus, StreamStep
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import Item, Result, Usage
 from gliner_bento.tasks.extraction import Extraction
@@ -64,7 +65,6 @@ class MemoryReplica:
     passes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.adapters = MemoryReplicaAdapters(self.manager)
         self._unfinished: list[_Ticket] = []
         self._waiting: list[_Ticket] = []
         self._running: list[_Ticket] = []
@@ -103,8 +103,11 @@ class MemoryReplica:
             running_items=len(self._running),
             waiting_tokens=sum(words_and_labels(ticket.item) for ticket in self._waiting),
             running_tokens=sum(words_and_labels(ticket.item) for ticket in self._running),
-            resident_adapters=self.adapters.resident,
+            resident_adapters=self.manager.in_memory() if self.manager else (),
         )
+
+    async def apply(self, command: AdapterCommand[Any], archive: Archive | None = None) -> Any:
+        return await applied(self.manager, command, archive)
 
     def close(self) -> None:
         self._closed = True

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any
 
 from doubles.fake_engine import extract
 from doubles.fake_time import now_s
-from doubles.memory_adapters import MemoryManager, MemoryReplicaAdapters
+from doubles.memory_adapters import MemoryManager, applied
 from doubles.memory_replica import INFO
 
+from gliner_bento.commands import AdapterCommand
 from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady
-from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus
+from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import Usage
 from gliner_bento.tasks.extraction import Entity, Extraction
@@ -44,7 +46,6 @@ class MortalReplica:
     hangs: bool = False
 
     def __post_init__(self) -> None:
-        self.adapters = MemoryReplicaAdapters(self.manager)
         self._changed: set[asyncio.Future[None]] = set()
         self._aborted: set[str] = set()
 
@@ -104,6 +105,9 @@ class MortalReplica:
             running_tokens=4,
             resident_adapters=self.resident,
         )
+
+    async def apply(self, command: AdapterCommand[Any], archive: Archive | None = None) -> Any:
+        return await applied(self.manager, command, archive)
 
     def _result(self, item: Item) -> Extraction:
         self.tokens_run += len(item.text)

@@ -9,18 +9,21 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+from gliner_bento.commands import AdapterCommand
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady, QueueFull
 from gliner_bento.fairness.capacity import SharedCapacity
 from gliner_bento.fairness.constants import ITEM_TOKENS
 from gliner_bento.fairness.token_estimate import TokenEstimate
-from gliner_bento.replicas.base import Call, Outcome, Replica, ReplicaStatus, StreamStep
+from gliner_bento.replicas.base import Archive, Call, Outcome, Replica, ReplicaStatus, StreamStep
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
 from gliner_bento.replicas.fleet.health import NONE_READY, HealthChecker, Member
 from gliner_bento.replicas.fleet.merge import merged_statuses
 from gliner_bento.tasks.base import Item, Result
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 PIECE_TOKENS = 2048
@@ -75,7 +78,7 @@ class Fleet:
         }
         self._dispatcher = dispatcher(len(replicas), options.max_outstanding_tokens)
         self._health = HealthChecker(self._members, self._dispatcher, on_other_model)
-        self.adapters = FleetAdapters(self._members, self._health)
+        self._adapters = FleetAdapters(self._members, self._health)
         self._on_repeat = on_repeat
         self._clock = clock
         self._estimate = TokenEstimate()
@@ -185,6 +188,10 @@ class Fleet:
             unfinished_items=self._waiting_items.total + merged.unfinished_items,
             replicas=[one.snapshot(self._dispatcher.outstanding[one.number]) for one in self._members.values()],
         )
+
+    async def apply(self, command: AdapterCommand[T], archive: Archive | None = None) -> T:
+        """See `Replica` and `FleetAdapters`."""
+        return await self._adapters.apply(command, archive)
 
     @contextmanager
     def _request(self, call: Call) -> Iterator[_Request]:

@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import aiohttp
 
+from gliner_bento.commands import RULES
 from gliner_bento.http.connections import Connections
 from gliner_bento.replicas.base import Archive
 from gliner_bento.replicas.messages import frame
@@ -16,7 +17,7 @@ from gliner_bento.replicas.remote import CONTROL_TIMEOUT_S, Connection, RemoteRe
 _DROPPED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, aiohttp.ClientPayloadError, ConnectionError)
 """Errors of a connection that the server has closed. It may close an idle one just when a request is written to it."""
 
-_REPEATABLE = {"status", "models", "adapters", "adapter", "adapter_cache", "abort"}
+_REPEATABLE = {"status", "models", "abort", *(kind.__name__ for kind, rule in RULES.items() if rule.reads)}
 """Calls that are repeated over a new connection if theirs is closed. An extraction is repeated by the fleet, which
 first asks the replica for its status: a connection to a dead process may stay open until its successor has started."""
 
@@ -50,8 +51,10 @@ class HttpConnection(Connection):
         """See `Connection`."""
         return isinstance(error, _DROPPED)
 
-    async def call(self, method: str, message: bytes) -> bytes:
+    async def call(self, method: str, message: bytes, archive: Archive | None = None) -> bytes:
         """See `Connection`."""
+        if archive is not None:
+            return await self._upload(method, message, archive)
         response = await self._connections.send(message, f"/{method}")
         if not response.status.isdecimal() and method in _REPEATABLE:
             response = await self._connections.send(message, f"/{method}", new=True)
@@ -70,26 +73,23 @@ class HttpConnection(Connection):
         finally:
             response.close()
 
-    async def install(self, message: bytes, archive: Archive | None) -> bytes:
-        """See `Connection`."""
-
-        async def body() -> AsyncIterator[bytes]:
-            yield frame(message)
-            if archive is not None:
-                async for piece in archive:
-                    yield piece
-
-        response = await self._post("install", body())
-        try:
-            return await response.read()
-        finally:
-            response.close()  # the server may answer before it has read the whole body
-
     async def close(self) -> None:
         """Close the connections."""
         self._connections.close()
         if self._session_or_none:
             await self._session_or_none.close()
+
+    async def _upload(self, method: str, message: bytes, archive: Archive) -> bytes:
+        async def body() -> AsyncIterator[bytes]:
+            yield frame(message)
+            async for piece in archive:
+                yield piece
+
+        response = await self._post(f"upload/{method}", body())
+        try:
+            return await response.read()
+        finally:
+            response.close()  # the server may answer before it has read the whole body
 
     async def _post(self, path: str, body: Any) -> aiohttp.ClientResponse:
         return await self._session.post(f"{self._url}/{path}", data=body, raise_for_status=True)

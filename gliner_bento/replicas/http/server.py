@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST, CancelOnDisconnect
 from gliner_bento.http.pieces import PiecesResponse, coalesced
 from gliner_bento.replicas.base import Models, Replica
-from gliner_bento.replicas.messages import Frames, OutcomesMessage, calls_of_models
+from gliner_bento.replicas.messages import Frames, OutcomesMessage
 from gliner_bento.replicas.remote import ReplicaServer
 
 MEDIA_TYPE = "application/msgpack"
@@ -24,9 +24,8 @@ class ReplicaApp:
 
     POST /extract   `ItemsMessage` -> `OutcomesMessage`
     POST /stream    `ItemsMessage` of one item -> frames of `StreamMessage`
-    POST /install   a frame of arguments, then the archive -> `Reply`
-    POST /{method}  arguments by name -> `Reply`, for each other method of `Replica` and `ReplicaAdapters`, and
-                    for those of `Models`
+    POST /{method}  a command or the arguments of another method -> `Reply`; see `ReplicaServer.call`
+    POST /upload/{method}  a frame with the command, then the archive that comes with it -> `Reply`
 
     The same routes below /models/{model} serve the model of that name.
     """
@@ -37,7 +36,7 @@ class ReplicaApp:
         handlers = {
             "/extract": self._extract,
             "/stream": self._stream,
-            "/install": self._install,
+            "/upload/{method}": self._upload,
             "/{method}": self._call,
         }
         replica_routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in handlers.items()]
@@ -47,7 +46,7 @@ class ReplicaApp:
     def bind(self, replica: Replica, models: Models | None = None) -> None:
         """Serve `replica` from now on, and each replica of `models` below /models."""
         self._models = models
-        self._server = ReplicaServer(replica, calls_of_models(models) if models else None)
+        self._server = ReplicaServer(replica, models)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -71,14 +70,15 @@ class ReplicaApp:
         message = await request.body()
         return PiecesResponse(self.server(request).stream(message), media_type=MEDIA_TYPE)
 
-    async def _install(self, request: Request) -> Response:
+    async def _upload(self, request: Request) -> Response:
         body, frames = request.stream(), Frames()
         async for piece in body:
-            message = next(frames.add(piece), None)  # the arguments, once complete; the archive follows
+            message = next(frames.add(piece), None)  # the command, once complete; the archive follows
             if message is not None:
                 archive = _archive(frames.rest, body)
-                return _response(await self.server(request).install(message, archive))
-        raise ValueError("a call without arguments")
+                method = request.path_params["method"]
+                return _response(await self.server(request).call(method, message, archive))
+        raise ValueError("an archive without a command")
 
     async def _call(self, request: Request) -> Response:
         message = await request.body()
@@ -95,7 +95,7 @@ def _response(message: bytes) -> Response:
 
 
 async def _archive(first: bytearray, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The archive: the bytes that arrived with the arguments, and the rest of the body."""
+    """The archive: the bytes that arrived with the command, and the rest of the body."""
     yield bytes(first)
     async for piece in body:
         yield piece

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.adapters.base import AdapterObserver, AdapterSettings
+from gliner_bento.commands import RULES, AdapterCommand
 from gliner_bento.errors import AdapterNotFound, StartupError
 from gliner_bento.replicas.base import Archive
 from gliner_bento.replicas.local.uploads import Uploads
@@ -31,33 +31,11 @@ class Manager(Protocol):
     """The methods of `AdapterManager` that are used here. All but `in_memory` and `close` block. They raise
     errors of `errors.py`."""
 
-    def infos(self) -> Sequence[AdapterInfo]:
-        """All adapters."""
-
-    def info(self, adapter_id: str) -> AdapterInfo:
-        """One adapter."""
-
-    def install(
-        self,
-        adapter_id: str,
-        *,
-        archive: Path | None,
-        source: str | None,
-        revision: str | None,
-        pinned: bool | None,
-        preload: bool,
-        replace: bool,
-    ) -> tuple[AdapterInfo, bool]:
-        """Install an adapter, or change an installed one. Does not use `archive` after it returns."""
-
-    def remove(self, adapter_id: str, timeout_s: float) -> None:
-        """Delete an adapter."""
+    def apply(self, command: AdapterCommand[T], archive: Path | None = None) -> T:
+        """Carry out a command. Does not use `archive` after it returns."""
 
     def in_memory(self) -> Sequence[str]:
         """Ids of the adapters in memory."""
-
-    def status(self) -> AdapterCacheStatus:
-        """Which adapters are in which tier."""
 
     def close(self) -> None:
         """Stop loading."""
@@ -75,7 +53,7 @@ def _storing_in(folder: Path) -> Iterator[Path]:
 
 
 class LocalAdapters:
-    """The `ReplicaAdapters` of a replica in this process.
+    """Carries out the commands about the adapters of a replica in this process.
 
     manager: None if adapters are not enabled. uploads: stores archives while they arrive.
     """
@@ -120,39 +98,16 @@ class LocalAdapters:
         """Ids of the adapters in memory."""
         return self._manager.in_memory() if self._manager else ()
 
-    async def list(self) -> Sequence[AdapterInfo]:
-        """See `ReplicaAdapters`."""
-        return await self._run(self._enabled.infos)
-
-    async def get(self, adapter_id: str) -> AdapterInfo:
-        """See `ReplicaAdapters`."""
-        return await self._run(partial(self._enabled.info, adapter_id))
-
-    async def install(
-        self,
-        adapter_id: str,
-        *,
-        archive: Archive | None = None,
-        source: str | None = None,
-        revision: str | None = None,
-        pinned: bool | None = None,
-        preload: bool = True,
-        replace: bool = False,
-    ) -> tuple[AdapterInfo, bool]:
-        """See `ReplicaAdapters`."""
-        manager = self._enabled
+    async def apply(self, command: AdapterCommand[T], archive: Archive | None = None) -> T:
+        """See `Replica`."""
+        if self._manager is None:
+            raise AdapterNotFound.disabled()
         upload = None if archive is None else await self._uploads.receive(archive)
+        work = partial(self._manager.apply, command, upload.path if upload else None)
+        if RULES[type(command)].reads:
+            return await asyncio.get_running_loop().run_in_executor(None, work)
         try:
-            change = self._changes.submit(
-                manager.install,
-                adapter_id,
-                archive=upload.path if upload else None,
-                source=source,
-                revision=revision,
-                pinned=pinned,
-                preload=preload,
-                replace=replace,
-            )
+            change = self._changes.submit(work)
         except BaseException:
             if upload:
                 upload.delete()
@@ -161,26 +116,8 @@ class LocalAdapters:
             change.add_done_callback(lambda _: upload.delete())  # also if the change is cancelled before it starts
         return await asyncio.wrap_future(change)
 
-    async def remove(self, adapter_id: str, timeout_s: float) -> None:
-        """See `ReplicaAdapters`."""
-        await self._run(partial(self._enabled.remove, adapter_id, timeout_s), self._changes)
-
-    async def cache_status(self) -> AdapterCacheStatus:
-        """See `ReplicaAdapters`."""
-        return await self._run(self._enabled.status)
-
     def close(self) -> None:
         """Start no more changes, and stop loading."""
         self._changes.shutdown(wait=False, cancel_futures=True)
         if self._manager:
             self._manager.close()
-
-    @property
-    def _enabled(self) -> Manager:
-        if self._manager is None:
-            raise AdapterNotFound.disabled()
-        return self._manager
-
-    @staticmethod
-    async def _run(work: Callable[[], T], pool: ThreadPoolExecutor | None = None) -> T:
-        return await asyncio.get_running_loop().run_in_executor(pool, work)

@@ -7,17 +7,20 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from gliner_bento.adapters.base import AdapterSettings
+from gliner_bento.commands import AdapterCommand
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import ModelNotLoaded, NotReady
 from gliner_bento.model_types import AddModelRequest, ModelRow, ModelState
-from gliner_bento.replicas.base import Call, Outcome, ReplicaAdapters, ReplicaStatus, StreamStep
+from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus, StreamStep
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import Item
+
+T = TypeVar("T")
 
 _IDLE: dict[str, Any] = {"waiting_items": 0, "running_items": 0, "waiting_tokens": 0, "running_tokens": 0}
 
@@ -112,13 +115,6 @@ class HostedReplica:
         return self._find_row()
 
     @property
-    def adapters(self) -> ReplicaAdapters:
-        """See `Replica`. Raises `ModelNotLoaded` while the model is not loaded."""
-        if self._row.replica is None:
-            raise ModelNotLoaded(f"the model {self._row.title} is {self._row.state}")
-        return self._row.replica.adapters
-
-    @property
     def tokens_run(self) -> int:
         """See `Replica`."""
         return self._row.replica.tokens_run if self._row.replica else 0
@@ -146,3 +142,10 @@ class HostedReplica:
         if row.info:
             return ReplicaStatus(model=row.info, ready=row.state in ("evicted", "loading"), **_IDLE)
         raise NotReady(f"the model {row.title} is {row.state}")
+
+    async def apply(self, command: AdapterCommand[T], archive: Archive | None = None) -> T:
+        """See `Replica`. Raises `ModelNotLoaded` while the model is not loaded."""
+        row = self._row
+        if row.replica is None:
+            raise ModelNotLoaded(f"the model {row.title} is {row.state}")
+        return await row.replica.apply(command, archive)

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
+from gliner_bento.commands import AddModel, ChangeModel, ModelCommand, RemoveModel
 from gliner_bento.engine.checkpoint.find import WHOLE
 from gliner_bento.errors import (
     Conflict,
@@ -27,7 +28,7 @@ from gliner_bento.errors import (
     StartupError,
     one_line,
 )
-from gliner_bento.model_types import UPLOADED, AddModelRequest, ModelAction, ModelRow, ModelState, short_name
+from gliner_bento.model_types import UPLOADED, AddModelRequest, ModelRow, ModelState, short_name
 from gliner_bento.replicas.base import Archive, Call, Replica
 from gliner_bento.replicas.local.archives import ModelArchives
 from gliner_bento.replicas.local.hosted import HostedModel, HostedReplica
@@ -39,6 +40,7 @@ from gliner_bento.replicas.local.requests import ModelRequests
 from gliner_bento.scheduler.turns import DeviceTurns, ModelTurns
 from gliner_bento.settings import Settings
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _PROBE_TIMEOUT_S = 600.0
@@ -135,9 +137,22 @@ class LocalModels:
         self._sweep_soon()
         return [row.public_row for row in self._rows.values()]
 
-    async def add(self, request: AddModelRequest, timeout_s: float, archive: Archive | None = None) -> ModelRow:
+    async def apply(self, command: ModelCommand[T], archive: Archive | None = None) -> T:
         """See `Models`."""
-        unnamed = self._rows.get(None)
+        result: Any = None
+        match command:
+            case AddModel():
+                result = await self._add(command, archive)
+            case ChangeModel():
+                result = await self._change(command)
+            case RemoveModel():
+                await self._remove(command)
+            case _:
+                raise TypeError(command)
+        return cast(T, result)
+
+    async def _add(self, command: AddModel, archive: Archive | None) -> ModelRow:
+        request, unnamed = command.request, self._rows.get(None)
         if request.name in self._rows or (unnamed and request.name in (unnamed.title, short_name(unnamed.title))):
             raise Conflict(f"name: there is a model {request.name}", param="name")
         row = self._rows[request.name] = self._requests.row(request, uploading=archive is not None)
@@ -148,7 +163,7 @@ class LocalModels:
                 row.settings = self._requests.settings(request)
                 row.state = "unloaded"
             if request.load:
-                await self._begin_load(row, timeout_s)
+                await self._begin_load(row, command.timeout_s)
             elif self._journal:
                 self._journal.note_unloaded(request.name, request.model_dump())
         except BaseException:
@@ -157,24 +172,22 @@ class LocalModels:
             raise
         return row.public_row
 
-    async def change(self, name: str, action: ModelAction, timeout_s: float) -> ModelRow:
-        """See `Models`."""
-        row = self.row_of(name)
+    async def _change(self, command: ChangeModel) -> ModelRow:
+        row, action = self.row_of(command.name), command.action
         if action in ("pin", "unpin"):
             row.pinned = action == "pin"
             if self._journal and row.name:
                 self._journal.note_pinned(row.name, row.pinned)
         elif row.state in ("loading", "unloading"):
-            raise Conflict(f"the model {name} is {row.state} already")
+            raise Conflict(f"the model {command.name} is {row.state} already")
         elif action == "unload":
-            await self._drain(row, timeout_s)
+            await self._drain(row, command.timeout_s)
         elif row.replica is None:
-            await self._begin_load(row, timeout_s)
+            await self._begin_load(row, command.timeout_s)
         return row.public_row
 
-    async def remove(self, name: str, timeout_s: float) -> None:
-        """See `Models`."""
-        row = self.row_of(name)
+    async def _remove(self, command: RemoveModel) -> None:
+        row, name, timeout_s = self.row_of(command.name), command.name, command.timeout_s
         if row.default:
             raise Conflict(f"{name} is the default model, which requests without a model get")
         if row.loading:

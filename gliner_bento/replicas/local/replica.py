@@ -8,13 +8,14 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gliner_bento.adapters.base import AdapterObserver
+from gliner_bento.commands import AdapterCommand
 from gliner_bento.engine.base import Engine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.replicas.base import Call, Outcome, ReplicaStatus, StreamStep
+from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus, StreamStep
 from gliner_bento.replicas.local.adapters import LocalAdapters
 from gliner_bento.replicas.local.partial_results import PartialResults
 from gliner_bento.replicas.local.work_log import WorkLog
@@ -27,6 +28,7 @@ from gliner_bento.tasks.base import Item, Result
 from gliner_bento.tasks.classifications import Classification
 from gliner_bento.tasks.extraction import ExtractionItem
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _WARM_UP_TIMEOUT_S = 300.0
@@ -184,6 +186,10 @@ class LocalReplica:
             busy_lanes=stats.lanes_alive - stats.lanes_free,
             throughput=self._work_log.throughput(),
         )
+
+    async def apply(self, command: AdapterCommand[T], archive: Archive | None = None) -> T:
+        """See `Replica`."""
+        return await self.adapters.apply(command, archive)
 
     @property
     def tokens_run(self) -> int:

@@ -10,10 +10,12 @@ from typing import Any
 from peft_adapters import TEXT_ENCODER
 from polling import PATIENCE_S
 
+from gliner_bento.adapter_types import AdapterInfo
 from gliner_bento.adapters.archive import WEIGHTS_FILE
 from gliner_bento.adapters.cache import Lease
 from gliner_bento.adapters.device import DeviceSlots, LoadedAdapter
 from gliner_bento.adapters.manager import AdapterManager
+from gliner_bento.commands import InstallAdapter
 
 SLOTS = 2
 LAYER = f"{TEXT_ENCODER}encoder.layer.0.attention.self.query_proj"
@@ -34,6 +36,9 @@ class Server:
     net: Any
     root: Path
     cache: Path
+
+    def install(self, adapter_id: str, archive: Path | None = None, **options: Any) -> tuple[AdapterInfo, bool]:
+        return self.manager.apply(InstallAdapter(adapter_id, **options), archive)
 
     def ready(self, adapter_id: str) -> tuple[Lease, LoadedAdapter]:
         lease = self.manager.acquire(adapter_id)

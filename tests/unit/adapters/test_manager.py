@@ -39,8 +39,8 @@ from gliner_bento.errors import (
 
 def test_an_adapter_moves_from_disk_to_memory_to_a_slot_and_back(server: Server, archive) -> None:
     for name in "abc":
-        server.manager.install(name, archive=archive(name), preload=False)
-    server.manager.install("d", archive=archive("a"), preload=False)
+        server.install(name, archive=archive(name), preload=False)
+    server.install("d", archive=archive("a"), preload=False)
     assert set(server.tiers().values()) == {"disk"}
     server.use("a", "b")
     assert server.tiers() == {"a": "cpu", "b": "cpu", "c": "disk", "d": "disk"}
@@ -61,7 +61,7 @@ def test_an_adapter_moves_from_disk_to_memory_to_a_slot_and_back(server: Server,
 def test_an_adapter_on_the_device_computes_its_update(server: Server, saved, archive) -> None:
     """And nothing after it was evicted."""
     for name in "ab":
-        server.manager.install(name, archive=archive(name))
+        server.install(name, archive=archive(name))
     layer = server.net.get_submodule(LAYER)
     x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
@@ -83,19 +83,19 @@ def test_an_adapter_on_the_device_computes_its_update(server: Server, saved, arc
 def test_adapters_on_the_device_are_in_memory(serve: Serve, archive) -> None:
     server = serve(max_cpu_adapters=1)
     for name in "ab":
-        server.manager.install(name, archive=archive(name))
+        server.install(name, archive=archive(name))
     assert server.tiers() == {"a": "cpu", "b": "cpu"}
 
 
 def test_pinned_adapters_are_evicted_last(server: Server, archive) -> None:
     for name in "abc":
-        server.manager.install(name, archive=archive(name), pinned=name == "a")
-    server.manager.install("d", archive=archive("a"))
+        server.install(name, archive=archive(name), pinned=name == "a")
+    server.install("d", archive=archive("a"))
     assert server.tiers() == {"a": "cpu", "b": "disk", "c": "cpu", "d": "cpu"}
     server.use("a", "c", on_device=True)
     server.use("d", on_device=True)
     assert server.tiers() == {"a": "device", "b": "disk", "c": "cpu", "d": "device"}
-    server.manager.install("a", pinned=False)
+    server.install("a", pinned=False)
     server.use("c", "d", on_device=True)
     assert server.tiers() == {"a": "cpu", "b": "disk", "c": "device", "d": "device"}
 
@@ -119,12 +119,12 @@ def test_loads_and_evictions_are_observed(serve: Serve, archive) -> None:
     tally = Tally()
     server = serve(observer=tally)
     for name in "abc":
-        server.manager.install(name, archive=archive(name))
-    server.manager.install("d", archive=archive("a"), preload=False)
+        server.install(name, archive=archive(name))
+    server.install("d", archive=archive("a"), preload=False)
     assert (tally.loads, tally.evictions) == (["completed"] * 3, 0)
     damage(server, "d")
     with pytest.raises(AdapterInvalid):
-        server.manager.install("d")
+        server.install("d")
     assert (tally.loads, tally.evictions) == ([*["completed"] * 3, "failed"], 1)
     server.manager.remove("b", 0.0)
     server.manager.remove("d", 0.0)
@@ -132,8 +132,8 @@ def test_loads_and_evictions_are_observed(serve: Serve, archive) -> None:
 
 
 def test_uses_are_reported(server: Server, archive) -> None:
-    server.manager.install("one", archive=archive("a"))
-    server.manager.install("one")
+    server.install("one", archive=archive("a"))
+    server.install("one")
     before_s = time.time()
     server.use("one", "one")
     info = server.manager.info("one")
@@ -142,7 +142,7 @@ def test_uses_are_reported(server: Server, archive) -> None:
     last_used_s = datetime.fromisoformat(info.last_used.replace("Z", "+00:00")).timestamp()
     assert before_s - 0.001 <= last_used_s <= time.time()
     server.manager.remove("one", 0.0)
-    server.manager.install("one", archive=archive("a"))
+    server.install("one", archive=archive("a"))
     assert (server.manager.info("one").uses, server.manager.info("one").last_used) == (0, None)
 
 
@@ -151,7 +151,7 @@ def test_uses_are_reported(server: Server, archive) -> None:
 
 def test_a_removed_adapter_is_in_no_tier(server: Server, archive) -> None:
     for name in "ab":
-        server.manager.install(name, archive=archive(name))
+        server.install(name, archive=archive(name))
         server.use(name, on_device=True)
     server.manager.remove("a", 0.0)
     status = server.manager.status()
@@ -160,13 +160,13 @@ def test_a_removed_adapter_is_in_no_tier(server: Server, archive) -> None:
     for call in (server.manager.info, server.manager.acquire, lambda name: server.manager.remove(name, 0.0)):
         with pytest.raises(AdapterNotFound):
             call("a")
-    info, created = server.manager.install("a", archive=archive("c"))
+    info, created = server.install("a", archive=archive("c"))
     assert (info.rank, created) == (4, True)
     assert server.ready("a")[1].rank == 4
 
 
 def test_removing_waits_for_the_items_of_an_adapter(server: Server, archive, thread) -> None:
-    server.manager.install("one", archive=archive("a"))
+    server.install("one", archive=archive("a"))
     lease, adapter = server.ready("one")
     with pytest.raises(DeadlineExceeded):
         server.manager.remove("one", 0.0)
@@ -207,7 +207,7 @@ def test_the_operators_own_cannot_be_removed_and_stays_available(server: Server,
 
 def test_a_damaged_adapter_fails_its_items(server: Server, archive) -> None:
     for name in "ab":
-        server.manager.install(name, archive=archive(name), preload=False)
+        server.install(name, archive=archive(name), preload=False)
     damage(server, "a")
     for _ in range(2):
         lease = server.manager.acquire("a")
@@ -216,8 +216,8 @@ def test_a_damaged_adapter_fails_its_items(server: Server, archive) -> None:
         server.use("b", on_device=True)
     assert server.tiers() == {"a": "disk", "b": "device"}
     with pytest.raises(AdapterInvalid):
-        server.manager.install("a")
-    info, created = server.manager.install("a", archive=archive("a"))  # repairs it
+        server.install("a")
+    info, created = server.install("a", archive=archive("a"))  # repairs it
     assert (info.tier, created) == ("cpu", False)
     server.use("a")
 
@@ -225,7 +225,7 @@ def test_a_damaged_adapter_fails_its_items(server: Server, archive) -> None:
 @pytest.mark.parametrize("name", [WEIGHTS_FILE, CONFIG_FILE, "manifest.json"])
 def test_a_damaged_adapter_can_be_removed(server: Server, archive, name: str) -> None:
     for adapter_id in "ab":
-        server.manager.install(adapter_id, archive=archive(adapter_id), preload=False)
+        server.install(adapter_id, archive=archive(adapter_id), preload=False)
     (server.cache / "base" / "adapters" / "a" / name).write_text("damaged")
     server.manager.remove("a", 0.0)
     assert os.listdir(server.cache / "base" / "adapters") == ["b"]
@@ -234,7 +234,7 @@ def test_a_damaged_adapter_can_be_removed(server: Server, archive, name: str) ->
 
 
 def test_an_adapter_of_another_model_is_not_listed(server: Server, saved, archive, caplog) -> None:
-    server.manager.install("b", archive=archive("b"))
+    server.install("b", archive=archive("b"))
     shutil.copytree(saved["high"].folder, server.root / "a")
     with caplog.at_level(logging.WARNING, "gliner_bento.adapters"):
         assert list(server.tiers()) == ["b"]
@@ -248,8 +248,8 @@ def test_an_adapter_of_another_model_is_not_listed(server: Server, saved, archiv
 
 def test_another_server_over_the_same_folders_serves_the_same(serve: Serve, server: Server, saved, archive) -> None:
     shutil.copytree(saved["c"].folder, server.root / "own")
-    server.manager.install("a", archive=archive("a"), pinned=True)
-    server.manager.install("b", archive=archive("b"))
+    server.install("a", archive=archive("a"), pinned=True)
+    server.install("b", archive=archive("b"))
     server.use("a", "b", "own", on_device=True)
     before = server.manager.infos()
     server.manager.close()
@@ -261,8 +261,8 @@ def test_another_server_over_the_same_folders_serves_the_same(serve: Serve, serv
 
 def test_pinned_adapters_are_loaded_at_the_start(serve: Serve, server: Server, archive, caplog) -> None:
     for name in "abc":
-        server.manager.install(name, archive=archive(name), pinned=name != "b")
-    server.manager.install("d", archive=archive("a"), pinned=True)
+        server.install(name, archive=archive(name), pinned=name != "b")
+    server.install("d", archive=archive("a"), pinned=True)
     damage(server, "d")
     again = serve(adapter_loading_threads=1)
     with caplog.at_level(logging.WARNING, "gliner_bento.adapters"):
@@ -279,7 +279,7 @@ def test_the_stores_folder_and_its_adapters_are_logged_at_the_start(
     serve: Serve, server: Server, saved, archive, caplog
 ) -> None:
     for name in "ab":
-        server.manager.install(name, archive=archive(name))
+        server.install(name, archive=archive(name))
     shutil.copytree(saved["c"].folder, server.root / "own")
     with caplog.at_level(logging.INFO, "gliner_bento.adapters"):
         serve().manager.start()
@@ -292,7 +292,7 @@ def test_the_stores_folder_and_its_adapters_are_logged_at_the_start(
 
 def test_more_pinned_adapters_than_memory_do_not_fail_the_start(serve: Serve, server: Server, archive) -> None:
     for name in "abcdef":
-        server.manager.install(name, archive=archive(name if name in "abc" else "a"), pinned=True)
+        server.install(name, archive=archive(name if name in "abc" else "a"), pinned=True)
     again = serve()
     again.manager.start()
     wait_until(lambda: len(again.manager.status().in_memory) == 3)
@@ -301,7 +301,7 @@ def test_more_pinned_adapters_than_memory_do_not_fail_the_start(serve: Serve, se
 
 
 def test_after_closing_nothing_is_loaded(server: Server, archive) -> None:
-    server.manager.install("a", archive=archive("a"))
+    server.install("a", archive=archive("a"))
     server.manager.close()
     with pytest.raises(NotReady):
         server.manager.acquire("a")
@@ -313,7 +313,7 @@ def test_after_closing_nothing_is_loaded(server: Server, archive) -> None:
 
 @pytest.mark.parametrize("kind", ["zip", "gztar"])
 def test_an_archive_is_installed_and_reported(server: Server, saved, archive, kind: str) -> None:
-    info, created = server.manager.install("one", archive=archive("b", kind))
+    info, created = server.install("one", archive=archive("b", kind))
     folder = server.cache / "base" / "adapters" / "one"
     assert created
     assert info == AdapterInfo(
@@ -331,12 +331,12 @@ def test_an_archive_is_installed_and_reported(server: Server, saved, archive, ki
     assert (folder / WEIGHTS_FILE).read_bytes() == (saved["b"].folder / WEIGHTS_FILE).read_bytes()
     assert server.manager.info("one") == info
     assert server.manager.infos() == [info]
-    assert server.manager.install("one", archive=archive("b", kind)) == (info, False)
+    assert server.install("one", archive=archive("b", kind)) == (info, False)
 
 
 def test_a_folder_below_the_operators_root_is_installed(server: Server, saved) -> None:
     shutil.copytree(saved["a"].folder, server.root / "teams" / "a")
-    info, created = server.manager.install("one", source="teams/a")
+    info, created = server.install("one", source="teams/a")
     shutil.rmtree(server.root / "teams")
     assert (info.source, info.tier, created) == ("folder", "cpu", True)
     assert (server.cache / "base" / "adapters" / "one" / WEIGHTS_FILE).exists()
@@ -350,7 +350,7 @@ def test_the_operators_own_are_served_as_they_are(server: Server, saved, archive
     server.use("own")
     assert server.tiers() == {"own": "cpu"}
     with pytest.raises(Conflict):
-        server.manager.install("own", archive=archive("b"))
+        server.install("own", archive=archive("b"))
     shutil.rmtree(server.root / "own")
     shutil.copytree(saved["b"].folder, server.root / "own")
     assert (server.manager.info("own").rank, server.manager.info("own").tier) == (3, "disk")
@@ -361,30 +361,30 @@ def test_the_operators_own_are_served_as_they_are(server: Server, saved, archive
 
 def test_options_without_a_source_change_an_installed_adapter(server: Server, archive) -> None:
     with pytest.raises(AdapterNotFound):
-        server.manager.install("one", pinned=True)
-    server.manager.install("one", archive=archive("a"), pinned=True)
+        server.install("one", pinned=True)
+    server.install("one", archive=archive("a"), pinned=True)
     assert server.manager.info("one").pinned
-    assert server.manager.install("one")[0].pinned
+    assert server.install("one")[0].pinned
     for pinned in (False, True):
-        info, created = server.manager.install("one", pinned=pinned)
+        info, created = server.install("one", pinned=pinned)
         assert (info.pinned, created) == (pinned, False)
-    assert server.manager.install("one", archive=archive("a"))[0].pinned
+    assert server.install("one", archive=archive("a"))[0].pinned
 
 
 def test_without_preloading_it_stays_on_disk_until_its_first_use(server: Server, archive) -> None:
-    info, created = server.manager.install("one", archive=archive("a"), preload=False)
+    info, created = server.install("one", archive=archive("a"), preload=False)
     assert (info.tier, created) == ("disk", True)
-    assert server.manager.install("one", preload=False)[0].tier == "disk"
-    assert server.manager.install("one")[0].tier == "cpu"
+    assert server.install("one", preload=False)[0].tier == "disk"
+    assert server.install("one")[0].tier == "cpu"
 
 
 def test_preloading_waits_for_memory_with_a_timeout(server: Server, archive, monkeypatch) -> None:
     leases = []
     for name in "abc":
-        server.manager.install(name, archive=archive(name))
+        server.install(name, archive=archive(name))
         leases.append(server.ready(name)[0])
     monkeypatch.setattr(manager_module, "_PRELOAD_TIMEOUT_S", 0.0)
-    info, created = server.manager.install("late", archive=archive("a"))
+    info, created = server.install("late", archive=archive("a"))
     assert (info.tier, created) == ("disk", True)
     leases[0].release()
     assert server.tiers() == {"a": "cpu", "b": "cpu", "c": "cpu", "late": "disk"}
@@ -395,21 +395,21 @@ def test_preloading_waits_for_memory_with_a_timeout(server: Server, archive, mon
 @pytest.mark.parametrize("name", ["nan", "high"])
 def test_a_refused_adapter_changes_nothing(server: Server, archive, name: str) -> None:
     with pytest.raises(AdapterInvalid):
-        server.manager.install("new", archive=archive(name), pinned=True)
-    before, _ = server.manager.install("old", archive=archive("a"))
+        server.install("new", archive=archive(name), pinned=True)
+    before, _ = server.install("old", archive=archive("a"))
     with pytest.raises(AdapterInvalid):
-        server.manager.install("old", archive=archive(name), pinned=True)
+        server.install("old", archive=archive(name), pinned=True)
     with pytest.raises(Conflict):
-        server.manager.install("old", archive=archive("b"), pinned=True)
+        server.install("old", archive=archive("b"), pinned=True)
     assert server.manager.infos() == [before]
     assert os.listdir(server.cache / "base" / "adapters") == ["old"]
     server.use("old")
 
 
 def test_a_replaced_adapter_serves_new_requests_while_running_ones_finish_with_the_old(server: Server, archive) -> None:
-    server.manager.install("one", archive=archive("a"))
+    server.install("one", archive=archive("a"))
     running, old = server.ready("one")
-    info, created = server.manager.install("one", archive=archive("b"), replace=True)
+    info, created = server.install("one", archive=archive("b"), replace=True)
     assert (info.rank, info.tier, created) == (3, "cpu", False)
     new = server.manager.acquire("one")
     assert (running.ready.result(), new.ready.result(PATIENCE_S).rank) == (old, 3)
@@ -424,18 +424,18 @@ def test_a_replaced_adapter_serves_new_requests_while_running_ones_finish_with_t
 def test_an_adapter_that_is_too_large_is_refused(serve: Serve, archive) -> None:
     server = serve(max_adapter_bytes=1000)
     with pytest.raises(TooLarge):
-        server.manager.install("new", archive=archive("a"))
+        server.install("new", archive=archive("a"))
     server = serve(max_disk_adapters=1)
-    server.manager.install("one", archive=archive("a"))
+    server.install("one", archive=archive("a"))
     with pytest.raises(StorageFull):
-        server.manager.install("two", archive=archive("a"))
+        server.install("two", archive=archive("a"))
     assert list(server.tiers()) == ["one"]
 
 
 @pytest.mark.parametrize("adapter_id", ["", "a/b", "..", "__base__"])
 def test_an_invalid_id_is_refused(server: Server, archive, adapter_id: str) -> None:
     calls: list[Callable[[], object]] = [
-        lambda: server.manager.install(adapter_id, archive=archive("a")),
+        lambda: server.install(adapter_id, archive=archive("a")),
         lambda: server.manager.info(adapter_id),
         lambda: server.manager.acquire(adapter_id),
         lambda: server.manager.remove(adapter_id, 0.0),
@@ -457,19 +457,19 @@ def test_a_source_outside_the_operators_root_is_refused(serve: Serve, server: Se
     (server.root / "file").write_text("")
     for one in (source, str(outside)):
         with pytest.raises(InvalidField, match="source: no folder") as raised:
-            server.manager.install("new", source=one)
+            server.install("new", source=one)
         assert raised.value.param == "source"
     with pytest.raises(InvalidField):
-        serve(has_root=False).manager.install("new", source="teams/a")
+        serve(has_root=False).install("new", source="teams/a")
     assert list(server.tiers()) == ["link"]  # a link of the operator's, which may lead anywhere
 
 
 def test_the_hub_is_used_if_it_is_allowed(serve: Serve, server: Server) -> None:
     with pytest.raises(InvalidField, match="allow_adapter_hub") as raised:
-        server.manager.install("new", source="hub:one/name")
+        server.install("new", source="hub:one/name")
     assert raised.value.param == "source"
     with pytest.raises(AdapterNotFound, match="one/name@main"):  # tests are offline
-        serve(allow_adapter_hub=True).manager.install("new", source="hub:one/name", revision="main")
+        serve(allow_adapter_hub=True).install("new", source="hub:one/name", revision="main")
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[tuple[Any, ...]]:
@@ -493,15 +493,13 @@ def test_a_put_hashes_each_file_once_and_parses_the_tensors_once(
         counting(monkeypatch, adapter_module, "deserialize"),
         counting(monkeypatch, manifest_module, "sha256"),
     )
-    info, _ = server.manager.install("one", archive=archive("a"), preload=preload)
+    info, _ = server.install("one", archive=archive("a"), preload=preload)
     assert info.tier == ("cpu" if preload else "disk")
     assert sorted(path.name for (path,) in hashed) == sorted([CONFIG_FILE, WEIGHTS_FILE])
     assert len(parsed) == 1
     server.use("one", on_device=True)
     assert len(parsed) == (1 if preload else 2)
-    server.manager.install(
-        "one", archive=archive("a")
-    )  # is in memory: only checked, and compared with the files on disk
+    server.install("one", archive=archive("a"))  # is in memory: only checked, and compared with the files on disk
     assert len(parsed) == (2 if preload else 3)
 
 
@@ -513,11 +511,11 @@ def test_a_put_loads_from_disk_if_its_adapter_was_replaced(server: Server, archi
         installed = install(*args, **options)
         monkeypatch.undo()
         server.manager.remove("one", 0.0)
-        server.manager.install("one", archive=archive("b"), preload=False)
+        server.install("one", archive=archive("b"), preload=False)
         return installed
 
     monkeypatch.setattr(server.manager._store, "install", install_and_be_replaced)
-    server.manager.install("one", archive=archive("a"))
+    server.install("one", archive=archive("a"))
     assert server.ready("one")[1].rank == SAVED["b"]["r"]
 
 
@@ -533,9 +531,9 @@ def test_a_put_that_has_installed_succeeds_though_a_delete_follows_immediately(
         return installed
 
     monkeypatch.setattr(server.manager._store, "install", install_and_be_removed)
-    info, created = server.manager.install("one", archive=archive("a"), **options)
+    info, created = server.install("one", archive=archive("a"), **options)
     assert (info.id, info.rank, info.tier, created) == ("one", SAVED["a"]["r"], "disk", True)
     with pytest.raises(AdapterNotFound):
         server.manager.info("one")
     with pytest.raises(AdapterNotFound):
-        server.manager.install("one", pinned=True)
+        server.install("one", pinned=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
 
+from gliner_bento.commands import ChangeModel
 from gliner_bento.errors import ModelNotFound
 from gliner_bento.gateway.models import ModelTable
 from gliner_bento.model_types import AddModelRequest, ModelRow
@@ -29,12 +29,10 @@ class Models:
         await self.arrive.wait()
         return rows
 
-    async def add(self, request, timeout_s, archive=None):
-        self.now[request.name] = ModelRow(name=request.name, state="ready")
-        return self.now[request.name]
-
-    async def change(self, name, action, timeout_s):
-        self.now[name] = replace(self.now[name], state="ready" if action == "load" else "unloaded")
+    async def apply(self, command, archive=None):
+        unloads = isinstance(command, ChangeModel) and command.action == "unload"
+        name = command.name if isinstance(command, ChangeModel) else command.request.name
+        self.now[name] = ModelRow(name=name, state="unloaded" if unloads else "ready")
         return self.now[name]
 
     def replica(self, name):

@@ -10,6 +10,7 @@ from doubles.memory_adapters import MemoryManager
 from doubles.mortal_replica import MortalReplica
 from mortal_fleet import call, item, started
 
+from gliner_bento.commands import FindAdapter, InstallAdapter, ReadAdapterCache, RemoveAdapter
 from gliner_bento.errors import AdapterNotFound, NotReady, StorageUnavailable
 
 
@@ -23,7 +24,7 @@ def test_an_adapter_is_stored_once_and_loaded_everywhere():
 
     async def scene():
         fleet = await started(one, other)
-        return await fleet.adapters.install("a", archive=archive()), await fleet.adapters.get("a")
+        return await fleet.apply(InstallAdapter("a"), archive()), await fleet.apply(FindAdapter("a"))
 
     (info, created), seen = run_fast(scene)
     assert (info, created) == (seen, True)
@@ -41,10 +42,10 @@ def test_a_replica_that_is_down_costs_no_change_of_an_adapter():
         fleet = await started(one, other)
         one.die()
         await asyncio.sleep(5)
-        await fleet.adapters.install("a", archive=archive())
-        await fleet.adapters.remove("a", 5.0)
+        await fleet.apply(InstallAdapter("a"), archive())
+        await fleet.apply(RemoveAdapter("a", 5.0))
         with pytest.raises(AdapterNotFound):
-            await fleet.adapters.remove("a", 5.0)
+            await fleet.apply(RemoveAdapter("a", 5.0))
 
     run_fast(scene)
     assert len(store.changes) == 1
@@ -56,7 +57,7 @@ def test_an_adapter_that_a_replica_does_not_see_is_an_error(preload):
     async def scene():
         fleet = await started(*(MortalReplica(manager=MemoryManager()) for _ in range(2)))
         with pytest.raises(StorageUnavailable, match=r"^disk_cache_dir: not all replicas see this adapter"):
-            await fleet.adapters.install("a", archive=archive(), preload=preload)
+            await fleet.apply(InstallAdapter("a", preload=preload), archive())
 
     run_fast(scene)
 
@@ -67,16 +68,16 @@ def test_the_cache_is_that_of_the_replicas_that_answer():
 
     async def scene():
         fleet = await started(one, other)
-        await fleet.adapters.install("a", archive=archive())
+        await fleet.apply(InstallAdapter("a"), archive())
 
-        async def lost():
+        async def lost(command, archive=None):
             raise NotReady("lost")
 
-        one.adapters.cache_status = lost
-        status = await fleet.adapters.cache_status()
-        other.adapters.cache_status = lost
+        one.apply = lost
+        status = await fleet.apply(ReadAdapterCache())
+        other.apply = lost
         with pytest.raises(NotReady):
-            await fleet.adapters.cache_status()
+            await fleet.apply(ReadAdapterCache())
         return status
 
     assert run_fast(scene).in_memory == ["a"]
@@ -87,8 +88,8 @@ def test_a_removal_reaches_every_replica_and_succeeds_where_one_does():
 
     async def scene():
         fleet = await started(*(MortalReplica(manager=store) for store in stores))
-        stores[1].change("a", b"one", pinned=None, preload=True, replace=False, source=None, revision=None)
-        await fleet.adapters.remove("a", 5.0)
+        stores[1].change("a", b"one")
+        await fleet.apply(RemoveAdapter("a", 5.0))
 
     run_fast(scene)
     assert [store.timeouts_s for store in stores] == [[5.0], [5.0]]

@@ -15,6 +15,7 @@ from doubles.memory_adapters import MemoryManager
 from doubles.scripted_server import ADA, HANG, RESULT, Drop, Scripted, Step, ask, in_pieces
 from serving import call, item, run
 
+from gliner_bento.commands import InstallAdapter
 from gliner_bento.errors import (
     Aborted,
     DeadlineExceeded,
@@ -44,15 +45,15 @@ INSTALLED = [encode(Reply(result=MemoryManager().change("a", b"one")))]
 
 
 def install(*pieces: bytes, error: Exception | None = None) -> Callable[[HttpReplica], Awaitable[Any]]:
-    return lambda replica: replica.adapters.install("a", archive=archive(*pieces, error=error), pinned=True)
+    return lambda replica: replica.apply(InstallAdapter("a", pinned=True), archive(*pieces, error=error))
 
 
-def test_an_archive_follows_its_arguments(tmp_path: Path):
+def test_an_archive_follows_its_command(tmp_path: Path):
     scripted = Scripted(INSTALLED)
     ask(scripted, tmp_path, install(b"a" * 10, b"b" * 3 * PIECE, b"c"))
     frames = Frames()
     arguments = next(frames.add(scripted.requests[0]))
-    assert msgspec.msgpack.decode(arguments) == {"adapter_id": "a", "pinned": True}
+    assert msgspec.msgpack.decode(arguments, type=InstallAdapter) == InstallAdapter("a", pinned=True)
     assert frames.rest == b"a" * 10 + b"b" * 3 * PIECE + b"c"
 
 
@@ -89,7 +90,7 @@ def test_an_archive_that_the_runner_refuses_is_sent_no_further(tmp_path: Path, w
         replica = HttpReplica((tmp_path / "socket").as_uri())
         async with await asyncio.start_unix_server(refuse, tmp_path / "socket"):
             with pytest.raises(StorageFull, match="no room"):
-                await replica.adapters.install("a", archive=endless())
+                await replica.apply(InstallAdapter("a"), endless())
             before = len(sent)
             await asyncio.sleep(0.05)
             assert len(sent) == before

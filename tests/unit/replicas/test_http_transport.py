@@ -15,6 +15,7 @@ from doubles.memory_replica import MemoryReplica
 from doubles.scripted_server import HANG, RESULT, Drop, Scripted, ask, in_pieces
 from serving import call, item, run, served
 
+from gliner_bento.commands import RemoveAdapter
 from gliner_bento.errors import (
     Aborted,
     DeadlineExceeded,
@@ -205,7 +206,7 @@ def test_a_stuck_runner_costs_a_request_its_deadline_and_no_more(tmp_path: Path,
 
 
 def test_a_stuck_runner_is_not_ready(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(remote.Connection.control, "__kwdefaults__", {"timeout_s": 0.05, "late": None})
+    monkeypatch.setattr(remote, "CONTROL_TIMEOUT_S", 0.05)
     with pytest.raises(NotReady):
         ask(Scripted([HANG]), tmp_path, lambda replica: replica.status())
 
@@ -213,7 +214,7 @@ def test_a_stuck_runner_is_not_ready(tmp_path: Path, monkeypatch):
 def test_a_stuck_removal_ends_by_its_deadline(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(remote, "GRACE_S", 0.05)
     with pytest.raises(DeadlineExceeded):
-        ask(Scripted([HANG]), tmp_path, lambda replica: replica.adapters.remove("a", 0.01))
+        ask(Scripted([HANG]), tmp_path, lambda replica: replica.apply(RemoveAdapter("a", 0.01)))
 
 
 def test_the_runner_gets_what_is_left_until_the_deadline(tmp_path: Path):

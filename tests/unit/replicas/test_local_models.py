@@ -16,6 +16,7 @@ from model_host import WEIGHTS, Host, added, answer, scene, states, states_now
 from pydantic import ValidationError
 from serving import PATIENCE_S, call, item, until
 
+from gliner_bento.commands import AddModel, ChangeModel, ListAdapters, RemoveModel
 from gliner_bento.errors import (
     Aborted,
     Conflict,
@@ -83,21 +84,21 @@ def test_a_model_is_added_changed_and_removed_while_others_serve(host: Host) -> 
     models = host.models()
 
     async def play() -> None:
-        row = await models.add(added("c", settings={"max_labels": 3}, pinned=True), PATIENCE_S)
+        row = await models.apply(AddModel(added("c", settings={"max_labels": 3}, pinned=True), PATIENCE_S))
         assert (row.state, row.pinned, row.bytes, row.limits["max_labels"]) == ("ready", True, WEIGHTS, 3)
         assert host.probed == ["c"]  # tried in another process first; those of the start are not
         assert (await answer(models, "c")).entities
-        assert not (await models.change("c", "unpin", 1)).pinned
-        assert (await models.change("c", "unload", PATIENCE_S)).state == "unloaded"
+        assert not (await models.apply(ChangeModel("c", "unpin", 1))).pinned
+        assert (await models.apply(ChangeModel("c", "unload", PATIENCE_S))).state == "unloaded"
         with pytest.raises(ModelNotLoaded, match="c is unloaded"):
             await answer(models, "c")
-        assert (await models.change("c", "load", PATIENCE_S)).state == "ready"
+        assert (await models.apply(ChangeModel("c", "load", PATIENCE_S))).state == "ready"
         assert host.probed == ["c"]  # it has run in this process
-        await models.remove("c", PATIENCE_S)
+        await models.apply(RemoveModel("c", PATIENCE_S))
         with pytest.raises(ModelNotFound):
             await answer(models, "c")
         with pytest.raises(Conflict, match="default"):
-            await models.remove("a", 1)
+            await models.apply(RemoveModel("a", 1))
 
     scene(models, play)
 
@@ -120,7 +121,7 @@ def test_a_request_that_names_what_is_not_allowed_is_refused(host: Host, request
 
     async def play() -> None:
         with pytest.raises(InvalidField, match=match):
-            await models.add(request_, PATIENCE_S)
+            await models.apply(AddModel(request_, PATIENCE_S))
         assert list(await states_now(models)) == ["a", "b"]
 
     scene(models, play)
@@ -131,13 +132,13 @@ def test_of_two_loads_of_one_name_one_wins(host: Host) -> None:
 
     async def play() -> None:
         host.gate.clear()
-        first = asyncio.ensure_future(models.add(added("c"), PATIENCE_S))
+        first = asyncio.ensure_future(models.apply(AddModel(added("c"), PATIENCE_S)))
         await asyncio.sleep(0)
-        for other in (models.add(added("c"), 1), models.change("c", "load", 1), models.change("c", "unload", 1)):
+        for other in (AddModel(added("c"), 1), ChangeModel("c", "load", 1), ChangeModel("c", "unload", 1)):
             with pytest.raises(Conflict):
-                await other
+                await models.apply(other)
         with pytest.raises(DeadlineExceeded, match="still loading"):
-            await models.add(added("d"), 0.0)
+            await models.apply(AddModel(added("d"), 0.0))
         host.gate.set()
         assert (await first).state == "ready"
         await until(lambda: _all_ready(models))
@@ -156,8 +157,8 @@ def test_the_least_recently_used_idle_model_gives_way(host: Host) -> None:
     async def play() -> None:
         for host.now_s, name in ((1.0, "b"), (2.0, "c"), (3.0, "a")):
             await answer(models, name)
-        await models.change("b", "pin", 1)
-        await models.add(added("d"), PATIENCE_S)
+        await models.apply(ChangeModel("b", "pin", 1))
+        await models.apply(AddModel(added("d"), PATIENCE_S))
         assert await states_now(models) == {"a": "ready", "b": "ready", "c": "evicted", "d": "ready"}
         assert (await models.replica("c").status()).ready  # it admits items
         assert (await answer(models, "c")).entities  # and is loaded for them: d gives way
@@ -174,11 +175,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_disturbed(host: Host) -
         busy = asyncio.ensure_future(answer(models, "b"))
         await until(lambda: bool(models.replica("b")._row.running))  # type: ignore[attr-defined]
         with pytest.raises(DoesNotFit, match="100 bytes wanted, 50 free"):
-            await models.add(added("c"), PATIENCE_S)
+            await models.apply(AddModel(added("c"), PATIENCE_S))
         assert await states_now(models) == {"a": "ready", "b": "ready"}
         host.batch_gate.set()
         assert (await busy).entities
-        await models.add(added("c"), PATIENCE_S)  # now b is idle
+        await models.apply(AddModel(added("c"), PATIENCE_S))  # now b is idle
         assert await states_now(models) == {"a": "ready", "b": "evicted", "c": "ready"}
 
     scene(models, play)
@@ -201,17 +202,17 @@ def test_an_archive_of_a_model_that_is_not_added_leaves_no_file(host: Host) -> N
     async def play() -> None:
         request = added("c", source=UPLOADED)
         with pytest.raises(DoesNotFit):
-            await models.add(request, PATIENCE_S, archive())
+            await models.apply(AddModel(request, PATIENCE_S), archive())
         with pytest.raises(Aborted):
-            await models.add(request, PATIENCE_S, archive(lost=True))
+            await models.apply(AddModel(request, PATIENCE_S), archive(lost=True))
         with pytest.raises(InvalidField, match="no archive"):
-            await models.add(request, PATIENCE_S)
+            await models.apply(AddModel(request, PATIENCE_S))
         assert await states_now(models) == {"a": "ready", "b": "ready"}
         assert files() == []
-        await models.change("b", "unload", PATIENCE_S)
-        assert (await models.add(request, PATIENCE_S, archive())).state == "ready"
+        await models.apply(ChangeModel("b", "unload", PATIENCE_S))
+        assert (await models.apply(AddModel(request, PATIENCE_S), archive())).state == "ready"
         assert files() == ["gliner_config.json"]
-        await models.remove("c", PATIENCE_S)
+        await models.apply(RemoveModel("c", PATIENCE_S))
         assert files() == []
 
     scene(models, play)
@@ -273,8 +274,8 @@ def test_unloading_waits_for_running_requests(host: Host) -> None:
         running = [asyncio.ensure_future(answer(models, "b")) for _ in range(200)]
         await until(lambda: models.replica("b")._row.running == 200)  # type: ignore[attr-defined]
         with pytest.raises(DeadlineExceeded):
-            await models.change("b", "unload", 0.0)
-        unloading = asyncio.ensure_future(models.change("b", "unload", PATIENCE_S))
+            await models.apply(ChangeModel("b", "unload", 0.0))
+        unloading = asyncio.ensure_future(models.apply(ChangeModel("b", "unload", PATIENCE_S)))
         await asyncio.sleep(0)
         with pytest.raises(ModelNotLoaded):
             await answer(models, "b")
@@ -291,7 +292,7 @@ def test_a_model_that_is_unloaded_admits_the_requests_of_gateways_that_do_not_kn
 
     async def play() -> None:
         host.batch_gate.clear()
-        unloading = asyncio.ensure_future(models.change("b", "unload", PATIENCE_S))
+        unloading = asyncio.ensure_future(models.apply(ChangeModel("b", "unload", PATIENCE_S)))
         while models.row_of("b").state != "unloading":
             await asyncio.sleep(0)
         running = [asyncio.ensure_future(answer(models, "b")) for _ in range(200)]  # in the same turn of the loop
@@ -313,7 +314,7 @@ def test_the_fleet_of_a_model_that_is_unloaded_suspects_nothing(host: Host, capl
     async def play() -> None:
         fleet = Fleet({"runner": models.replica("b")}, FleetOptions(10_000, 100))
         for action, ready in (("load", True), ("unload", False), ("load", True)):
-            await models.change("b", action, PATIENCE_S)
+            await models.apply(ChangeModel("b", action, PATIENCE_S))
             assert (await fleet.status()).ready is ready
             states = [one.state for one in (await fleet.status()).replicas]
             assert states == ["ready" if ready else "not_ready"]
@@ -330,9 +331,9 @@ def test_a_request_right_after_a_load_is_answered_by_a_fleet_that_has_not_probed
         fleet = Fleet({name: models.replica("b") for name, models in runners.items()}, FleetOptions(10_000, 100))
         models = FleetModels(dict(runners), {"b": fleet}, runners["one"].replica, _ended)
         for _ in range(3):
-            await models.change("b", "unload", PATIENCE_S)
+            await models.apply(ChangeModel("b", "unload", PATIENCE_S))
             assert not (await fleet.status()).ready
-            await models.change("b", "load", PATIENCE_S)
+            await models.apply(ChangeModel("b", "load", PATIENCE_S))
             assert [type(one).__name__ for one in await fleet.extract([item()], call())] == ["Extraction"]
         await fleet.close()
 
@@ -345,17 +346,17 @@ def test_a_model_that_fails_too_often_is_not_loaded_again(host: Host) -> None:
     models = host.models(max_load_failures=2)
 
     async def play() -> None:
-        await models.add(added("c", load=False), PATIENCE_S)
+        await models.apply(AddModel(added("c", load=False), PATIENCE_S))
         host.errors["c"] = RuntimeError("CUDA out of memory")
         with pytest.raises(DoesNotFit):
-            await models.change("c", "load", PATIENCE_S)
+            await models.apply(ChangeModel("c", "load", PATIENCE_S))
         host.errors["c"] = StartupError("broken")
         for _ in range(2):
             with pytest.raises(ModelFailed, match="broken"):
-                await models.change("c", "load", PATIENCE_S)
+                await models.apply(ChangeModel("c", "load", PATIENCE_S))
         loads = len(host.loads)
         with pytest.raises(ModelFailed, match="failed 2 times"):
-            await models.change("c", "load", PATIENCE_S)
+            await models.apply(ChangeModel("c", "load", PATIENCE_S))
         assert len(host.loads) == loads
         assert (await answer(models, "b")).entities
 
@@ -367,15 +368,18 @@ def test_the_next_process_has_the_models_of_the_last_and_tries_what_killed_it(ho
     first = host.models("abd", {"d": {"pinned": True}})
 
     async def play() -> None:
-        await first.add(added("c"), PATIENCE_S)
-        await first.change("c", "pin", PATIENCE_S)
-        await first.change("d", "unpin", PATIENCE_S)
-        await first.change("a", "unload", PATIENCE_S)
-        await first.change("b", "unload", PATIENCE_S)
+        await first.apply(AddModel(added("c"), PATIENCE_S))
+        await first.apply(ChangeModel("c", "pin", PATIENCE_S))
+        await first.apply(ChangeModel("d", "unpin", PATIENCE_S))
+        await first.apply(ChangeModel("a", "unload", PATIENCE_S))
+        await first.apply(ChangeModel("b", "unload", PATIENCE_S))
         host.gate.clear()
         loading = [
             asyncio.ensure_future(one)
-            for one in (first.change("b", "load", PATIENCE_S), first.add(added("e", source="d"), PATIENCE_S))
+            for one in (
+                first.apply(ChangeModel("b", "load", PATIENCE_S)),
+                first.apply(AddModel(added("e", source="d"), PATIENCE_S)),
+            )
         ]
         await until(lambda: bool(journal.failures().get("b")))
         killed = journal.read()
@@ -406,16 +410,16 @@ def test_a_runner_that_was_away_has_the_models_that_the_others_were_given(host: 
         async def lost(self, *_: Any) -> None:
             raise NotReady("cannot be reached")
 
-        add = change = rows = lost
+        apply = rows = lost
 
     async def play() -> None:
         members: dict[str, Any] = {"here": here, "away": Away()}
         fleet = FleetModels(members, {}, away.replica, _ended)
-        assert (await fleet.add(added("c"), PATIENCE_S)).state == "ready"
-        assert (await fleet.change("b", "unload", PATIENCE_S)).state == "unloaded"
+        assert (await fleet.apply(AddModel(added("c"), PATIENCE_S))).state == "ready"
+        assert (await fleet.apply(ChangeModel("b", "unload", PATIENCE_S))).state == "unloaded"
         assert set(await states_now(away)) == {"a", "b"}
         with pytest.raises(ModelNotLoaded, match="c is loading"):
-            away.replica("c").adapters  # noqa: B018  # its first call has it loaded
+            await away.replica("c").apply(ListAdapters())  # its first call has it loaded
         assert (await answer(away, "c")).entities
 
     scene(here, play)
@@ -437,7 +441,7 @@ def test_models_of_one_checkpoint_share_its_weights(host: Host) -> None:
     assert host.shared == [False, True]
 
     async def play() -> None:
-        await models.change("x", "unload", PATIENCE_S)
+        await models.apply(ChangeModel("x", "unload", PATIENCE_S))
         assert (await answer(models, "y")).entities
 
     scene(models, play)
@@ -452,7 +456,7 @@ def test_a_model_that_shares_its_weights_frees_none(host: Host) -> None:
     models._probe = lambda one, timeout_s: None
 
     async def play() -> None:
-        await models.add(added("c"), PATIENCE_S)
+        await models.apply(AddModel(added("c"), PATIENCE_S))
         assert await states_now(models) == {"b": "ready", "x": "evicted", "y": "evicted", "c": "ready"}
 
     scene(models, play)
@@ -465,11 +469,11 @@ def test_weights_that_a_load_shares_are_not_freed_meanwhile(host: Host) -> None:
     models.start()
 
     async def play() -> None:
-        await models.change("y", "unload", PATIENCE_S)
+        await models.apply(ChangeModel("y", "unload", PATIENCE_S))
         host.gate.clear()
-        loading = asyncio.ensure_future(models.change("y", "load", PATIENCE_S))
+        loading = asyncio.ensure_future(models.apply(ChangeModel("y", "load", PATIENCE_S)))
         await until(models._changing.locked)
-        unloading = asyncio.ensure_future(models.change("x", "unload", PATIENCE_S))
+        unloading = asyncio.ensure_future(models.apply(ChangeModel("x", "unload", PATIENCE_S)))
         await until(lambda: models.row_of("x").state == "unloading")
         await asyncio.sleep(0.01)
         assert models.row_of("x").replica is not None
@@ -489,7 +493,7 @@ def test_a_request_that_begins_during_an_eviction_is_answered(host: Host) -> Non
         for host.now_s, name in ((1.0, "b"), (2.0, "c")):
             await answer(models, name)
         closing, closed = hold_close(models, "b")
-        loading = asyncio.ensure_future(models.add(added("d"), PATIENCE_S))
+        loading = asyncio.ensure_future(models.apply(AddModel(added("d"), PATIENCE_S)))
         await asyncio.to_thread(closing.wait, PATIENCE_S)
         host.batch_gate.clear()
         running = asyncio.ensure_future(answer(models, "c"))
@@ -508,12 +512,12 @@ def test_an_evicted_model_that_is_removed_is_not_loaded_again(host: Host) -> Non
     models = host.models("abc", max_loaded_models=3)
 
     async def play() -> None:
-        await models.change("c", "unload", PATIENCE_S)
+        await models.apply(ChangeModel("c", "unload", PATIENCE_S))
         await models._close(models.row_of("b"), "evicted")
         host.gate.clear()
-        loading = asyncio.ensure_future(models.change("c", "load", PATIENCE_S))
+        loading = asyncio.ensure_future(models.apply(ChangeModel("c", "load", PATIENCE_S)))
         await until(models._changing.locked)
-        await models.remove("b", PATIENCE_S)  # does not wait for the other model's load
+        await models.apply(RemoveModel("b", PATIENCE_S))  # does not wait for the other model's load
         with pytest.raises(ModelNotFound):
             await answer(models, "b")
         loads = len(host.loads)
@@ -530,10 +534,10 @@ def test_a_model_is_not_loaded_while_it_is_closed_and_forgotten(host: Host) -> N
 
     async def play() -> None:
         closing, closed = hold_close(models, "b")
-        removing = asyncio.ensure_future(models.remove("b", PATIENCE_S))
+        removing = asyncio.ensure_future(models.apply(RemoveModel("b", PATIENCE_S)))
         await asyncio.to_thread(closing.wait, PATIENCE_S)
         with pytest.raises(Conflict, match="unloading"):
-            await models.change("b", "load", PATIENCE_S)
+            await models.apply(ChangeModel("b", "load", PATIENCE_S))
         closed.set()
         await removing
         assert await states_now(models) == {"a": "ready"}
@@ -551,7 +555,7 @@ def test_memory_that_runs_out_in_the_warm_up_is_reported(host: Host) -> None:
     async def play() -> None:
         models._load_replica = load
         with pytest.raises(DoesNotFit):
-            await models.add(added("c"), PATIENCE_S)
+            await models.apply(AddModel(added("c"), PATIENCE_S))
 
     scene(models, play)
 
@@ -605,11 +609,11 @@ def test_a_model_that_loads_or_waits_to_load_is_deleted(host: Host) -> None:
     models = host.models("a")
 
     async def play() -> None:
-        adding = [asyncio.ensure_future(models.add(added(name), PATIENCE_S)) for name in "bc"]
+        adding = [asyncio.ensure_future(models.apply(AddModel(added(name), PATIENCE_S))) for name in "bc"]
         await asyncio.to_thread(tried.wait, PATIENCE_S)
         assert await states_now(models) == {"a": "ready", "b": "loading", "c": "loading"}
         for name in "cb":
-            await models.remove(name, PATIENCE_S)
+            await models.apply(RemoveModel(name, PATIENCE_S))
         for failed in adding:
             with pytest.raises(ModelFailed, match=r"ended|deleted"):
                 await failed

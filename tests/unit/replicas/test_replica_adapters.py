@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from functools import partial
 
 import pytest
 from serving import Serving, call, item, run, until
 
 from gliner_bento.adapter_types import AdapterInfo
+from gliner_bento.commands import (
+    ChangeAdapter,
+    FindAdapter,
+    InstallAdapter,
+    ListAdapters,
+    ReadAdapterCache,
+    RemoveAdapter,
+)
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict, TooLarge
 from gliner_bento.replicas.local.adapters import MAX_CONCURRENT_CHANGES
 
@@ -29,14 +39,14 @@ async def arriving(content: bytes, size: int = 100_000, error: BaseException | N
 def installed(serving: Serving, adapter_id: str, content: bytes | None, **options) -> tuple[AdapterInfo, bool]:
     async def scene():
         archive = None if content is None else arriving(content)
-        return await serving.replica.adapters.install(adapter_id, archive=archive, **options)
+        return await serving.replica.apply(InstallAdapter(adapter_id, **options), archive)
 
     return run(scene)
 
 
 def test_an_adapter_is_installed_listed_and_removed(serving: Serving):
-    adapters = serving.replica.adapters
-    assert list(run(adapters.list)) == []
+    apply = serving.replica.apply
+    assert list(run(lambda: apply(ListAdapters()))) == []
     info, created = installed(serving, "b", b"one")
     assert (type(info), info.id, info.bytes, list(info.targets), created) == (
         AdapterInfo,
@@ -46,10 +56,10 @@ def test_an_adapter_is_installed_listed_and_removed(serving: Serving):
         True,
     )
     installed(serving, "a", b"two")
-    assert run(lambda: adapters.get("b")) == info
-    assert [one.id for one in run(adapters.list)] == ["a", "b"]
-    assert run(lambda: adapters.remove("b", 7.0)) is None
-    assert [one.id for one in run(adapters.list)] == ["a"]
+    assert run(lambda: apply(FindAdapter("b"))) == info
+    assert [one.id for one in run(lambda: apply(ListAdapters()))] == ["a", "b"]
+    assert run(lambda: apply(RemoveAdapter("b", 7.0))) is None
+    assert [one.id for one in run(lambda: apply(ListAdapters()))] == ["a"]
     assert serving.manager.timeouts_s == [7.0]
 
 
@@ -63,7 +73,7 @@ def test_installing_is_idempotent(serving: Serving):
 @pytest.mark.parametrize("size", [1000, 100_000, MIB, 10 * MIB])
 def test_an_archive_arrives_whole_whatever_its_pieces(serving: Serving, size: int):
     async def scene():
-        return await serving.replica.adapters.install("a", archive=arriving(ARCHIVE, size))
+        return await serving.replica.apply(InstallAdapter("a"), arriving(ARCHIVE, size))
 
     assert run(scene)[1] is True
     assert serving.manager.contents["a"] == ARCHIVE
@@ -74,7 +84,7 @@ def test_archives_that_arrive_concurrently_are_kept_apart(serving: Serving):
     async def scene():
         contents = {str(number): bytes([number]) * MIB for number in range(8)}
         await asyncio.gather(
-            *(serving.replica.adapters.install(name, archive=arriving(one)) for name, one in contents.items())
+            *(serving.replica.apply(InstallAdapter(name), arriving(one)) for name, one in contents.items())
         )
         return contents
 
@@ -113,7 +123,7 @@ def test_a_refused_archive_leaves_no_file(serving: Serving):
 @pytest.mark.parametrize("error", [TooLarge("the body has too many bytes"), OSError("the connection")], ids=repr)
 def test_an_archive_that_breaks_off_leaves_no_file_and_changes_nothing(serving: Serving, content, error):
     async def scene():
-        await serving.replica.adapters.install("a", archive=arriving(content, error=error))
+        await serving.replica.apply(InstallAdapter("a"), arriving(content, error=error))
 
     with pytest.raises(type(error), match=str(error)):
         run(scene)
@@ -130,7 +140,7 @@ def test_an_installation_that_is_cancelled_while_its_archive_arrives_leaves_no_f
             arrived.set()
             await never.wait()
 
-        installing = asyncio.ensure_future(serving.replica.adapters.install("a", archive=archive()))
+        installing = asyncio.ensure_future(serving.replica.apply(InstallAdapter("a"), archive()))
         await arrived.wait()
         installing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -161,19 +171,19 @@ def test_an_installation_that_is_cancelled_before_its_turn_leaves_no_file(servin
 
 
 async def _install(serving: Serving, adapter_id: str) -> None:
-    await serving.replica.adapters.install(adapter_id, archive=arriving(b"one"))
+    await serving.replica.apply(InstallAdapter(adapter_id), arriving(b"one"))
 
 
 def test_changes_that_hang_hold_up_no_other_call(serving: Serving):
     installed(serving, "a", b"one")
     serving.manager.proceed.clear()
     serving.release()
-    adapters = serving.replica.adapters
+    apply = serving.replica.apply
 
     async def scene():
-        hanging = [asyncio.ensure_future(adapters.remove("a", 7.0)) for _ in range(MAX_CONCURRENT_CHANGES + 1)]
+        hanging = [asyncio.ensure_future(apply(RemoveAdapter("a", 7.0))) for _ in range(MAX_CONCURRENT_CHANGES + 1)]
         await until(lambda: len(serving.manager.timeouts_s) >= MAX_CONCURRENT_CHANGES)
-        answers = [await adapters.list(), await adapters.get("a"), await adapters.cache_status()]
+        answers = [await apply(command) for command in (ListAdapters(), FindAdapter("a"), ReadAdapterCache())]
         assert (await serving.replica.status()).ready
         assert (await serving.replica.extract([item()], call()))[0].entities
         assert not any(one.done() for one in hanging)
@@ -189,7 +199,7 @@ def test_changes_that_hang_hold_up_no_other_call(serving: Serving):
 def test_the_status_of_the_cache_is_that_of_the_adapters(serving: Serving):
     for adapter_id in ("b", "a", "c"):
         installed(serving, adapter_id, b"one")
-    status = run(serving.replica.adapters.cache_status)
+    status = run(lambda: serving.replica.apply(ReadAdapterCache()))
     assert (list(status.in_memory), list(status.on_disk)) == (["b", "a"], ["b", "a", "c"])
     assert (list(status.device_slots), status.disk_cache_dir, status.max_disk_adapters) == (["b", None], "cache", 9)
     assert list(run(serving.replica.status).resident_adapters) == ["b", "a"]
@@ -205,29 +215,40 @@ def test_items_use_an_adapter_once_it_is_installed(serving: Serving):
 
 
 def test_an_adapter_that_does_not_exist_is_named(serving: Serving):
-    adapters = serving.replica.adapters
-    asks = (lambda: adapters.get("a"), lambda: adapters.remove("a", 1.0), lambda: adapters.install("a", pinned=True))
-    for ask in asks:
+    apply = serving.replica.apply
+    changes = (InstallAdapter("a", pinned=True), ChangeAdapter("a"), ChangeAdapter("a", pinned=True, preload=False))
+    for command in (FindAdapter("a"), RemoveAdapter("a", 1.0), *changes):
         with pytest.raises(AdapterNotFound, match="no adapter 'a'") as caught:
-            run(ask)
+            run(partial(apply, command))
         assert caught.value.param == "adapter_id"
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "command",
     [
-        lambda adapters: adapters.list(),
-        lambda adapters: adapters.get("a"),
-        lambda adapters: adapters.install("a", source="x"),
-        lambda adapters: adapters.install("a", archive=arriving(ARCHIVE)),
-        lambda adapters: adapters.remove("a", 1.0),
-        lambda adapters: adapters.cache_status(),
+        ListAdapters(),
+        FindAdapter("a"),
+        ReadAdapterCache(),
+        InstallAdapter("a"),
+        InstallAdapter("a", source="x"),
+        ChangeAdapter("a"),
+        RemoveAdapter("a", 1.0),
     ],
-    ids=["list", "get", "install a source", "install an archive", "remove", "cache_status"],
+    ids=str,
 )
-def test_where_adapters_are_not_enabled_there_is_none(start: Start, ask):
+def test_where_adapters_are_not_enabled_there_is_none(start: Start, command):
     serving = start(manager=None)
+    archive = arriving(ARCHIVE) if command == InstallAdapter("a") else None
     with pytest.raises(AdapterNotFound, match="enable_lora"):
-        run(lambda: ask(serving.replica.adapters))
+        run(lambda: serving.replica.apply(command, archive))
     assert serving.uploaded() == []
     assert list(run(serving.replica.status).resident_adapters) == []
+
+
+def test_an_installed_adapter_is_pinned_unpinned_and_loaded(serving: Serving):
+    info, _ = installed(serving, "a", b"one")
+    for command in (ChangeAdapter("a", pinned=True, preload=False), ChangeAdapter("a"), ChangeAdapter("a", False)):
+        changed = run(partial(serving.replica.apply, command))
+        assert changed == replace(info, pinned=command.pinned is not False)
+    wanted = [(True, False), (None, True), (False, True)]
+    assert [(change["pinned"], change["preload"]) for change in serving.manager.changes[1:]] == wanted
