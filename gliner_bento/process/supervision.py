@@ -36,6 +36,7 @@ from urllib.parse import urlsplit
 import click
 
 from gliner_bento.errors import StartupError, one_line
+from gliner_bento.host.journal import ModelsJournal
 from gliner_bento.process.announcement import ADDRESS, announce_when, url_of
 from gliner_bento.process.bentoml_options import bentoml_options, default_host
 from gliner_bento.process.deaths import notice_deaths
@@ -43,7 +44,6 @@ from gliner_bento.process.exits import exit_with, write_line
 from gliner_bento.process.heartbeat import Heartbeat, HeartbeatMonitor, are_stopping
 from gliner_bento.process.port import check_address_or_exit, listen_when_ready, refuse_connections
 from gliner_bento.process.shutdown import Shutdown
-from gliner_bento.replicas.local.journal import ModelsJournal
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.storage.files import is_alive

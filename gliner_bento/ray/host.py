@@ -10,8 +10,8 @@ from typing import cast
 import ray
 from ray import serve
 
+from gliner_bento.host.models import LocalModels
 from gliner_bento.process.run import load_models, run
-from gliner_bento.replicas.local.models import LocalModels
 from gliner_bento.replicas.ray.scaling import BUSY_LANES, WAITING_TOKENS
 from gliner_bento.replicas.remote import ReplicaServer
 from gliner_bento.settings import Settings

@@ -20,9 +20,9 @@ from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.engine.checkpoint.resolve import Checkpoint, find_checkpoint
 from gliner_bento.engine.options import CheckpointOptions
 from gliner_bento.errors import InvalidField
+from gliner_bento.host.archives import ModelArchives
+from gliner_bento.host.requests import ModelRequests
 from gliner_bento.model_types import AddModelRequest
-from gliner_bento.replicas.local.archives import ModelArchives
-from gliner_bento.replicas.local.requests import ModelRequests
 from gliner_bento.settings import Settings
 
 

@@ -197,7 +197,7 @@ def test_importing_it_loads_no_torch(module):
     "module",
     [
         *("gliner_bento.asgi", "gliner_bento.client", "gliner_bento.gateway.app", "gliner_bento.replicas.http.client"),
-        *("gliner_bento.engine.base", "gliner_bento.replicas.local.models"),
+        *("gliner_bento.engine.base", "gliner_bento.host.models"),
     ],
 )
 def test_importing_it_loads_no_bentoml(module):

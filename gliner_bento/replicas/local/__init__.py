@@ -1,1 +1,1 @@
-"""The replicas of this process, and the models that it loads, evicts and unloads."""
+"""A replica in this process: a scheduler over one engine, and its adapters."""

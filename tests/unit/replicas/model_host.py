@@ -11,11 +11,11 @@ from typing import Any
 from doubles.fake_engine import FakeEngine
 from serving import PATIENCE_S, call, item, run, scheduler_config
 
+from gliner_bento.host.journal import ModelsJournal
+from gliner_bento.host.models import LocalModels
 from gliner_bento.model_types import AddModelRequest
 from gliner_bento.process.instances import by_model
 from gliner_bento.replicas.local.adapters import LocalAdapters
-from gliner_bento.replicas.local.journal import ModelsJournal
-from gliner_bento.replicas.local.models import LocalModels
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.replicas.local.uploads import Uploads
 from gliner_bento.settings import Settings

@@ -31,13 +31,13 @@ from gliner_bento.errors import (
 )
 from gliner_bento.gateway.models import ModelTable
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.host import probe
+from gliner_bento.host.journal import ModelsJournal
+from gliner_bento.host.models import LocalModels, without_folders
 from gliner_bento.model_types import UPLOADED, AddModelRequest
 from gliner_bento.process.instances import by_model
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.fleet.models import FleetModels
-from gliner_bento.replicas.local import probe
-from gliner_bento.replicas.local.journal import ModelsJournal
-from gliner_bento.replicas.local.models import LocalModels, without_folders
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
 

@@ -16,7 +16,7 @@ class Hangs:
 with tempfile.TemporaryFile() as pickled:
     pickled.write(pickle.dumps(Hangs()))
     pickled.seek(0)
-    command = [sys.executable, "-m", "gliner_bento.replicas.local.probe"]
+    command = [sys.executable, "-m", "gliner_bento.host.probe"]
     subprocess.Popen(command, stdin=pickled, stdout=subprocess.PIPE).stdout.readline()
     os.kill(os.getpid(), signal.SIGKILL)
 """

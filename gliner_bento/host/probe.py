@@ -1,6 +1,6 @@
 """Loads a model in a process of its own, so that a crash does not end the server.
 
-python -m gliner_bento.replicas.local.probe < PICKLED_SETTINGS
+python -m gliner_bento.host.probe < PICKLED_SETTINGS
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gliner_bento.settings import Settings
 from gliner_bento.storage.parent import when_orphaned
 
 _FAILED = 3  # exit code
-_COMMAND = [sys.executable, "-m", "gliner_bento.replicas.local.probe"]
+_COMMAND = [sys.executable, "-m", "gliner_bento.host.probe"]
 _CHECK_INTERVAL_S = 0.05
 
 _BASE_BYTES = 4 * 2**30

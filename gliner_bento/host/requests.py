@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gliner_bento.engine.checkpoint.find import HUB, WHOLE
 from gliner_bento.errors import InvalidField
+from gliner_bento.host.archives import ModelArchives
+from gliner_bento.host.hosted import HostedModel
 from gliner_bento.model_types import UPLOADED, AddModelRequest
-from gliner_bento.replicas.local.archives import ModelArchives
-from gliner_bento.replicas.local.hosted import HostedModel
 from gliner_bento.settings import Settings
 from gliner_bento.settings.models import MODEL_PROPERTIES, checked_own
 from gliner_bento.storage.archives import shown

@@ -28,15 +28,15 @@ from gliner_bento.errors import (
     StartupError,
     one_line,
 )
+from gliner_bento.host.archives import ModelArchives
+from gliner_bento.host.hosted import HostedModel, HostedReplica
+from gliner_bento.host.journal import ModelsJournal
+from gliner_bento.host.memory import total_bytes, weights_bytes
+from gliner_bento.host.probe import ProbeLimits, probe
+from gliner_bento.host.requests import ModelRequests
 from gliner_bento.model_types import UPLOADED, AddModelRequest, ModelRow, ModelState, short_name
 from gliner_bento.replicas.base import Archive, Call, Replica
-from gliner_bento.replicas.local.archives import ModelArchives
-from gliner_bento.replicas.local.hosted import HostedModel, HostedReplica
-from gliner_bento.replicas.local.journal import ModelsJournal
-from gliner_bento.replicas.local.memory import total_bytes, weights_bytes
-from gliner_bento.replicas.local.probe import ProbeLimits, probe
 from gliner_bento.replicas.local.replica import LocalReplica
-from gliner_bento.replicas.local.requests import ModelRequests
 from gliner_bento.scheduler.turns import DeviceTurns, ModelTurns
 from gliner_bento.settings import Settings
 

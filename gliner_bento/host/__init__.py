@@ -1,0 +1,1 @@
+"""The models of this machine: loads, evicts and unloads them while others serve."""
