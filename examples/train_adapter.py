@@ -77,9 +77,9 @@ def answers(gliner: GLiNER, texts: list[str], labels: list[Any]) -> list[Spans]:
     return [{(entity["start"], entity["end"], entity["label"]) for entity in entities} for entities in found]
 
 
-def training_data(gliner: GLiNER, rng: random.Random) -> list[dict[str, Any]]:
-    """Examples in gliner's format. The base model's own predictions are the targets for the labels that it knows."""
-    written = [write(template, rng) for template in TEMPLATES for _ in range(30)]
+def training_data(gliner: GLiNER, rng: random.Random, each: int) -> list[dict[str, Any]]:
+    """Examples in gliner's format, `each` of a template. For labels that the base model knows, it sets the targets."""
+    written = [write(template, rng) for template in TEMPLATES for _ in range(each)]
     prompts = [rng.sample(KNOWN, 5) for _ in written]
     known = answers(gliner, [text for text, _ in written], prompts)
     data = []
@@ -122,6 +122,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the adapter")
     parser.add_argument("--steps", type=int, default=150, help="training steps (default: 150)")
+    parser.add_argument("--each", type=int, default=30, help="sentences per template (default: 30)")
     parser.add_argument("--url", help="a server of the bundled model, started with --enable-lora")
     parser.add_argument("--id", default="dosing", help="adapter id on the server (default: dosing)")
     options = parser.parse_args()
@@ -132,7 +133,7 @@ def main() -> None:
     gliner = GLiNER.from_pretrained(str(BASE), local_files_only=True)
     texts, wanted = zip(*[write(template, rng) for template in HELD_OUT for _ in range(12)], strict=True)
     base, base_other = answers(gliner, texts, ASKED), answers(gliner, OTHER, OTHER_LABELS)
-    model = train(gliner, training_data(gliner, rng), options.steps, rng)
+    model = train(gliner, training_data(gliner, rng, options.each), options.steps, rng)
     model.save_pretrained(options.out)
     mine, mine_other = answers(gliner, texts, ASKED), answers(gliner, OTHER, OTHER_LABELS)
     print(f"{NEW}, F1 on {len(texts)} held-out sentences: base {f1(base, wanted):.2f}, adapter {f1(mine, wanted):.2f}")

@@ -94,13 +94,13 @@ def test_results_are_gliners(family: str, options: dict[str, Any], padded: bool,
 @pytest.mark.parametrize(("family", "options"), ALL, ids=identifier)
 def test_results_do_not_depend_on_batching(family: str, options: dict[str, Any], padded: bool, engine: Any) -> None:
     served = engine(family, padded=padded, **frozen(options))
-    items = [random_item(seed, relations=served.info.supports_relations) for seed in range(100, 116)]
-    items += [Item(text, named(LABELS[:2]), threshold=0.3) for text in TEXTS * 2]
+    items = [random_item(seed, relations=served.info.supports_relations) for seed in range(100, 108)]
+    items += [Item(text, named(LABELS[:2]), threshold=0.3) for text in TEXTS]
     found = 0
     for item, answer in zip(items, extract_batch(served, items), strict=True):
         assert_same(answer, extract_one(served, item))
         found += len(answer.entities)
-    assert found > 15
+    assert found > 7
 
 
 def frozen(options: dict[str, Any]) -> dict[str, Any]:

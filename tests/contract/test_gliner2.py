@@ -182,12 +182,12 @@ def test_results_are_gliner2s(layer: str, backbone: str, padded: bool, served: A
     """Padded: in the layout of a GPU."""
     engine = served(layer, backbone, padded=padded)
     entities = relations = 0
-    for seed in range(60):
+    for seed in range(25):
         item = drawn_item(seed, overlap=OVERLAPS[seed % len(OVERLAPS)])
         sizes = assert_equal(extract_one(engine, item), answer_of(layer, backbone, item), item)
         entities, relations = entities + sizes[0], relations + sizes[1]
-    assert entities > 100
-    assert relations > 30
+    assert entities > 40
+    assert relations > 12
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max"])
@@ -205,7 +205,7 @@ def test_results_do_not_depend_on_batching(layer: str, backbone: str, padded: bo
     """Packed, not even their bits."""
     engine = served(layer, backbone, padded=padded)
     assert engine.info.batch_invariant is not padded
-    items = [(drawn_schema if seed % 2 else drawn_item)(seed) for seed in range(100, 120)]
+    items = [(drawn_schema if seed % 2 else drawn_item)(seed) for seed in range(100, 112)]
     for item, together in zip(items, extract_batch(engine, items), strict=True):
         alone = extract_one(engine, item)
         if padded:
@@ -239,7 +239,7 @@ def test_the_self_test_compares_with_gliner2(layer: str, folder: Any, served: An
 def test_classes_and_structures_are_gliner2s(layer: str, padded: bool, served: Any, answer_of: Any) -> None:
     engine = served(layer, padded=padded)
     instances = choices = 0
-    for seed in range(40):
+    for seed in range(20):
         item = drawn_schema(seed)
         found = extract_one(engine, item)
         answer = answer_of(layer, "deberta", item)
@@ -263,8 +263,8 @@ def test_classes_and_structures_are_gliner2s(layer: str, padded: bool, served: A
                     assert of_field == pytest.approx(other[field], abs=TOLERANCE)
                     choices += bool(fields[field].choices and of_field)
             instances += len(expected)
-    assert instances > 20
-    assert choices > 3
+    assert instances > 10
+    assert choices > 1
 
 
 def by_place(instance: Any) -> Any:

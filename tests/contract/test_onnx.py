@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 FAMILIES = ["span", "token", "bi-span", "bi-token"]
 QUANTIZED = "model_quantized.onnx"
 PLAIN: Any = (CPU, "auto", 1)
-ITEMS = [random_item(seed, relations=False) for seed in range(16)]
+ITEMS = [random_item(seed, relations=False) for seed in range(10)]
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_results_are_gliners_with_torch_and_onnx(
         assert_same(answer, gliner_extraction(torchs, item))
         assert_same(answer, gliner_extraction(graphs, item))
         found += len(answer.entities)
-    assert found > 20
+    assert found > 12
 
 
 @pytest.mark.parametrize("file", ["model.onnx", QUANTIZED])

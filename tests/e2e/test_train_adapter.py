@@ -28,7 +28,7 @@ SCRIPT = PROJECT_ROOT / "examples" / "train_adapter.py"
 EXAMPLE = runpy.run_path(str(SCRIPT))
 ASKED = EXAMPLE["ASKED"]
 _RNG = Random(7)
-HELD_OUT, WANTED = zip(*[EXAMPLE["write"](line, _RNG) for line in EXAMPLE["HELD_OUT"] * 12], strict=True)
+HELD_OUT, WANTED = zip(*[EXAMPLE["write"](line, _RNG) for line in EXAMPLE["HELD_OUT"] * 6], strict=True)
 
 Found = list[dict[tuple[int, int, str], float]]
 """For each text the score of each entity, by start, end and label."""
@@ -50,7 +50,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     settings = {"ENABLE_LORA": "true", "DTYPE": "float32", "DISK_CACHE_DIR": str(folder / "cache")}
     env = ENVIRONMENT | {f"GLINER_{name}": value for name, value in settings.items()}
     with running_server(command, cwd=PROJECT_ROOT, log=folder / "log", env=env) as url:
-        printed = run("--out", str(folder / "adapter"), "--steps", "40", "--url", url, "--id", "often")
+        printed = run("--out", str(folder / "adapter"), "--steps", "40", "--each", "8", "--url", url, "--id", "often")
         yield Trained(url, folder / "adapter", printed)
 
 

@@ -250,6 +250,7 @@ def test_concurrent_long_and_short_texts_get_the_answers_of_single_requests(serv
         assert answered(other)["usage"] == one["usage"]
 
 
+@pytest.mark.bento_only
 @pytest.mark.parametrize(
     "options", [{}, {"window_words": 50, "relations": RELATIONS}, {"long_text": "truncate"}], ids=str
 )

@@ -20,7 +20,7 @@ from gliner_bento.client import Client
 from gliner_bento.errors import Aborted, NotReady
 
 PATIENCE_S = 240.0  # a safety net: no test passes or fails by waiting, unless something hangs
-ENDLESS = " ".join([DOCUMENT] * 120)  # more than any machine reads while a test looks at its first lines
+ENDLESS = " ".join([DOCUMENT] * 60)  # more than any machine reads while a test looks at its first lines
 
 
 @pytest.fixture(scope="module")
