@@ -4,15 +4,20 @@ python deploy/ray/bulk.py texts/ --output results/ --labels person,company
 
 Settings of the server (GLINER_MODEL, GLINER_DTYPE, ...) come from the environment and configuration.yaml; RAY_ADDRESS
 names the cluster. See docs/scaling.md.
+
+Exit codes: 0 every row has a result; 1 the job cannot start, or has ended early, and one line says why; 2 some rows
+have failed, or files of other formats are left out, and one line has their numbers.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from gliner_bento.errors import StartupError, install_hint, one_line
-from gliner_bento.process.exits import exit_with
+from gliner_bento.files.records.sources import lacks_data, left_out_line
+from gliner_bento.process.exits import exit_with, write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.settings.cores import usable_cores
@@ -23,6 +28,7 @@ def main() -> None:
     options = arguments()
     try:
         from gliner_bento.ray.bulk import RayBulkJob, run  # noqa: PLC0415  # needs the extra ray
+        from gliner_bento.ray.tables import READABLE  # noqa: PLC0415
 
         values = {name: value for name, value in vars(options).items() if value is not None}
         job = RayBulkJob(**{**values, "cpus": options.cpus or max(1, usable_cores() // options.actors)})
@@ -34,6 +40,9 @@ def main() -> None:
     errors = ", ".join(f"{number} {code}" for code, number in report.errors.items()) or "none"
     written = report.blocks - report.skipped
     print(f"{report.rows} rows in {written} blocks; {report.skipped} blocks were there; errors: {errors}")
+    if report.left_out:
+        write_line(left_out_line(report.left_out, READABLE))
+    sys.exit(2 if report.errors or lacks_data(report.left_out) else 0)
 
 
 def arguments() -> argparse.Namespace:

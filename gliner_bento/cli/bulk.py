@@ -15,7 +15,7 @@ from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError, add_json, add_records
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import GLiNERBentoError, StartupError, one_line
-from gliner_bento.files.records.sources import left_out_line
+from gliner_bento.files.records.sources import lacks_data, left_out_line
 from gliner_bento.files.records.writers import FORMATS
 from gliner_bento.process.exits import INTERRUPTED, write_line
 
@@ -30,8 +30,8 @@ EXAMPLES = """examples:
 A run that was killed continues: start the same command again.
 
 exit codes: 0 every record has a result; 1 an argument, the input, the model or a server is wrong, and one line says
-which; 2 some files cannot be read, one line each, or are left out (hidden, another format), one line with their
-numbers, or some records have failed, and are in OUT.errors.jsonl; 130 interrupted"""
+which; 2 some files cannot be read, one line each, or have another format and are left out, one line with their numbers,
+or some records have failed, and are in OUT.errors.jsonl; 130 interrupted"""
 
 NOT_ALL_DONE = 2
 _CONTINUE = "start the same command again to continue"
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     if report.left_out:
         write_line(f"bulk: {left_out_line(report.left_out)}")
     _print(report, as_json=options.json)
-    return NOT_ALL_DONE if report.failed or report.skipped or report.left_out else 0
+    return NOT_ALL_DONE if report.failed or report.skipped or lacks_data(report.left_out) else 0
 
 
 async def _run(job: Job, options: argparse.Namespace, flags: Mapping[str, Any], progress: Progress) -> Report:

@@ -23,7 +23,7 @@ from gliner_bento.files.graph.formats import FORMATS, written_files
 from gliner_bento.files.records.columns import result_columns
 from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.scan import scan
-from gliner_bento.files.records.sources import left_out, left_out_line, refuse_overwriting, sources
+from gliner_bento.files.records.sources import lacks_data, left_out, left_out_line, refuse_overwriting, sources
 from gliner_bento.process.exits import write_line
 from gliner_bento.tasks.requests import check_shared
 
@@ -33,8 +33,8 @@ EXAMPLES = """examples:
   gliner-bento graph results.parquet -o import --format csv
 
 exit codes: 0 done; 1 an argument, an input, a setting, the model or the server is wrong, and one line says which;
-2 a file could not be read or was left out (hidden, another format), or a document has no result, and is not in the
-graph; or a document is in another language than the model's: one line for each reason"""
+2 a file could not be read or has another format, or a document has no result, and is not in the graph;
+or a document is in another language than the model's: one line for each reason"""
 
 NOT_ALL_DONE = 2
 _SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         singular = {"documents": "document", "entities": "entity", "relations": "relation"}
         shown = (counted(number, singular[plural], plural) for plural, number in counts.items())
         sys.stdout.write(f"{', '.join(shown)}: {options.output}\n")
-    return NOT_ALL_DONE if failed or warnings or not_read else 0
+    return NOT_ALL_DONE if failed or warnings or lacks_data(not_read) else 0
 
 
 def _documents(

@@ -21,6 +21,7 @@ from ray.exceptions import RayError
 from gliner_bento.errors import GLiNERBentoError, NotReady, StartupError
 from gliner_bento.files.bulk.checkpoint import differing_fields
 from gliner_bento.files.records.columns import result_columns
+from gliner_bento.files.records.sources import left_out
 from gliner_bento.ray.cluster import connect, reason
 from gliner_bento.ray.tables import RowBlock, blocks_of, read_block, write_block
 from gliner_bento.replicas.local.replica import LocalReplica
@@ -59,12 +60,15 @@ class RayBulkJob:
 
 @dataclass(frozen=True, slots=True)
 class RayBulkReport:
-    """The result of a run. skipped: number of blocks of earlier runs. errors: number of failed rows by code."""
+    """The result of a run. skipped: number of blocks of earlier runs. errors: number of failed rows by code.
+
+    left_out: numbers of paths in the input folders that are not read, as `sources.left_out`."""
 
     blocks: int
     skipped: int
     rows: int
     errors: Mapping[str, int]
+    left_out: Mapping[str, int]
 
 
 def run(
@@ -75,7 +79,8 @@ def run(
     on_block: called with the numbers of written blocks and of all blocks. Raises `StartupError` for files that cannot
     be read, for an output folder of another job, and if actors do not start or die too often."""
     output = Path(job.output).resolve()
-    blocks = blocks_of(job.inputs, job.block_rows, job.text_column)
+    not_read: list[str] = []
+    blocks = blocks_of(job.inputs, job.block_rows, job.text_column, not_read.append)
     _claim(output, {**job.identity(), "model": settings.model})
     missing = [block for block in blocks if not (output / block.output).exists()]
     done, errors = len(blocks) - len(missing), Counter[str]()
@@ -98,7 +103,8 @@ def run(
                 on_block(done, len(blocks))
         except RayError as error:
             raise StartupError(f"the job ended after {done} of {len(blocks)} blocks: {reason(error)}") from None
-    return RayBulkReport(len(blocks), len(blocks) - len(missing), sum(block.rows for block in missing), errors)
+    rows = sum(block.rows for block in missing)
+    return RayBulkReport(len(blocks), len(blocks) - len(missing), rows, errors, left_out(not_read))
 
 
 def _claim(output: Path, identity: dict[str, Any]) -> None:

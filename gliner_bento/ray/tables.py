@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -19,6 +19,7 @@ from gliner_bento.files.records.readers import read
 from gliner_bento.files.records.sources import Source, sources
 from gliner_bento.files.records.writers import JsonLines
 
+READABLE = ".jsonl, .ndjson, .parquet"
 _ADDED = {**arrow_types(), "error": pa.string()}
 """The columns of the output that the input does not have."""
 
@@ -37,19 +38,24 @@ class RowBlock:
     output: str
 
 
-def blocks_of(inputs: Sequence[str], block_rows: int, text_column: str) -> list[RowBlock]:
-    """The blocks of all files, in order. Raises `StartupError`."""
-    files = [source for name in inputs for source in _sources(name)]
+def blocks_of(inputs: Sequence[str], block_rows: int, text_column: str, skip: Callable[[str], None]) -> list[RowBlock]:
+    """The blocks of all files, in order. skip: called with each path in folders that is not read. Raises
+    `StartupError`."""
+    files = [source for name in inputs for source in _sources(name, skip)]
     stems = [source.path.stem for source in files]
     if repeated := next((stem for stem in stems if stems.count(stem) > 1), None):
         raise StartupError(f"{repeated}: two input files have this name; the output files are named after them")
     return [block for source in files for block in _divided(source, block_rows, text_column)]
 
 
-def _sources(name: str) -> list[Source]:
-    usable = [source for source in sources([name]) if source.kind in ("jsonl", "parquet") and not source.gzip]
+def _sources(name: str, skip: Callable[[str], None]) -> list[Source]:
+    found = list(sources([name], skip=skip))
+    usable = [source for source in found if source.kind in ("jsonl", "parquet") and not source.gzip]
     if not usable:
-        raise StartupError(f"{name}: is not, and does not contain, a .jsonl or .parquet file")
+        raise StartupError(f"{name}: is not, and does not contain, one of {READABLE}")
+    for source in found:
+        if source not in usable:
+            skip(str(source.path))
     return usable
 
 

@@ -133,6 +133,15 @@ def test_a_job_that_was_killed_continues_and_ends_with_the_same_output(
         assert row == expected
 
 
+def test_files_of_other_formats_are_said_and_are_code_2(tmp_path: Path) -> None:
+    for name in ("a.jsonl", "b.txt", ".c.jsonl"):
+        (tmp_path / name).write_text('{"text": "Oslo"}\n')
+    job = start(tmp_path, tmp_path.with_name("output"))
+    code, last, errors = finish(job)
+    assert (code, last) == (2, "1 rows in 1 blocks; 0 blocks were there; errors: none"), errors
+    assert errors == "gliner-bento: left out: 1 hidden, 1 .txt; readable: .jsonl, .ndjson, .parquet"
+
+
 @pytest.mark.parametrize(
     ("line", "options", "message"),
     [

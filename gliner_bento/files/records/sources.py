@@ -23,6 +23,9 @@ SUFFIXES = {
 }
 _SUFFIX = re.compile(r"(?:\.[A-Za-z0-9]{1,10})?\.[A-Za-z0-9]{1,10}")
 READABLE = f"{', '.join(SUFFIXES)} (all but .parquet also as .gz)"
+_SYSTEM_FILES = frozenset({".ds_store", ".localized", "thumbs.db", "ehthumbs.db", "desktop.ini"})
+"""Files that operating systems put into folders, in lower case."""
+_HIDDEN = "hidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def sources(
 
     leave_out: own paths of the caller, not read in folders; for each such PATH, the paths PATH.* are not read either.
     skip: called with each other path in folders that is not read: unknown formats, hidden files, linked folders,
-        devices.
+        devices; not with files that operating systems put there.
     unreadable: called with each folder inside that cannot be read; if it is None, such a folder is an error.
     """
     own = [os.path.realpath(name) for name in leave_out]
@@ -129,15 +132,20 @@ def left_out(skipped: Iterable[str]) -> dict[str, int]:
     return dict(Counter(map(_kind, skipped)).most_common())
 
 
-def left_out_line(counts: Mapping[str, int]) -> str:
+def left_out_line(counts: Mapping[str, int], readable: str = READABLE) -> str:
     """The message for what `left_out` counts."""
-    return f"left out: {', '.join(f'{number} {kind}' for kind, number in counts.items())}; readable: {READABLE}"
+    return f"left out: {', '.join(f'{number} {kind}' for kind, number in counts.items())}; readable: {readable}"
+
+
+def lacks_data(counts: Mapping[str, int]) -> bool:
+    """Whether `left_out` counts something that may be data: who hides a file does not expect it to be read."""
+    return any(kind != _HIDDEN for kind in counts)
 
 
 def _kind(path: str) -> str:
     name = os.path.basename(path)
-    if name.startswith("."):
-        return "hidden"
+    if _is_hidden(name):
+        return _HIDDEN
     if os.path.isdir(path):
         return "linked folder"
     if not os.path.isfile(path):
@@ -161,17 +169,21 @@ def _in_folder(
         folders[:] = sorted(name for name in folders if not _is_own(real, name, own))
         for name in [*folders]:
             path = os.path.join(root, name)
-            if name.startswith(".") or os.path.islink(path):
+            if _is_hidden(name) or os.path.islink(path):
                 folders.remove(name)  # `os.walk` visits only the others
                 skip(path)
         for name in sorted(files):
-            if not _is_own(real, name, own):
+            if name.lower() not in _SYSTEM_FILES and not _is_own(real, name, own):
                 file = Path(root, name)
-                source = None if name.startswith(".") else _source(file, file.relative_to(folder).as_posix())
+                source = None if _is_hidden(name) else _source(file, file.relative_to(folder).as_posix())
                 if source:
                     yield source
                 else:
                     skip(str(file))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"  # a folder in archives of macOS
 
 
 def _is_own(folder: str, name: str, own: Sequence[str]) -> bool:

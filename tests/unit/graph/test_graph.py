@@ -102,6 +102,22 @@ def test_jsonld_has_an_iri_for_each_entity(graph, tmp_path):
     assert gates["urn:gliner-bento:worked%20for"] == [{"@id": "urn:gliner-bento:org/microsoft"}]
 
 
+def test_any_name_and_label_gives_files_that_are_read_again(tmp_path):
+    """langchain 23367, biocypher 306: quotes, line ends and control characters. Nodes of other names stay apart."""
+    hostile = entity('Apple "A";\r\nInc. <&>,\x00\x0b\ufffe\ud800', 'a "b",\n<c>')
+    names = [entity("Apple", "org"), entity("Apple Inc.", "org")]
+    builder = GraphBuilder()
+    builder.add([hostile, *names], [relation(hostile, 'is "at"\r\n<x>', names[0])])
+    for kind, write in FORMATS.items():
+        write(builder.graph(), tmp_path / kind)
+    assert len(nx.read_graphml(tmp_path / "graphml")) == 3
+    assert len(json.loads((tmp_path / "jsonld").read_text(encoding="utf-8"))["@graph"]) == 3
+    for name, number in (("nodes.csv", 3), ("relationships.csv", 1)):
+        with (tmp_path / "csv" / name).open(newline="", encoding="utf-8") as file:
+            header, *rows = csv.reader(file)
+        assert [len(row) for row in rows] == [len(header)] * number
+
+
 def test_results_of_many_files_become_one_graph(tmp_path, capsys):
     (tmp_path / "in").mkdir()
     rows = [{"text": "x", "entities": [GATES, MS], "relations": [relation(GATES, "founded", MS)], "error": None}]
@@ -137,8 +153,19 @@ def test_documents_in_another_language_are_named(tmp_path, capsys, monkeypatch):
 
 
 @pytest.fixture
+def memory_client(monkeypatch):
+    """The commands' model is a gateway without a model."""
+
+    @asynccontextmanager
+    async def clients(*_):
+        yield [client()]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+
+
+@pytest.fixture
 def mixed(tmp_path):
-    """A folder with two texts, and eight things that are left out."""
+    """A folder with two texts, nine things that are left out, and files of operating systems."""
     folder = tmp_path / "in"
     (folder / "more").mkdir(parents=True)
     for name in ("a.txt", "more/b.md", "c.PDF", "more/d.pdf", ".notes.txt", "more/README", "t.tar.gz", "p.parquet.gz"):
@@ -146,22 +173,20 @@ def mixed(tmp_path):
     (folder / "linked").symlink_to(tmp_path)
     (folder / ".git").mkdir()
     (folder / ".git" / "x.txt").write_text("Oslo")
+    (folder / "__MACOSX").mkdir()
+    for name in (".DS_Store", "Thumbs.db", "more/desktop.ini", "__MACOSX/a.txt"):
+        (folder / name).write_text("Oslo")
     os.mkfifo(folder / "pipe.txt")
     return folder
 
 
 LEFT_OUT = {
-    ".pdf": 2, "hidden": 2, "linked folder": 1, ".parquet.gz": 1, "not a file": 1, ".tar.gz": 1, "without a suffix": 1,
+    "hidden": 3, ".pdf": 2, "linked folder": 1, ".parquet.gz": 1, "not a file": 1, ".tar.gz": 1, "without a suffix": 1,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("command", ["graph", "bulk"])
-def test_what_is_left_out_of_a_folder_is_counted_by_suffix_and_is_code_2(command, mixed, tmp_path, capsys, monkeypatch):
-    @asynccontextmanager
-    async def clients(*_):
-        yield [client()]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+def test_what_is_left_out_of_a_folder_is_counted_by_suffix_and_is_code_2(command, mixed, capsys, memory_client):
     output = mixed / ("out.graphml" if command == "graph" else "out.jsonl")  # no input, and not left out
     more = ["--overwrite"] if command == "bulk" else []
     arguments = [command, str(mixed), "-o", str(output), "--labels", "city", *more]
@@ -169,14 +194,23 @@ def test_what_is_left_out_of_a_folder_is_counted_by_suffix_and_is_code_2(command
         assert cli.main([*arguments, *as_json]) == 2
         written = capsys.readouterr()
         (line,) = (line for line in written.err.splitlines() if "left out" in line)
-        assert line.startswith(f"gliner-bento: {command}: left out: 2 ")
+        assert line.startswith(f"gliner-bento: {command}: left out: 3 hidden, 2 .pdf, ")
         assert all(f"{number} {kind}" in line for kind, number in LEFT_OUT.items())
         assert not as_json or json.loads(written.out)["left_out"] == LEFT_OUT
     for path in (mixed / "a.txt", mixed / "more" / "b.md", output):
         path.unlink()
     assert cli.main(arguments) == 1
     written = capsys.readouterr().err
-    assert (written.count("\n"), "left out: 2 " in written) == (1, True)
+    assert (written.count("\n"), "left out: 3 hidden" in written) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["graph", "bulk"])
+def test_hidden_files_are_counted_and_need_no_attention(command, tmp_path, capsys, memory_client):
+    for name in ("a.txt", ".env", ".DS_Store"):
+        (tmp_path / name).write_text("Oslo")
+    output = tmp_path / ("out.graphml" if command == "graph" else "out.jsonl")
+    assert cli.main([command, str(tmp_path), "-o", str(output), "--labels", "city"]) == 0
+    assert "left out: 1 hidden; " in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_read_is_an_error(tmp_path, capsys, monkeypatch):
