@@ -16,7 +16,7 @@ import msgspec
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError
 from gliner_bento.process.exits import write_line
-from gliner_bento.tasks.extraction import ExtractResponse
+from gliner_bento.tasks.extraction import OPTIONAL_PARTS, ExtractResponse
 
 EXAMPLES = """examples:
   gliner-bento extract "Ada Lovelace lived in London." --labels person,city
@@ -53,7 +53,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Print the extraction."""
     labels, fields = backend.names(options.labels, "--labels"), backend.request_fields(options)
-    if not labels and not fields.keys() & {"classifications", "structures"}:
+    if not labels and not fields.keys() & {part.option for part in OPTIONAL_PARTS}:
         raise CommandError("extract: --labels (names, separated by commas), --classify or --structures is required")
     try:
         text = _read(options.text)

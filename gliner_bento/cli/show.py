@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gliner_bento.tasks.extraction import Entity, Extraction
+from gliner_bento.tasks.extraction import BASIC_PARTS, OPTIONAL_PARTS, Entity, Extraction
+from gliner_bento.tasks.labels import ENTITIES
+from gliner_bento.tasks.part import Part
 
 _COLORS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _VISIBLE = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"} | {
@@ -36,8 +39,7 @@ def console() -> Console:
 
 
 def in_text(text: str, result: Extraction) -> Text:
-    """The text with its entities in colour, each followed by its label; then a line for each relation,
-    classification and instance of a structure."""
+    """The text with its entities in colour, each followed by its label; then the lines of the other parts."""
     shown = Text(text.translate(_VISIBLE))
     for entity in result.entities:
         shown.stylize(f"bold {_color(entity.label)}", entity.start, entity.end)
@@ -52,31 +54,35 @@ def in_text(text: str, result: Extraction) -> Text:
         joined.append_text(piece)
         for entity in by_end.get(end, ()):
             joined.append(f" [{entity.label}]".translate(_VISIBLE), f"dim {_color(entity.label)}")
-    for line in (*_relations(result), *_classifications(result), *_structures(result)):
-        joined.append("\n").append_text(line)
+    for part in _SHOWN_BELOW:
+        for line in _LINES.get(part.result, partial(_rows, part))(result):
+            joined.append("\n").append_text(line)
     return joined
 
 
 def tables(result: Extraction) -> Iterator[Table]:
-    """The entities, and the relations, classifications and structures if there are any."""
-    table = Table("start", "end", "text", "label", "score", box=None, pad_edge=False)
+    """The entities, and the other parts that were found."""
+    table = Table(*ENTITIES.columns, box=None, pad_edge=False)
     for entity in result.entities:
         label = Text(_shown(entity.label), _color(entity.label))
         table.add_row(str(entity.start), str(entity.end), Text(_shown(entity.text)), label, f"{entity.score:.2f}")
-    if result.entities or not (result.classifications or result.structures):
+    if result.entities or not any(getattr(result, part.result) for part in OPTIONAL_PARTS):
         yield table
-    if result.classifications:
-        table = Table("classification", "label", "score", box=None, pad_edge=False)
-        for name, classified in result.classifications.items():
-            for label_score in classified.labels:
-                table.add_row(Text(_shown(name)), Text(_shown(label_score.label)), f"{label_score.score:.2f}")
-        yield table
-    if result.relations:
-        table = Table("head", "relation", "tail", "score", box=None, pad_edge=False)
-        for relation in result.relations:
-            words = (relation.head.text, relation.relation, relation.tail.text)
-            table.add_row(*(Text(_shown(word)) for word in words), f"{relation.score:.2f}")
-        yield table
+    for part in _SHOWN_BELOW:
+        if part.result == "structures":
+            yield from _structure_tables(result)
+        elif value := getattr(result, part.result):
+            table = Table(*part.columns, box=None, pad_edge=False)
+            for row in part.rows(value):
+                table.add_row(*map(_cell, row.values()))
+            yield table
+
+
+def _cell(value: Any) -> Text:
+    return Text(f"{value:.2f}" if isinstance(value, float) else _shown(str(value)))
+
+
+def _structure_tables(result: Extraction) -> Iterator[Table]:
     for name, instances in result.structures.items():
         fields = list(next(iter(instances), {}))
         table = Table(*map(_shown, (name, *fields)), box=None, pad_edge=False)
@@ -84,6 +90,15 @@ def tables(result: Extraction) -> Iterator[Table]:
             cells = (", ".join(_shown(value.text) for value in instance[field]) for field in fields)
             table.add_row(str(number), *map(Text, cells))
         yield table
+
+
+def _rows(part: Part, result: Extraction) -> Iterator[Text]:
+    """A line for each row of a part that has no form of its own."""
+    for row in part.rows(getattr(result, part.result)):
+        line = Text(f"{part.result}:")
+        for value in row.values():
+            line.append(" ").append_text(_cell(value))
+        yield line
 
 
 def _structures(result: Extraction) -> Iterator[Text]:
@@ -110,6 +125,14 @@ def _classifications(result: Extraction) -> Iterator[Text]:
         for label in classified.labels:
             line.append(f" {_shown(label.label)}", f"bold {_color(label.label)}").append(f" {label.score:.2f}", "dim")
         yield line if classified.labels else line.append(" no label", "dim")
+
+
+_SHOWN_BELOW = (*BASIC_PARTS[1:], *OPTIONAL_PARTS)
+_LINES: dict[str, Callable[[Extraction], Iterator[Text]]] = {
+    "relations": _relations,
+    "classifications": _classifications,
+    "structures": _structures,
+}
 
 
 def _shown(word: str) -> str:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from gliner_bento.errors import install_hint
-from gliner_bento.tasks.extraction import BatchResult, Entity, ExtractBatchResponse, Extraction, ExtractResponse
+from gliner_bento.tasks.classifications import ClassificationResult
+from gliner_bento.tasks.extraction import (
+    BASIC_PARTS,
+    OPTIONAL_PARTS,
+    BatchResult,
+    Entity,
+    ExtractBatchResponse,
+    Extraction,
+    ExtractResponse,
+    Relation,
+)
+from gliner_bento.tasks.part import Part, Row
 from gliner_bento.tasks.structures import FieldValue, Instance
 
 _COLORS = ("#fde68a", "#bfdbfe", "#bbf7d0", "#fbcfe8", "#ddd6fe", "#fed7aa", "#a5f3fc", "#e5e7eb")
-_COLUMNS = {
-    "entities": ["start", "end", "text", "label", "score"],
-    "relations": ["head", "relation", "tail", "score"],
-    "classifications": ["classification", "label", "score"],
-    "structures": ["structure", "instance", "field", "text", "score", "start", "end"],
-}
-
-Rows = Literal["entities", "relations", "classifications", "structures"]
+_PARTS = {part.result: part for part in (*BASIC_PARTS, *OPTIONAL_PARTS)}
 
 
 class ExtractAnswer(ExtractResponse):
@@ -39,10 +42,11 @@ class ExtractAnswer(ExtractResponse):
     def _repr_html_(self) -> str | None:
         return _html(self._text, self) if hasattr(self, "_text") else None
 
-    def to_pandas(self, rows: Rows = "entities") -> Any:
+    def to_pandas(self, rows: str = "entities") -> Any:
         """A DataFrame with a row per entity, relation, label of a classification, or value of a structure's instance.
         Raises ImportError without pandas."""
-        return _data_frame(list(_rows(self, rows)), _columns(rows))
+        part = _part(rows)
+        return _data_frame(list(part.rows(getattr(self, rows))), part.columns)
 
 
 class ExtractBatchAnswer(ExtractBatchResponse):
@@ -61,57 +65,30 @@ class ExtractBatchAnswer(ExtractBatchResponse):
             return None
         return "<hr>".join(_item_html(text, item) for text, item in zip(self._texts, self.results, strict=True))
 
-    def to_pandas(self, rows: Rows = "entities") -> Any:
+    def to_pandas(self, rows: str = "entities") -> Any:
         """As `ExtractAnswer.to_pandas`, with the text's index in the column `item`. A text that failed has one row with
         its `error`."""
+        part = _part(rows)
         records = [
             {"item": index, **row}
             for index, item in enumerate(self.results)
-            for row in (_rows(item.result, rows) if item.result else [{"error": _message(item)}])
+            for row in (part.rows(getattr(item.result, rows)) if item.result else [{"error": _message(item)}])
         ]
-        return _data_frame(records, ["item", *_columns(rows), "error"])
+        return _data_frame(records, ["item", *part.columns, "error"])
 
 
-def _columns(kind: Rows) -> list[str]:
-    if kind not in _COLUMNS:
-        raise ValueError(f"rows: must be {', '.join(_COLUMNS)}, not {kind!r}")
-    return _COLUMNS[kind]
+def _part(rows: str) -> Part:
+    if rows not in _PARTS:
+        raise ValueError(f"rows: must be {', '.join(_PARTS)}, not {rows!r}")
+    return _PARTS[rows]
 
 
-def _rows(result: Extraction, kind: Rows) -> Iterable[dict[str, Any]]:
-    if kind == "entities":
-        return map(asdict, result.entities)
-    if kind == "classifications":
-        by_name = result.classifications.items()
-        return ({"classification": name, **asdict(label)} for name, classes in by_name for label in classes.labels)
-    if kind == "structures":
-        return (
-            {"structure": name, "instance": number, "field": field, **asdict(value)}
-            for name, number, instance in _instances(result)
-            for field, values in instance.items()
-            for value in values
-        )
-    return (
-        {"head": relation.head.text, "relation": relation.relation, "tail": relation.tail.text, "score": relation.score}
-        for relation in result.relations
-    )
-
-
-def _instances(result: Extraction) -> Iterator[tuple[str, int, Instance]]:
-    """For each instance of a structure: the structure's name, the instance's number, and the instance."""
-    return (
-        (name, number, instance)
-        for name, instances in result.structures.items()
-        for number, instance in enumerate(instances)
-    )
-
-
-def _data_frame(records: list[dict[str, Any]], columns: list[str]) -> Any:
+def _data_frame(records: Sequence[Row], columns: Sequence[str]) -> Any:
     try:
         import pandas  # noqa: PLC0415  # an extra
     except ImportError:
         raise ImportError(f"to_pandas needs pandas; {install_hint('dataframes')}") from None
-    return pandas.DataFrame(records, columns=columns)
+    return pandas.DataFrame(records, columns=list(columns))
 
 
 def _item_html(text: str, item: BatchResult) -> str:
@@ -125,24 +102,43 @@ def _message(item: BatchResult) -> str:
 def _html(text: str, result: Extraction) -> str:
     """The text with its entities in color, each followed by its label; below it, one line for each relation,
     classification, instance of a structure, and warning."""
-    relations = (
-        f"{relation.head.text} → {relation.relation} → {relation.tail.text} ({relation.score:.2f})"
-        for relation in result.relations
-    )
-    classes = (
-        f"{name}: {', '.join(f'{label.label} ({label.score:.2f})' for label in classified.labels) or 'no label'}"
-        for name, classified in result.classifications.items()
-    )
-    instances = (
-        f"{name}: {'; '.join(f'{field}: {_values(values)}' for field, values in instance.items() if values)}"
-        for name, _, instance in _instances(result)
-    )
-    lines = [*relations, *classes, *instances, *(f"Warning: {warning.message}" for warning in result.warnings)]
+    lines = [line for name in _PARTS for line in _LINES.get(name, _rows)(getattr(result, name), name)]
+    lines += [f"Warning: {warning.message}" for warning in result.warnings]
     if result.truncated:
         lines.append(f"Only the first {result.truncated_at} characters were processed.")
     below = "".join(f"<div>{escape(line)}</div>" for line in lines)
     marked = "".join(_pieces(text, result.entities))
     return f'<div style="white-space: pre-wrap; line-height: 1.8">{marked}</div>{below}'
+
+
+def _relations(relations: Sequence[Relation], _: str) -> Iterator[str]:
+    for each in relations:
+        yield f"{each.head.text} → {each.relation} → {each.tail.text} ({each.score:.2f})"
+
+
+def _classifications(results: Mapping[str, ClassificationResult], _: str) -> Iterator[str]:
+    for name, result in results.items():
+        yield f"{name}: {', '.join(f'{label.label} ({label.score:.2f})' for label in result.labels) or 'no label'}"
+
+
+def _structures(structures: Mapping[str, Sequence[Instance]], _: str) -> Iterator[str]:
+    for name, instances in structures.items():
+        for instance in instances:
+            yield f"{name}: {'; '.join(f'{field}: {_values(values)}' for field, values in instance.items() if values)}"
+
+
+def _rows(value: Any, name: str) -> Iterator[str]:
+    """A line for each row of a part that has no form of its own."""
+    for row in _PARTS[name].rows(value):
+        yield f"{name}: {', '.join(str(cell) for cell in row.values())}"
+
+
+_LINES: dict[str, Callable[[Any, str], Iterable[str]]] = {
+    "entities": lambda *_: (),  # in the text
+    "relations": _relations,
+    "classifications": _classifications,
+    "structures": _structures,
+}
 
 
 def _values(values: Sequence[FieldValue]) -> str:

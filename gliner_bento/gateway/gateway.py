@@ -39,7 +39,6 @@ from gliner_bento.tasks.extraction import (
     StreamedEntity,
     answer_of,
     decide,
-    merger,
     share,
 )
 from gliner_bento.tasks.requests import batch_of
@@ -256,7 +255,7 @@ class Gateway:
 
 async def _merger(request: Request, item: Item) -> ResultMerger | None:
     """The merger for an item; None if nothing is added to the model's result."""
-    return await asyncio.to_thread(merger, item, all_found=request.all_found) if item.has_merger else None
+    return await asyncio.to_thread(item.merger, all_found=request.all_found) if item.has_merger else None
 
 
 async def _merged(request: Request, items: Sequence[Item], outcomes: Sequence[Outcome]) -> Sequence[Outcome]:

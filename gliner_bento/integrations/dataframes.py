@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
 
 from gliner_bento.client import Client
 from gliner_bento.client.calls import Labels
-from gliner_bento.files.records.columns import RESULT_COLUMNS, SCHEMA_COLUMNS, check_columns, result_columns
+from gliner_bento.files.records.columns import (
+    RESULT_COLUMNS,
+    SCHEMA_COLUMNS,
+    check_columns,
+    column_type,
+    result_columns,
+)
 from gliner_bento.tasks.extraction import BatchResult, Extraction
+from gliner_bento.tasks.labels import ENTITIES
 
 Schemas = Mapping[str, Any]
-"""The request's options `classifications` and `structures`, if given; they are also names of columns."""
+"""The request's options for `SCHEMA_COLUMNS`, those that are given; they are also names of columns."""
 Columns = Mapping[str, list[Any]]
 """The values of each added column, by its name."""
 
@@ -47,7 +54,7 @@ def entity_table(frame: Any) -> Any:
     row_ids = frame.index if library == "pandas" else range(len(frame))
     by_row = zip(row_ids, frame["entities"], strict=True)
     rows = [{"row": row_id, **entity} for row_id, entities in by_row for entity in entities]
-    columns = ["row", "start", "end", "text", "label", "score"]
+    columns = ["row", *ENTITIES.columns]
     if library == "pandas":
         import pandas as pd  # noqa: PLC0415
 
@@ -84,22 +91,17 @@ def _add_to_pandas(frame: Any, columns: Columns, _: Schemas) -> Any:
 def _add_to_polars(frame: Any, columns: Columns, schemas: Schemas) -> Any:
     import polars as pl  # noqa: PLC0415
 
-    span = {"start": pl.Int64, "end": pl.Int64, "text": pl.String, "label": pl.String}
-    argument = pl.Struct({"entity_idx": pl.Int64, **span})
-    relation = {"relation": pl.String, "score": pl.Float64, "head": argument, "tail": argument}
-    classes = pl.Struct({"labels": pl.List(pl.Struct({"label": pl.String, "score": pl.Float64})), "merge": pl.String})
-    value = pl.Struct({"text": pl.String, "score": pl.Float64, "start": pl.Int64, "end": pl.Int64})
-    types = {
-        "entities": pl.List(pl.Struct({**span, "score": pl.Float64})),
-        "relations": pl.List(pl.Struct(relation)),
-        "classifications": pl.Struct(dict.fromkeys(schemas.get("classifications", ()), classes)),
-        "structures": pl.Struct(
-            {
-                name: pl.List(pl.Struct(dict.fromkeys(fields, pl.List(value))))
-                for name, fields in schemas.get("structures", {}).items()
-            }
-        ),
-        "error": pl.String,
+    scalars = {str: pl.String, int: pl.Int64, float: pl.Float64}
+
+    def mapping(of_value: Callable[[Any], Any], asked: Any) -> Any:
+        inner = asked if isinstance(asked, Mapping) else dict.fromkeys(asked or ())
+        return pl.Struct({name: of_value(value) for name, value in inner.items()})
+
+    hints = get_type_hints(Extraction)
+    types = {"error": pl.String} | {
+        name: column_type(hints[name], scalars, pl.Struct, pl.List, mapping, schemas.get(name))
+        for name in columns
+        if name in hints
     }
     return frame.with_columns(
         [pl.Series(name, values, dtype=types[name], strict=False) for name, values in columns.items()]

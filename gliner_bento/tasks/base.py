@@ -75,6 +75,12 @@ class Item:
         """Whether a `ResultMerger` adds to the item's result."""
         return False
 
+    def merger(self, *, all_found: bool) -> ResultMerger:
+        """Find what the model does not: the matches of recognizers. Returns the merger that adds them.
+
+        all_found: see `AllFound`. Raises LimitExceeded."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -6,14 +6,16 @@ A classification is one question about a text with a fixed set of labels. A requ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, GetJsonSchemaHandler, Tag
 from typing_extensions import Required, TypeAliasType, TypedDict
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
+from gliner_bento.tasks.part import Decided, Part, Row
 
 Merge = Literal["mean", "max"]
 
@@ -207,6 +209,35 @@ def results_of(
     if scores is not None:
         windows.add(0, scores)
     return windows.results(classifications)
+
+
+def _decide(options: Any, limits: Limits, _: Decided) -> Decided:
+    given, threshold = options.classifications or {}, limits.default_threshold
+    return {"classifications": classification_options(given, default_threshold=threshold, max_labels=limits.max_labels)}
+
+
+def _chars(classifications: Mapping[str, Classification]) -> int:
+    return sum(len(description) for each in classifications.values() for description in each.labels.values())
+
+
+def _rows(results: Mapping[str, ClassificationResult]) -> Iterator[Row]:
+    """A row per label that fits."""
+    for name, result in results.items():
+        yield from ({"classification": name, **asdict(label)} for label in result.labels)
+
+
+CLASSIFICATIONS = Part(
+    option="classifications",
+    result="classifications",
+    ability="classifications",
+    decide=_decide,
+    names=lambda classifications: sum(len(each.labels) for each in classifications.values()),
+    chars=_chars,
+    blank=results_of,
+    windows=WindowScores,
+    columns=("classification", "label", "score"),
+    rows=_rows,
+)
 
 
 def classification_options(

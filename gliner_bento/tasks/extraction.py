@@ -22,14 +22,14 @@ from gliner_bento.tasks.base import (
     Usage,
 )
 from gliner_bento.tasks.classifications import (
+    CLASSIFICATIONS,
     Classification,
     ClassificationResult,
     Classifications,
-    classification_options,
-    results_of,
 )
 from gliner_bento.tasks.fields import Score
-from gliner_bento.tasks.labels import Labels, Relations, label_options
+from gliner_bento.tasks.labels import ENTITIES, RELATIONS, Labels, Relations
+from gliner_bento.tasks.part import Mergers, Part
 from gliner_bento.tasks.recognition import (
     AllFound,
     MatchMerger,
@@ -39,11 +39,11 @@ from gliner_bento.tasks.recognition import (
     merger_of,
     recognition_options,
 )
-from gliner_bento.tasks.structures import Instance, Structure, Structures, WindowInstances, structure_options
+from gliner_bento.tasks.structures import STRUCTURES, Instance, Structure, Structures
 
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 LABELS = ["person", "organization", "date", "location"]
-RELATIONS = ["founded", "founded in", "headquartered in"]
+RELATION_LABELS = ["founded", "founded in", "headquartered in"]
 
 Answer = TypeVar("Answer")
 
@@ -61,11 +61,6 @@ LIMIT_WARNINGS = frozenset({"max_entities", "max_relations"})  # codes of the wa
 
 MIN_SHARE = 100
 """Number of entities, and of relations, that each text of a batch may have in addition to its share of the limits."""
-
-_ABILITIES = {"labels": "entities", **{name: name for name in ("relations", "classifications", "structures")}}
-"""The ability that a model needs for a field of a request."""
-_ANY_OF = (*_ABILITIES, "recognizers")
-"""Options of which a request sets at least one."""
 
 ALL_SPANS_THRESHOLD = 0.1
 """With a lower `threshold`, an item with relations is large, because most pairs of spans are scored."""
@@ -98,8 +93,8 @@ class ExtractionOptions:
 
     def check(self) -> None:
         """Raise InvalidField if there is nothing to extract."""
-        if not any(getattr(self, name) for name in _ANY_OF):
-            first, *others = _ANY_OF
+        if not any(getattr(self, part.option) for part in PARTS):
+            first, *others = (part.option for part in PARTS)
             raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
 
 
@@ -165,15 +160,11 @@ class ExtractionItem(Item):
     @property
     def chars(self) -> int:
         """See `Item`: the model also reads the descriptions of labels and relations."""
-        named = self.labels, self.relations, *(each.labels for each in self.classifications.values())
-        chars = len(self.text) + sum(len(description) for labels in named for description in labels.values())
-        for structure in self.structures.values():
-            chars += sum(len(each.description) + sum(map(len, each.choices)) for each in structure.values())
-        return chars
+        return len(self.text) + sum(part.chars(getattr(self, part.option)) for part in PARTS)
 
     @property
     def abilities(self) -> Mapping[str, str]:
-        return {param: task for param, task in _ABILITIES.items() if getattr(self, param)}
+        return {part.option: part.ability for part in self._parts() if part.ability}
 
     @property
     def is_large(self) -> bool:
@@ -181,11 +172,18 @@ class ExtractionItem(Item):
         return bool(self.relations) and self.threshold < ALL_SPANS_THRESHOLD
 
     def without_model(self) -> Extraction | None:
-        return None if self.abilities or not self.recognizers else Extraction.blank(self)
+        return None if self.abilities or not self.has_merger else Extraction.blank(self)
 
     @property
     def has_merger(self) -> bool:
-        return bool(self.recognizers)
+        return any(part.merger for part in self._parts())
+
+    def merger(self, *, all_found: bool) -> ResultMerger:
+        return Mergers([part.merger(self, all_found) for part in self._parts() if part.merger])
+
+    def _parts(self) -> list[Part]:
+        """The parts that the item asks for."""
+        return [part for part in PARTS if getattr(self, part.option)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +257,7 @@ class Extraction(Result):
     @classmethod
     def blank(cls, item: ExtractionItem, **fields: Any) -> Self:
         """The result of a text without words."""
-        structures = WindowInstances().results(item.structures)
-        return cls((), classifications=results_of(item.classifications), structures=structures, **fields)
+        return cls(**{part.result: part.blank(getattr(item, part.option)) for part in PARTS if part.result}, **fields)
 
     def rest(self, streamed: int) -> Self:
         return replace(self, entities=self.entities[streamed:])
@@ -342,32 +339,15 @@ _UNCHANGED = (
 def decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], ExtractionItem]:
     """A function that makes the item of a text with these options. Raises InvalidField."""
     threshold, relation_threshold = options.threshold, options.relation_threshold
-    named = label_options(options.labels or {}, options.relations or {}, max_labels=limits.max_labels)
-    classifications = classification_options(
-        options.classifications or {}, default_threshold=limits.default_threshold, max_labels=limits.max_labels
-    )
-    structures = structure_options(
-        options.structures or {},
-        default_threshold=limits.default_threshold if threshold is None else threshold,
-        max_labels=limits.max_labels,
-    )
-    sizes = {
-        "classifications": sum(len(each.labels) for each in classifications.values()),
-        "structures": sum(map(len, structures.values())),
-    }
-    total = sum(sizes.values()) + len(named["labels"]) + len(named["relations"])
-    if any(sizes.values()) and 0 < limits.max_labels < total:
-        param = max(sizes, key=sizes.__getitem__)
-        message = (
-            f"{param}: {total} names, including labels and relations; the limit is {limits.max_labels} (max_labels)"
-        )
-        raise InvalidField(message, param=param)
+    decided: dict[str, Any] = {}
+    for part in (*BASIC_PARTS, *OPTIONAL_PARTS):
+        decided |= part.decide(options, limits, decided)
+    _check_names(decided, limits.max_labels)
+    for part in ADDED_PARTS:
+        decided |= part.decide(options, limits, decided)
     return partial(
         ExtractionItem,
-        **named,
-        classifications=classifications,
-        structures=structures,
-        **recognition_options(options.recognizers, options.phone_regions, named["labels"], limits),
+        **decided,
         threshold=limits.default_threshold if threshold is None else threshold,
         relation_threshold=limits.default_relation_threshold if relation_threshold is None else relation_threshold,
         **{name: getattr(options, name) for name in _UNCHANGED},
@@ -375,6 +355,16 @@ def decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extrac
         max_entities=limits.max_entities,
         max_relations=limits.max_relations,
     )
+
+
+def _check_names(decided: Mapping[str, Any], max_labels: int) -> None:
+    """Raise InvalidField for too many names of all parts, if there are any of `OPTIONAL_PARTS`."""
+    sizes = {part.option: part.names(decided[part.option]) for part in OPTIONAL_PARTS}
+    total = sum(sizes.values()) + sum(part.names(decided[part.option]) for part in BASIC_PARTS)
+    if any(sizes.values()) and 0 < max_labels < total:
+        param = max(sizes, key=sizes.__getitem__)
+        message = f"{param}: {total} names, including labels and relations; the limit is {max_labels} (max_labels)"
+        raise InvalidField(message, param=param)
 
 
 def share(items: Sequence[ExtractionItem]) -> Sequence[ExtractionItem]:
@@ -414,8 +404,19 @@ def extraction_of(
     return Request([(text, options) for text in texts], model, request_id, all_found=all_found)
 
 
-def merger(item: Item, *, all_found: bool) -> ResultMerger:
-    """Run an item's recognizers; returns the merger of their matches. all_found: see `AllFound`.
+RECOGNIZERS = Part(
+    option="recognizers",
+    decide=lambda options, limits, decided: recognition_options(
+        options.recognizers, options.phone_regions, decided["labels"], limits
+    ),
+    merger=lambda item, all_found: merger_of(item, SourcedEntity, AllFound if all_found else MatchMerger),
+)
 
-    Raises LimitExceeded."""
-    return merger_of(item, SourcedEntity, AllFound if all_found else MatchMerger)
+BASIC_PARTS = (ENTITIES, RELATIONS)
+"""Their columns are in every table of results. Each has `max_labels` of its own."""
+OPTIONAL_PARTS = (CLASSIFICATIONS, STRUCTURES)
+"""Their columns are in the tables of requests that ask for them. Their names and all others share `max_labels`."""
+ADDED_PARTS = (RECOGNIZERS,)
+"""Parts that need no model."""
+PARTS = (*BASIC_PARTS, *OPTIONAL_PARTS, *ADDED_PARTS)
+"""A request asks for at least one of them."""

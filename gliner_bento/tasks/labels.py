@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.fields import Anything, Elements, Fields, Name, Score, Strict
+from gliner_bento.tasks.part import Decided, Part, Row
 
 _MAX_SHOWN_CHARS = 100
 _ENDS_PER_LABEL = 10
@@ -64,20 +67,61 @@ RelationsOption = Annotated[
 ]
 
 
-def label_options(labels: Labels, relations: Relations, *, max_labels: int) -> dict[str, Any]:
-    """The fields of an item for its labels and relations. max_labels: maximum number of labels, and of relations; -1:
-    any number. Raises InvalidField (`labels`, `relations`)."""
+def label_options(labels: Labels, *, max_labels: int) -> dict[str, Any]:
+    """The fields of an item for its labels. max_labels: maximum number; -1: any number. Raises InvalidField."""
     described, thresholds = _described(labels, "labels", max_labels)
-    described_relations, relation_thresholds = _described(relations, "relations", max_labels)
-    max_ends = _ENDS_PER_LABEL * max(max_labels, len(described))
+    return {"labels": described, "label_thresholds": thresholds}
+
+
+def relation_options(relations: Relations, labels: Sequence[str], *, max_labels: int) -> dict[str, Any]:
+    """The fields of an item for its relations. max_labels: maximum number; -1: any number. Raises InvalidField."""
+    described, thresholds = _described(relations, "relations", max_labels)
+    max_ends = _ENDS_PER_LABEL * max(max_labels, len(labels))
     return {
-        "labels": described,
-        "relations": described_relations,
-        "label_thresholds": thresholds,
-        "relation_thresholds": relation_thresholds,
-        "relation_heads": _ends(relations, "head", list(described), max_ends),
-        "relation_tails": _ends(relations, "tail", list(described), max_ends),
+        "relations": described,
+        "relation_thresholds": thresholds,
+        "relation_heads": _ends(relations, "head", labels, max_ends),
+        "relation_tails": _ends(relations, "tail", labels, max_ends),
     }
+
+
+def _decide_labels(options: Any, limits: Limits, _: Decided) -> Decided:
+    return label_options(options.labels or {}, max_labels=limits.max_labels)
+
+
+def _decide_relations(options: Any, limits: Limits, decided: Decided) -> Decided:
+    return relation_options(options.relations or {}, list(decided["labels"]), max_labels=limits.max_labels)
+
+
+def _chars(described: Mapping[str, str]) -> int:
+    return sum(map(len, described.values()))
+
+
+def _relation_rows(relations: Sequence[Any]) -> Iterator[Row]:
+    for each in relations:
+        yield {"head": each.head.text, "relation": each.relation, "tail": each.tail.text, "score": each.score}
+
+
+ENTITIES = Part(
+    option="labels",
+    result="entities",
+    ability="entities",
+    decide=_decide_labels,
+    names=len,
+    chars=_chars,
+    columns=("start", "end", "text", "label", "score"),
+    rows=lambda entities: map(asdict, entities),
+)
+RELATIONS = Part(
+    option="relations",
+    result="relations",
+    ability="relations",
+    decide=_decide_relations,
+    names=len,
+    chars=_chars,
+    columns=("head", "relation", "tail", "score"),
+    rows=_relation_rows,
+)
 
 
 def _described(

@@ -15,7 +15,7 @@ from gliner_bento.errors import InvalidField, StartupError
 from gliner_bento.tasks.classifications import ClassificationsOption
 from gliner_bento.tasks.extraction import (
     LABELS,
-    RELATIONS,
+    RELATION_LABELS,
     TEXT,
     ExtractionOptions,
     LongText,
@@ -108,7 +108,7 @@ class _TextOptions(RequestOptions):
     """What to extract from the texts of a request, and how."""
 
     labels: Annotated[LabelsOption, Field(examples=[LABELS])] = None
-    relations: Annotated[RelationsOption, Field(examples=[RELATIONS])] = None
+    relations: Annotated[RelationsOption, Field(examples=[RELATION_LABELS])] = None
     classifications: Annotated[ClassificationsOption, Field(examples=[{"sentiment": ["positive", "negative"]}])] = None
     structures: Annotated[StructuresOption, Field(examples=[_STRUCTURES])] = None
     threshold: Annotated[Score | None, _THRESHOLD] = None

@@ -6,14 +6,16 @@ A structure is a kind of record with named fields, such as a purchase. A text ha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
+from gliner_bento.tasks.part import Decided, Part, Row
 
 FieldType = Literal["list", "string"]
 
@@ -114,6 +116,40 @@ def _once(instances: Sequence[Instance]) -> list[Instance]:
         key = tuple((name, value.text, value.start) for name, values in instance.items() for value in values)
         by_values.setdefault(key, instance)
     return list(by_values.values())
+
+
+def _decide(options: Any, limits: Limits, _: Decided) -> Decided:
+    threshold = limits.default_threshold if options.threshold is None else options.threshold
+    given = options.structures or {}
+    return {"structures": structure_options(given, default_threshold=threshold, max_labels=limits.max_labels)}
+
+
+def _chars(structures: Mapping[str, Structure]) -> int:
+    fields = (each for structure in structures.values() for each in structure.values())
+    return sum(len(each.description) + sum(map(len, each.choices)) for each in fields)
+
+
+def _rows(structures: Mapping[str, Sequence[Instance]]) -> Iterator[Row]:
+    """A row per value. `instance` is the number of the instance in its structure."""
+    for name, instances in structures.items():
+        for number, instance in enumerate(instances):
+            for field_name, values in instance.items():
+                about = {"structure": name, "instance": number, "field": field_name}
+                yield from ({**about, **asdict(value)} for value in values)
+
+
+STRUCTURES = Part(
+    option="structures",
+    result="structures",
+    ability="structures",
+    decide=_decide,
+    names=lambda structures: sum(map(len, structures.values())),
+    chars=_chars,
+    blank=lambda structures: {name: [] for name in structures},
+    windows=WindowInstances,
+    columns=("structure", "instance", "field", "text", "score", "start", "end"),
+    rows=_rows,
+)
 
 
 def structure_options(given: Structures, *, default_threshold: float, max_labels: int) -> dict[str, Structure]:

@@ -1,20 +1,22 @@
-"""The columns that an extraction adds to a record: values and Arrow types."""
+"""The columns that an extraction adds to a record: values and types."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import asdict
-from typing import Any
+import collections.abc
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from gliner_bento.errors import StartupError, install_hint
-from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import BASIC_PARTS, OPTIONAL_PARTS, Extraction
 
 Row = dict[str, Any]
 
-RESULT_COLUMNS = ("entities", "relations")
-SCHEMA_COLUMNS = ("classifications", "structures")
+RESULT_COLUMNS = tuple(part.result for part in BASIC_PARTS)
+SCHEMA_COLUMNS = tuple(part.result for part in OPTIONAL_PARTS)
 """Columns that are added only for requests with these fields."""
 
 
@@ -22,8 +24,7 @@ def result_columns(result: Extraction, more: Iterable[str] = ()) -> Row:
     """The values of the columns `RESULT_COLUMNS` and `more`, which is a part of `SCHEMA_COLUMNS`."""
     return {
         **{name: msgspec.to_builtins(getattr(result, name)) for name in more},
-        "entities": [asdict(entity) for entity in result.entities],
-        "relations": [asdict(relation) for relation in result.relations],
+        **{name: [asdict(element) for element in getattr(result, name)] for name in RESULT_COLUMNS},
     }
 
 
@@ -49,18 +50,50 @@ def delimiter_hint(columns: Collection[str]) -> str:
 def arrow_types(more: Iterable[str] = ()) -> dict[str, Any]:
     """The types of the columns `RESULT_COLUMNS` and `more`, which is a part of `SCHEMA_COLUMNS`."""
     pa = pyarrow()
-    span = [("start", pa.int64()), ("end", pa.int64()), ("text", pa.string()), ("label", pa.string())]
-    score = ("score", pa.float64())
-    argument = pa.struct([("entity_idx", pa.int64()), *span])
-    relation = pa.struct([("relation", pa.string()), score, ("head", argument), ("tail", argument)])
-    labels = pa.struct([("labels", pa.list_(pa.struct([("label", pa.string()), score]))), ("merge", pa.string())])
-    value = pa.struct([("text", pa.string()), score, *span[:2]])
-    schema_types = {
-        "classifications": pa.map_(pa.string(), labels),
-        "structures": pa.map_(pa.string(), pa.list_(pa.map_(pa.string(), pa.list_(value)))),
+    scalars = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+
+    def mapping(of_value: Callable[[Any], Any], _: Any) -> Any:
+        return pa.map_(pa.string(), of_value(None))
+
+    hints = get_type_hints(Extraction)
+    return {
+        name: column_type(hints[name], scalars, lambda named: pa.struct(list(named.items())), pa.list_, mapping)
+        for name in (*RESULT_COLUMNS, *more)
     }
-    result_types = {"entities": pa.list_(pa.struct([*span, score])), "relations": pa.list_(relation)}
-    return result_types | {name: schema_types[name] for name in more}
+
+
+def column_type(
+    kind: Any,
+    scalars: Mapping[Any, Any],
+    struct: Callable[[dict[str, Any]], Any],
+    sequence: Callable[[Any], Any],
+    mapping: Callable[[Callable[[Any], Any], Any], Any],
+    asked: Any = None,
+) -> Any:
+    """A library's type for values of a type of results: a scalar, an optional, a dataclass, or a sequence or mapping of
+    these. Literals are strings.
+
+    struct, sequence: make the library's types. mapping: makes a type from a function that returns the type of the
+    values, given what was asked for them, and from what was asked. asked: the request's option, of which the names of a
+    mapping are.
+    """
+
+    def inner(of: Any, asked: Any = None) -> Any:
+        return column_type(of, scalars, struct, sequence, mapping, asked)
+
+    if kind in scalars:
+        return scalars[kind]
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return struct({field.name: inner(hints[field.name]) for field in fields(kind)})
+    arguments = [argument for argument in get_args(kind) if argument is not NoneType]
+    if NoneType in get_args(kind):
+        return inner(arguments[0])
+    if isinstance(arguments[0], str):
+        return scalars[str]
+    if get_origin(kind) is collections.abc.Mapping:
+        return mapping(lambda asked: inner(arguments[1], asked), asked)
+    return sequence(inner(arguments[0], asked))
 
 
 def pyarrow() -> Any:

@@ -25,7 +25,7 @@ from gliner_bento.http.pieces import PiecesResponse, coalesced
 from gliner_bento.status_types import AbortResponse
 from gliner_bento.tasks.extraction import (
     LABELS,
-    RELATIONS,
+    RELATION_LABELS,
     TEXT,
     ExtractBatchResponse,
     ExtractResponse,
@@ -119,7 +119,7 @@ def _stream_operation(operation: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-_EXAMPLE = {ExtractRequest: {"text": TEXT, "labels": LABELS, "relations": RELATIONS}}
+_EXAMPLE = {ExtractRequest: {"text": TEXT, "labels": LABELS, "relations": RELATION_LABELS}}
 _EXTRACT = Endpoint(
     method="POST",
     path="/v1/extract",

@@ -27,7 +27,7 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.settings.configuration import PROJECT_ROOT
-from gliner_bento.tasks.labels import label_options
+from gliner_bento.tasks.labels import relation_options
 from gliner_bento.tasks.requests import ExtractBatchRequest, ExtractRequest
 from gliner_bento.tasks.requests import request_of as request_of_body
 
@@ -228,8 +228,8 @@ def test_heads_and_tails_are_limited():
     names = [f"label {number}" for number in range(11)]
     wide = {name: {"head": names} for name in names}
     with pytest.raises(InvalidField, match="relations: 121 labels in all lists 'head'; the limit is 110"):
-        label_options(names, wide, max_labels=11)
-    assert len(label_options(names, wide, max_labels=13)["relation_heads"]) == 11
+        relation_options(wide, names, max_labels=11)
+    assert len(relation_options(wide, names, max_labels=13)["relation_heads"]) == 11
 
 
 def test_the_error_of_the_item_is_raised(gateway):
