@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.routing import compile_path
 from starlette.types import Scope
 
-from gliner_bento.errors import Forbidden, Unauthorized
+from gliner_bento.errors import Forbidden, GLiNERBentoError, Unauthorized
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
@@ -29,7 +29,7 @@ _BEARER = "bearer "
 
 
 class Access:
-    """The rules of one server. Raises `Unauthorized` and `Forbidden`."""
+    """The rules of one server."""
 
     def __init__(self, endpoints: Iterable[Endpoint], options: GatewayOptions) -> None:
         self._keys = ApiKeys(options.api_keys) if options.api_keys else None
@@ -42,13 +42,15 @@ class Access:
             self._scopes.setdefault(endpoint.path, {})[endpoint.method] = endpoint.scope
         self._patterns = [(compile_path(path)[0], path) for path in self._scopes if "{" in path]
 
-    def admit(self, scope: Scope, headers: Headers, path: str) -> None:
-        """Make the request's tenant the current one, if it may call `path`. path: without the root path."""
-        tenants.begin(self._at_address(scope, headers))  # so that the log has the address of a refused request
-        tenants.begin(self.tenant_of(scope, headers, path))
+    def admit(self, scope: Scope, headers: Headers, path: str) -> tuple[Tenant, GLiNERBentoError | None]:
+        """The tenant of a request, and why it may not call `path`; None if it may. The tenant of a refused request is
+        its address, for the log. path: without the root path."""
+        try:
+            return self._tenant_of(scope, headers, path), None
+        except GLiNERBentoError as error:  # kept without its traceback, which would make a reference cycle
+            return self._at_address(scope, headers), error.with_traceback(None)
 
-    def tenant_of(self, scope: Scope, headers: Headers, path: str) -> Tenant:
-        """The tenant of a request, if it may call `path`. path: without the root path."""
+    def _tenant_of(self, scope: Scope, headers: Headers, path: str) -> Tenant:
         accepted = self._accepted_scopes(scope["method"], path)
         if self._keys is None:
             if accepted:

@@ -16,15 +16,15 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gliner_bento.gateway import documentation, model_prefix, playground
+from gliner_bento.gateway import context, documentation, playground
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
+from gliner_bento.gateway.edge import Edge, Entrance
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.gateway import Gateway, MetricsReader
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.middleware import GatewayMiddleware
-from gliner_bento.gateway.model_prefix import ModelPrefix
 from gliner_bento.gateway.models import Replicas
 from gliner_bento.gateway.openapi import openapi_document
 from gliner_bento.gateway.options import GatewayOptions
@@ -32,7 +32,6 @@ from gliner_bento.gateway.policy.admission import Admission
 from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
-from gliner_bento.gateway.trailing_slash import TrailingSlash
 from gliner_bento.gateway.v1 import adapters, extract, models, server
 from gliner_bento.http.disconnect import CancelOnDisconnect
 from gliner_bento.replicas.base import Models
@@ -59,7 +58,6 @@ class GatewayApp:
         self._gateway: Gateway | None = None
         v1 = [*extract.ENDPOINTS, *adapters.ENDPOINTS, *models.ENDPOINTS, *server.ENDPOINTS]
         self.endpoints = [*v1, *compat_endpoints(options), *(_mcp_endpoints() if options.enable_mcp else [])]
-        self._table = EndpointTable(self.endpoints)
         self.document = openapi_document(self.endpoints, needs_key=bool(options.api_keys))
         self.pages = {
             **({"playground": "/playground"} if options.enable_playground else {}),
@@ -77,12 +75,10 @@ class GatewayApp:
         ]
         self._recorder = Recorder(endpoint.path for endpoint in (*self.endpoints, *pages))
         self.admission = Admission(options)
-        self._access = Access([*self.endpoints, *pages], options)
-        self.early = EarlyRefusal(
-            self._table, self._access, self.admission, self._recorder, cors=bool(options.cors_origins)
-        )
+        self._edge = Edge(EndpointTable(self.endpoints), Access([*self.endpoints, *pages], options))
+        self.early = EarlyRefusal(self._edge, self.admission, self._recorder, cors=bool(options.cors_origins))
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
-        self.routes.router.redirect_slashes = False  # `TrailingSlash` removes trailing slashes
+        self.routes.router.redirect_slashes = False  # `Edge` removes trailing slashes
         self._stack: ASGIApp = self.routes
         for middleware_class, arguments in reversed(self.middleware):
             self._stack = middleware_class(self._stack, **arguments)
@@ -94,16 +90,11 @@ class GatewayApp:
         `CancelOnDisconnect` starts asyncio tasks; it is the innermost, so that refused requests start none.
         """
         options = self.options
-        arguments = {
-            "access": self._access,
-            "limits": options.body_limits,
-            "admission": self.admission,
-            "table": self._table,
-        }
+        arguments = {"limits": options.body_limits, "admission": self.admission}
         cors = [(CORSMiddleware, {**_CORS, "allow_origins": options.cors_origins})] if options.cors_origins else []
         record = (RecordRequests, {"recorder": self._recorder})
-        prefix = (ModelPrefix, {"table": self._table})
-        return [prefix, record, *cors, (TrailingSlash, {}), (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
+        entrance = (Entrance, {"edge": self._edge})
+        return [entrance, record, *cors, (GatewayMiddleware, arguments), (CancelOnDisconnect, {})]
 
     @property
     def gateway(self) -> Gateway:
@@ -113,7 +104,7 @@ class GatewayApp:
 
     async def current_gateway(self) -> Gateway:
         """The gateway; its default model is the one in the current request's URL, if any. Raises `ModelNotFound`."""
-        return await self.gateway.with_model(model_prefix.current())
+        return await self.gateway.with_model(context.current().model)
 
     def bind(
         self,

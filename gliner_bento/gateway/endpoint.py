@@ -171,7 +171,7 @@ def success(status: int, description: str) -> Callable[[dict[str, Any]], dict[st
 
 
 MODEL = query_parameter("model", "Name of the model, as /v1/models lists it. Default: the first.")
-"""The query parameter that selects the model of a request (see `model_prefix`), for `Operation.parameters`."""
+"""The query parameter that selects the model of a request (see `edge`), for `Operation.parameters`."""
 
 ARCHIVE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 """The OpenAPI `content` of a request body that is an archive."""

@@ -26,7 +26,7 @@ from gliner_bento.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
-from gliner_bento.gateway import request_id, request_record
+from gliner_bento.gateway import context
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.validation import from_model, from_validation
 
@@ -121,7 +121,7 @@ def from_framework(
 
     sent: the body of the error response. request, body: see `respond`.
     """
-    if request_record.current().error is not None:
+    if context.current().record.error is not None:
         return None
     try:
         content = json.loads(sent)
@@ -143,6 +143,6 @@ def _response(error: GLiNERBentoError, status: int, body: type[ErrorType]) -> Re
     headers = {"Retry-After": str(getattr(error, "retry_after_s", 1))} if status in _RETRYABLE else {}
     if status == STATUSES["unauthorized"]:
         headers["WWW-Authenticate"] = "Bearer"
-    request_record.current().error = error.code
-    content = msgspec.json.encode(body.of(error.detail(request_id.current()), status))
+    context.current().record.error = error.code
+    content = msgspec.json.encode(body.of(error.detail(context.current().id), status))
     return Response(content, status_code=status, media_type=JSON, headers=headers)

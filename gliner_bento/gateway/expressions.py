@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from gliner_bento.errors import DeadlineExceeded, NotReady
 from gliner_bento.fairness.pool import FairPool
 from gliner_bento.fairness.queue import TenantShare
-from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway import context
 from gliner_bento.privacy.recognizers.expressions import Expression, ExpressionProcess, Spans, check
 
 _CHARGED_S = 0.005
@@ -32,7 +32,7 @@ class ExpressionRunner:
         if not expressions:
             return [[] for _ in texts]
         check(expressions)
-        tenant, job = tenants.current(), Future[list[list[Spans]]]()
+        tenant, job = context.current().tenant, Future[list[list[Spans]]]()
 
         def run() -> None:
             if not job.set_running_or_notify_cancel():

@@ -14,13 +14,12 @@ from typing import Any, cast
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
 from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS
-from gliner_bento.gateway import request_id, request_record
+from gliner_bento.gateway import context
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.expressions import ExpressionRunner
 from gliner_bento.gateway.handler import Handler
 from gliner_bento.gateway.models import ModelTable, Replicas, ServedModel
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.blocked_ids import BlockedIds
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.replicas.base import Call, Models, Outcome
@@ -106,7 +105,7 @@ class Gateway:
         remaining = iter([_with_warnings(served, item, outcome) for item, outcome in zip(items, outcomes, strict=True)])
         all_outcomes: list[Outcome] = [next(remaining) if isinstance(item, Item) else item for item in items_or_errors]
         results = [_batch_result(request, outcome, index) for index, outcome in enumerate(all_outcomes)]
-        return ExtractBatchResponse(results, model.model, request_id.current())
+        return ExtractBatchResponse(results, model.model, context.current().id)
 
     async def batch_of(self, body: Mapping[str, Any]) -> Request:
         """Make a request from the fields of an `ExtractBatchRequest`. Raises `TooLarge` for too many texts, before it
@@ -140,8 +139,8 @@ class Gateway:
         """Abort the current tenant's requests with this id; `aborted` is false if there are none. block_s: further
         requests with this id are refused for this time."""
         if block_s:
-            self._blocked_ids.block(tenants.own_id(aborted_id), block_s)
-        calls = (served.replica.abort(tenants.own_id(aborted_id)) for served in self.models)
+            self._blocked_ids.block(context.current().own(aborted_id), block_s)
+        calls = (served.replica.abort(context.current().own(aborted_id)) for served in self.models)
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         if True not in outcomes and (errors := [error for error in outcomes if isinstance(error, BaseException)]):
             raise errors[0]
@@ -168,7 +167,7 @@ class Gateway:
     async def _served(self, request: Request) -> ServedModel:
         """The request's model. Raises `ModelNotFound`, and `ModelNotLoaded`."""
         served = await self.models.find(request.model)
-        request_record.current().model = served.name
+        context.current().record.model = served.name
         served.check_serving()
         return served
 
@@ -198,7 +197,7 @@ class Gateway:
 
     async def _answer(self, kind: type[Answer], served: ServedModel, item: Item, result: Result) -> Answer:
         model = await served.info()
-        about = {"model": model.model, "adapter_id": item.adapter_id, "request_id": request_id.current()}
+        about = {"model": model.model, "adapter_id": item.adapter_id, "request_id": context.current().id}
         return answer_of(kind, result, warnings=served.warnings(item, result), **about)
 
     def _call(self, request: Request, *, streamed: bool = False) -> Call:
@@ -206,23 +205,22 @@ class Gateway:
         timeout_s = math.inf if request.timeout_ms is None else request.timeout_ms / 1000
         if not streamed:
             timeout_s = min(timeout_s, self.options.request_timeout_s)
-        record = request_record.current()
-        record.request_id = request_id.adopt(request.request_id)
-        own_id = tenants.own_id(request_id.current())
-        self._blocked_ids.check(own_id)
-        tenant = tenants.current()
+        about = context.current()
+        about.id = request.request_id or about.id
+        self._blocked_ids.check(about.own_id)
+        tenant = about.tenant
         charged_items = sum(1 + len(text) // CHARS_PER_CHARGED_ITEM for text, _ in request.inputs)
         priority = request.priority
         if charged_items > MAX_SMALL_ITEMS and not tenant.crosses_tenants:
             priority = max(priority, 0)  # large requests must not delay small ones
         return Call(
-            request_id=own_id,
+            request_id=about.own_id,
             deadline_s=time.monotonic() + timeout_s,
             priority=priority,
             tenant=tenant.name,
             weight=tenant.weight,
             crosses_tenants=tenant.crosses_tenants,
-            trace=record.trace,
+            trace=about.record.trace,
             idle_timeout_s=self.options.request_timeout_s,
         )
 
@@ -281,7 +279,7 @@ def _batch_result(request: Request, outcome: Outcome, index: int) -> BatchResult
     if isinstance(outcome, Result):
         return BatchResult(cast(Extraction, outcome))
     detail = _located(outcome.detail(), index, request.param)
-    return BatchResult(error=replace(detail, request_id=request_id.current()))
+    return BatchResult(error=replace(detail, request_id=context.current().id))
 
 
 def _located(error: ErrorDetail, index: int, batch_field: str) -> ErrorDetail:

@@ -30,7 +30,8 @@ from uvicorn.server import ServerState
 
 from gliner_bento.errors import GLiNERBentoError, HeadersTooLarge, MalformedRequest, NotReady, RequestTimeout
 from gliner_bento.fairness.constants import MAX_HEADER_BYTES, PACE_BYTES
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import context
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.refuse_early import EarlyRefusal, EarlyRequest, Refusal
@@ -114,7 +115,7 @@ class HttpProtocol(HttpToolsProtocol):
     _framing_bytes = 0  # received so far of the awaited part, without the body
     _body_bytes = 0  # received so far of the body
     _due_bytes = 0  # value of `_body_bytes` to reach before the timer ends
-    _arrival: EarlyRequest | None = None  # a request that may be refused once its small body has arrived
+    _undecided: EarlyRequest | None = None  # an extraction that may be refused once its small body has arrived
     _refusal: Refusal | None = None  # to be written once the body has arrived
     _probe_timer: asyncio.TimerHandle | None = None  # set once the client sends no more
     _written: RequestResponseCycle | None = None  # its response has been written, but `_end_cycle` has not ended it
@@ -212,29 +213,29 @@ class HttpProtocol(HttpToolsProtocol):
         if self._awaits is RequestPart.BODY:  # else the request has an Upgrade header, and is parsed again
             super().on_message_complete()
         self._expect(RequestPart.START)
-        if self._early and self._arrival:
-            self._decide(self._early, self.cycle, self._arrival)
+        if self._early and self._undecided:
+            self._decide(self._early, self.cycle, self._undecided)
         elif self._refusal:
             self._write(self.cycle, self._refusal.status, self._refusal.headers, self._refusal.body)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        if self._early and (arrival := self._early.arrival(cast(Scope, cycle.scope))):
-            self._decide(self._early, cycle, arrival)
+        if self._early and (request := self._early.arrive(cast(Scope, cycle.scope))):
+            self._decide(self._early, cycle, request)
         else:
             super()._start_asgi_task(cycle, app)
 
-    def _decide(self, early: EarlyRefusal, cycle: RequestResponseCycle, arrival: EarlyRequest) -> None:
+    def _decide(self, early: EarlyRefusal, cycle: RequestResponseCycle, request: EarlyRequest) -> None:
         """Refuse an extraction, wait for its small body, or let the app answer. Refusals start no asyncio task."""
         body = None if cycle.more_body else bytes(cycle.body)
-        refusal = early.try_refuse(arrival, body)
-        self._arrival = arrival if cycle.more_body and arrival.reads_body and not refusal else None
+        refusal = early.try_refuse(request, body)
+        self._undecided = request if cycle.more_body and request.reads_body and not refusal else None
         if refusal:
             self._refuse_early(cycle, refusal)
-        elif not self._arrival:
+        elif not self._undecided:
             app = (self._limits and self._limits.direct) or self.app
 
             async def serve(scope: Any, receive: Any, send: Any) -> None:
-                if refusal := await early.await_turn(arrival, body):
+                if refusal := await early.await_turn(request, body):
                     self._refuse_early(cycle, refusal)
                 else:
                     await app(scope, receive, self._in_one_piece(cycle, send))
@@ -427,9 +428,10 @@ class HttpProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         # The response to the last request is complete (and the connection open), or has not begun.
         if cycle is None or (cycle.response_complete and cycle.keep_alive) or not cycle.response_started:
-            request_id.begin(None)
+            about = Context()
+            context.begin(about)
             response = error_response(error)
-            response.headers["X-Request-ID"] = request_id.current()
+            response.headers["X-Request-ID"] = about.id
             response.headers["Connection"] = "close"
             self.transport.write(_serialized(response.status_code, response.raw_headers, bytes(response.body)))
         if cycle is not None:

@@ -13,13 +13,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
-from gliner_bento.gateway import request_id
-from gliner_bento.gateway.access import Access
-from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
+from gliner_bento.gateway.edge import Arrival, arrival_in
+from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.json_values import MAX_VALUES, JsonValues
 from gliner_bento.gateway.media import JSON, is_json, media_type
-from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.admission import Admission
 from gliner_bento.gateway.security_headers import secure
 
@@ -35,22 +33,12 @@ traceback."""
 class GatewayMiddleware:
     """Applies the rules of this module. Pure ASGI, which is cheaper per request than Starlette's `BaseHTTPMiddleware`.
 
-    access: who may call what. limits: maximum sizes of bodies in bytes, by setting. admission: refuses requests under
-    load. table: all endpoints.
+    limits: maximum sizes of bodies in bytes, by setting. admission: refuses requests under load.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        access: Access,
-        limits: Mapping[str, int],
-        admission: Admission,
-        table: EndpointTable,
-    ) -> None:
+    def __init__(self, app: ASGIApp, limits: Mapping[str, int], admission: Admission) -> None:
         self.app = app
-        self._access = access
         self._admission = admission
-        self._table = table
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,33 +46,31 @@ class GatewayMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        request_id.begin(headers.get(request_id.HEADER))
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        nearest = self._table.nearest(scope["method"], path)
-        endpoint = nearest if nearest and nearest.method == scope["method"] else None
+        arrival = arrival_in(scope)
+        headers, context, endpoint = arrival.headers, arrival.context, arrival.endpoint
         uploads = endpoint.uploads if endpoint else ""
         is_upload = bool(self._limits.get(uploads)) and not is_json(media_type(headers))
         setting = uploads if is_upload else "max_body_bytes"
         body = _LimitedBody(receive, self._limits[setting], setting, raises=bool(uploads))
-        sender = _ResponseSender(scope, send, body, nearest)
+        sender = _ResponseSender(scope, send, body, arrival)
+        if arrival.refused:
+            await _error_response(arrival.refused, arrival.nearest)(scope, receive, sender.send_with_headers)
+            return
         try:
-            self._access.admit(scope, headers, path)
             limited = endpoint if endpoint and endpoint.is_limited else None
-            tenant = tenants.current()
             if limited:
-                sender.quota = partial(self._admission.quota, tenant)
-            with self._admission.request(tenant, extracts=limited.needs_model) if limited else nullcontext():
+                sender.quota = partial(self._admission.quota, context.tenant)
+            with self._admission.request(context.tenant, extracts=limited.needs_model) if limited else nullcontext():
                 if scope["method"] in _BODY_METHODS:
                     body.check_headers(headers, is_upload=is_upload)
                 await self.app(scope, body.receive, sender.send)
         except GLiNERBentoError as error:
-            await _error_response(error, nearest)(scope, receive, sender.send_with_headers)
+            await _error_response(error, arrival.nearest)(scope, receive, sender.send_with_headers)
         except Exception:
             if sender.started:
                 raise
             logger.exception("%s %s failed outside its handler", scope["method"], scope["path"])
-            await _error_response(InternalError(), nearest)(scope, receive, sender.send_with_headers)
+            await _error_response(InternalError(), arrival.nearest)(scope, receive, sender.send_with_headers)
 
 
 class _LimitedBody:
@@ -146,11 +132,11 @@ class _ResponseSender:
     quota: returns the headers X-RateLimit-*; none until the tenant is known.
     """
 
-    def __init__(self, scope: Scope, send: Send, body: _LimitedBody, endpoint: Endpoint | None) -> None:
+    def __init__(self, scope: Scope, send: Send, body: _LimitedBody, arrival: Arrival) -> None:
         self._scope = scope
         self._send = send
         self._body = body
-        self._endpoint = endpoint
+        self._context, self._endpoint = arrival.context, arrival.nearest
         self._held: Message | None = None
         self._content = b""
         self.started = False
@@ -161,7 +147,7 @@ class _ResponseSender:
         if message["type"] == "http.response.start":
             self.started = True
             headers = MutableHeaders(scope=message)
-            headers["X-Request-ID"] = request_id.current()
+            headers["X-Request-ID"] = self._context.id
             secure(headers)
             headers.update(self.quota())
         await self._send(message)

@@ -20,12 +20,11 @@ from gliner_bento.errors import (
     QueueFull,
 )
 from gliner_bento.fairness.constants import PASS_CHARS
-from gliner_bento.gateway import request_record
+from gliner_bento.gateway import context
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.loop_pacer import LoopPacer
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.overload import OverloadPolicy
 from gliner_bento.model_types import AddModelRequest, ModelAction, ModelRow, short_name
 from gliner_bento.replicas.base import ROWS_AGE_S, Archive, Call, Models, Outcome, Replica, StreamStep
@@ -173,8 +172,8 @@ class ServedModel:
 
     @contextmanager
     def _admitted(self, items: Sequence[Item], deadline_s: float, priority: int) -> Iterator[None]:
-        with self.policy.admit(items, deadline_s, tenants.current(), priority):
-            request_record.current().admitted = True
+        with self.policy.admit(items, deadline_s, context.current().tenant, priority):
+            context.current().record.admitted = True
             yield
 
     def _observe(self) -> None:
@@ -190,7 +189,7 @@ class ServedModel:
     def _learn(self, item: Item, result: Result) -> None:
         """Pass the cost of a result to the policy, and add it to the request's record."""
         self.policy.learn(item, result)
-        record = request_record.current()
+        record = context.current().record
         record.items += 1
         record.tokens += result.usage.tokens
 

@@ -11,23 +11,20 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
-from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from gliner_bento.errors import GLiNERBentoError, QueueFull, RateLimited
+from gliner_bento.errors import QueueFull, RateLimited
 from gliner_bento.fairness.constants import ARRIVALS_SHARE, BYTES_PER_TOKEN, MAX_READ_BYTES, PASS_TOKENS, SHORT_TOKENS
-from gliner_bento.gateway import request_id
-from gliner_bento.gateway.access import Access
-from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
+from gliner_bento.gateway.context import Context
+from gliner_bento.gateway.edge import Arrival, Edge
+from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.loop_pacer import LoopPacer
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.policy.admission import Admission
-from gliner_bento.gateway.policy.tenants import Tenant
-from gliner_bento.gateway.request_record import Recorder, RequestRecord
+from gliner_bento.gateway.request_record import Recorder
 from gliner_bento.gateway.security_headers import SECURITY_HEADERS
 
 logger = logging.getLogger("gliner_bento.gateway")
@@ -35,20 +32,41 @@ logger = logging.getLogger("gliner_bento.gateway")
 _COMMON_HEADERS = [(b"content-type", JSON.encode()), *SECURITY_HEADERS]
 
 
+class _EarlyBody(msgspec.Struct):
+    """The fields on which a refusal depends. If one of them is invalid, both count as absent."""
+
+    timeout_ms: float | None = None
+    model: str | None = None
+
+    @property
+    def timeout_s(self) -> float:
+        """The request's timeout; infinite if it has no valid one."""
+        return self.timeout_ms / 1000 if self.timeout_ms and self.timeout_ms > 0 else math.inf
+
+
+_decoder = msgspec.json.Decoder(_EarlyBody)
+
+
 @dataclass(frozen=True, slots=True)
 class EarlyRequest:
     """An extraction whose headers have arrived.
 
-    tenant: None if the app must answer, because the request is not allowed, or comes from a page of another origin and
-    needs CORS headers. cost: estimated, in tokens. reads_body: whether the body may contain a deadline or a model, and
-    is small enough to be read before the decision.
+    is_refusable: false if the app must answer, because the request is not allowed, or comes from a page of another
+    origin and needs CORS headers. cost: estimated, in tokens. reads_body: whether the body may contain a deadline or a
+    model, and is small enough to be read before the decision.
     """
 
-    scope: Scope
+    arrival: Arrival
     endpoint: Endpoint
-    tenant: Tenant | None
+    is_refusable: bool
     cost: float
     reads_body: bool
+
+    def model(self, body: _EarlyBody | None) -> str | None:
+        """The name of its model: in the body, else in the URL. None if only the body, which will be read, shows it."""
+        if body is None and self.reads_body:
+            return None
+        return (body and body.model) or self.arrival.context.model
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,112 +85,89 @@ class EarlyRefusal:
     cors: whether responses to pages of other origins need CORS headers; their requests are not refused here.
     """
 
-    def __init__(
-        self, table: EndpointTable, access: Access, admission: Admission, recorder: Recorder, *, cors: bool
-    ) -> None:
-        self._table = table
-        self._access = access
+    def __init__(self, edge: Edge, admission: Admission, recorder: Recorder, *, cors: bool) -> None:
+        self._edge = edge
         self._admission = admission
         self._recorder = recorder
         self._cors = cors
         self._pacer = LoopPacer()
 
-    def arrival(self, scope: Scope) -> EarlyRequest | None:
-        """The extraction with these headers; None for all other requests, which are never refused."""
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        endpoint = self._table.find(scope["method"], path)
+    def arrive(self, scope: Scope) -> EarlyRequest | None:
+        """The headers of a request have arrived; see `Edge.arrive`. Returns the request if it is an extraction; all
+        other requests are never refused."""
+        arrival = self._edge.arrive(scope)
+        endpoint, headers = arrival.endpoint, arrival.headers
         if endpoint is None or not endpoint.is_refusable:
             return None
-        headers = Headers(scope=scope)
-        tenant: Tenant | None = None
-        if not (self._cors and "origin" in headers):
-            with suppress(GLiNERBentoError):  # the app answers with this error, not with 429
-                tenant = self._access.tenant_of(scope, headers, path)
+        is_refusable = arrival.refused is None and not (self._cors and "origin" in headers)
         content_length = headers.get("content-length", "")
         length = int(content_length) if content_length.isdecimal() else None
         cost = PASS_TOKENS if length is None else min(max(SHORT_TOKENS, length / BYTES_PER_TOKEN), PASS_TOKENS)
         is_small = length is not None and length <= MAX_READ_BYTES
         # A client that sends Expect may wait for `100 Continue`, which uvicorn sends when the app reads the body.
         reads_body = is_small and endpoint.has_deadline and "expect" not in headers
-        return EarlyRequest(scope, endpoint, tenant, cost, reads_body)
+        return EarlyRequest(arrival, endpoint, is_refusable, cost, reads_body)
 
-    def try_refuse(self, arrival: EarlyRequest, body: bytes | None, share: float = ARRIVALS_SHARE) -> Refusal | None:
+    def try_refuse(self, request: EarlyRequest, body: bytes | None, share: float = ARRIVALS_SHARE) -> Refusal | None:
         """As `refuse`, but None if the check itself fails: the app then answers."""
         try:
-            return self.refuse(arrival, body, share)
+            return self.refuse(request, body, share)
         except Exception:
-            logger.exception("%s %s could not be refused early", arrival.scope["method"], arrival.scope["path"])
+            logger.exception("%s %s could not be refused early", request.arrival.method, request.arrival.path)
             return None
 
-    def refuse(self, arrival: EarlyRequest, body: bytes | None = None, share: float = ARRIVALS_SHARE) -> Refusal | None:
+    def refuse(self, request: EarlyRequest, body: bytes | None = None, share: float = ARRIVALS_SHARE) -> Refusal | None:
         """The response if the extraction is refused, else None. body: None if it has not been read. share: see
         `OverloadPolicy.check`."""
-        if arrival.tenant is None:
+        if not request.is_refusable:
             return None
         started_s = time.perf_counter()
-        fields = _parsed(body)
+        fields, context = _parsed(body), request.arrival.context
+        timeout_s = fields.timeout_s if fields else math.inf
         try:
-            self._admission.refuse(arrival.tenant, fields.timeout_s, arrival.cost, fields.model, share)
+            self._admission.refuse(context.tenant, timeout_s, request.cost, request.model(fields), share)
         except (QueueFull, RateLimited) as error:
-            sent_id = Headers(scope=arrival.scope).get(request_id.HEADER)
-            record = RequestRecord(request_id.choose(sent_id), error=error.code)
-            refusal = self._response(arrival.endpoint, error, record, arrival.tenant)
-            duration_s = time.perf_counter() - started_s
-            self._recorder.refused(arrival.scope, record, arrival.tenant, refusal.status, duration_s)
+            refusal = self._response(request.endpoint, error, context)
+            context.record.error = error.code
+            span = self._recorder.begin(request.arrival)
+            self._recorder.end(request.arrival, span, refusal.status, time.perf_counter() - started_s)
             return refusal
         return None
 
-    async def await_turn(self, arrival: EarlyRequest, body: bytes | None) -> Refusal | None:
+    async def await_turn(self, request: EarlyRequest, body: bytes | None) -> Refusal | None:
         """Wait until the app may get the extraction. Returns a response if it is refused after all, because requests
         that were admitted meanwhile cost more than the average."""
         if self._pacer.free:
             await self._pacer.wait()
             return None
-        stop_counting = self.count_unread(arrival, body)
+        stop_counting = self.count_unread(request, body)
         try:
             await self._pacer.wait()
         finally:
             stop_counting()
-        return self.try_refuse(arrival, body, share=1.0)
+        return self.try_refuse(request, body, share=1.0)
 
-    def count_unread(self, arrival: EarlyRequest, body: bytes | None = None) -> Callable[[], None]:
+    def count_unread(self, request: EarlyRequest, body: bytes | None = None) -> Callable[[], None]:
         """Count as load a request that waits to be read. Returns a function that stops counting it."""
-        if arrival.tenant is None:
+        if not request.is_refusable:
             return lambda: None
-        return self._admission.count_unread(arrival.tenant, _parsed(body).model)
+        return self._admission.count_unread(request.arrival.context.tenant, request.model(_parsed(body)))
 
-    def _response(
-        self, endpoint: Endpoint, error: QueueFull | RateLimited, record: RequestRecord, tenant: Tenant
-    ) -> Refusal:
+    def _response(self, endpoint: Endpoint, error: QueueFull | RateLimited, context: Context) -> Refusal:
         status = endpoint.statuses[error.code]
-        body = msgspec.json.encode(endpoint.error.of(error.detail(record.request_id), status))
+        body = msgspec.json.encode(endpoint.error.of(error.detail(context.id), status))
         more = {
             "content-length": len(body),
             "retry-after": error.retry_after_s,
-            "x-request-id": record.request_id,
-            **self._admission.quota(tenant),
+            "x-request-id": context.id,
+            **self._admission.quota(context.tenant),
         }
         headers = [*_COMMON_HEADERS, *((name.lower().encode(), str(value).encode()) for name, value in more.items())]
         return Refusal(status, headers, body)
 
 
-class _EarlyBody(msgspec.Struct):
-    """The fields on which a refusal depends. If one of them is invalid, both count as absent."""
-
-    timeout_ms: float | None = None
-    model: str | None = None
-
-    @property
-    def timeout_s(self) -> float:
-        """The request's timeout; infinite if it has no valid one."""
-        return self.timeout_ms / 1000 if self.timeout_ms and self.timeout_ms > 0 else math.inf
-
-
-_decoder = msgspec.json.Decoder(_EarlyBody)
-
-
-def _parsed(body: bytes | None) -> _EarlyBody:
+def _parsed(body: bytes | None) -> _EarlyBody | None:
     try:
-        return _EarlyBody() if body is None else _decoder.decode(body)
+        return None if body is None else _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _EarlyBody()

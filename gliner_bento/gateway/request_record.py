@@ -6,18 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from starlette.datastructures import Headers
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gliner_bento.gateway import request_id
-from gliner_bento.gateway.policy import tenants
-from gliner_bento.gateway.policy.tenants import Tenant
+from gliner_bento.gateway.edge import Arrival, arrival_in
 from gliner_bento.gateway.status import RecentErrors
 from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST
 from gliner_bento.telemetry.metrics import process_metrics
@@ -39,32 +34,6 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"
 _SERVER_ERROR = 500
 _NOT_READY = 503
 _MAX_ID_CHARS = 128
-
-
-@dataclass(slots=True)
-class RequestRecord:
-    """What the handlers of a request record for its log line, metrics and span.
-
-    request_id: the id in the body, if any. model: the configured name of its model, if the model has one.
-    admitted: whether its items were sent to the replica. items: number of items with a result. tokens: of all passes,
-    prompts included. error: code of its error. trace: the `traceparent` of its span, if it is traced.
-    """
-
-    request_id: str | None = None
-    trace: str | None = None
-    model: str | None = None
-    admitted: bool = False
-    items: int = 0
-    tokens: int = 0
-    error: str | None = None
-
-
-_current: ContextVar[RequestRecord] = ContextVar("request_record")
-
-
-def current() -> RequestRecord:
-    """The record of the current request; outside HTTP, a new record that is discarded."""
-    return _current.get(None) or RequestRecord()
 
 
 class Routes:
@@ -111,38 +80,21 @@ class Recorder:
         self.tracer: RequestTracer | None = None
         self._routes = Routes(paths)
 
-    def begin(self, scope: Scope) -> tuple[RequestRecord, RequestSpan | None]:
-        """A request has arrived. Makes its record the current one."""
-        span = self.tracer.begin(Headers(scope=scope)) if self.tracer else None
-        record = RequestRecord(trace=span.traceparent if span else None)
-        _current.set(record)
-        return record, span
+    def begin(self, arrival: Arrival) -> RequestSpan | None:
+        """A request has arrived. Returns its span, if it is traced."""
+        span = self.tracer.begin(arrival.headers) if self.tracer else None
+        arrival.context.record.trace = span.traceparent if span else None
+        return span
 
-    def refused(self, scope: Scope, record: RequestRecord, tenant: Tenant, status: int, seconds: float) -> None:
-        """A request was refused before `begin`."""
-        span = self.tracer.begin(Headers(scope=scope)) if self.tracer else None
-        self._end(scope, record, span, tenant, status, seconds)
-
-    def end(self, scope: Scope, record: RequestRecord, span: RequestSpan | None, status: int, seconds: float) -> None:
-        """The current request was answered."""
-        record.request_id = record.request_id or request_id.current()
-        self._end(scope, record, span, tenants.current(), status, seconds)
-
-    def _end(
-        self,
-        scope: Scope,
-        record: RequestRecord,
-        span: RequestSpan | None,
-        tenant: Tenant,
-        status: int,
-        seconds: float,
-    ) -> None:
-        route, target = self._routes.find(scope["path"].removeprefix(scope.get("root_path", "")))
-        method = scope["method"] if scope["method"] in _METHODS else UNKNOWN
-        answered_id = quote(record.request_id or "", safe=":")
+    def end(self, arrival: Arrival, span: RequestSpan | None, status: int, seconds: float) -> None:
+        """The request was answered."""
+        record = arrival.context.record
+        route, target = self._routes.find(arrival.path)
+        method = arrival.method if arrival.method in _METHODS else UNKNOWN
+        answered_id = quote(arrival.context.id, safe=":")
         fields = {
             "request_id": answered_id,
-            "tenant": tenant.name,
+            "tenant": arrival.context.tenant.name,
             "method": method,
             "route": route,
             "target": target,
@@ -165,7 +117,7 @@ class Recorder:
 
 
 class RecordRequests:
-    """ASGI middleware. Must be outside `GatewayMiddleware`, which sets the request's id and tenant."""
+    """ASGI middleware. Must be inside `Entrance`."""
 
     def __init__(self, app: ASGIApp, recorder: Recorder) -> None:
         self.app = app
@@ -186,7 +138,8 @@ class RecordRequests:
                 status = message["status"]
             await send(message)
 
-        record, span = self._recorder.begin(scope)
+        arrival = arrival_in(scope)
+        span = self._recorder.begin(arrival)
         metrics.http_in_flight.inc()
         try:
             await self.app(scope, receive, send_and_note_status)
@@ -195,4 +148,4 @@ class RecordRequests:
             raise
         finally:
             metrics.http_in_flight.dec()
-            self._recorder.end(scope, record, span, status, time.perf_counter() - started_s)
+            self._recorder.end(arrival, span, status, time.perf_counter() - started_s)

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, NotReady
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import context
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
@@ -178,7 +178,7 @@ async def _chat(gateway: Gateway, request: Request) -> Response:
     tokens = answer.usage.tokens
     return json_response(
         ChatCompletion(
-            id=f"chatcmpl-{request_id.current()}",
+            id=f"chatcmpl-{context.current().id}",
             created=now_s(),
             model=answer.model,
             choices=[ChatChoice(AssistantMessage(json_text(detected)))],

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, InvalidField
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway import context
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
@@ -193,7 +193,7 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
     extraction = await gateway.run(extraction_of([data.text], options))
     answer = _gliner2_answer(extraction, schema, data) if for_gliner2 else extraction.entities
     headers = {"X-VLLM-Factory-Schema-Size": str(len(schema.entities or ()) + len(schema.relations or ()))}
-    return json_response(PoolingResponse(request_id.current(), now_s(), answer), headers=headers)
+    return json_response(PoolingResponse(context.current().id, now_s(), answer), headers=headers)
 
 
 def _schema(data: PoolingData) -> PoolingSchema:

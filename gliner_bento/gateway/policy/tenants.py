@@ -7,7 +7,6 @@ set and sent, else the client's address.
 from __future__ import annotations
 
 import re
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
@@ -16,8 +15,6 @@ from gliner_bento.errors import MalformedRequest
 from gliner_bento.storage.api_keys import ALL_SCOPES, NAME_PATTERN, KeyScope
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:\-]")
-_SEPARATOR = "/"
-"""A character that no tenant's name and no request id contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +35,7 @@ class Tenant:
     max_requests_per_s: float | None = None
 
 
-_OUTSIDE_HTTP = Tenant("local")
-_current: ContextVar[Tenant] = ContextVar("tenant", default=_OUTSIDE_HTTP)
-
-
-def begin(tenant: Tenant) -> None:
-    """Make `tenant` the tenant of the current request."""
-    _current.set(tenant)
-
-
-def current() -> Tenant:
-    """The tenant of the current request."""
-    return _current.get()
-
-
-def own_id(request_id: str) -> str:
-    """The id that the replica gets: tenants may use the same request ids, and can abort only their own requests."""
-    return f"{current().name}{_SEPARATOR}{request_id}"
+OUTSIDE_HTTP = Tenant("local")
 
 
 def named_in(headers: Headers, tenant_header: str | None) -> Tenant | None:
@@ -67,4 +48,4 @@ def named_in(headers: Headers, tenant_header: str | None) -> Tenant | None:
 
 def at_address(address: str) -> Tenant:
     """The tenant of a client's address."""
-    return Tenant(_NOT_IN_NAMES.sub("_", address)[:128] or _OUTSIDE_HTTP.name)
+    return Tenant(_NOT_IN_NAMES.sub("_", address)[:128] or OUTSIDE_HTTP.name)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gliner_bento.errors import Aborted, ErrorBody, GLiNERBentoError
-from gliner_bento.gateway import request_id, request_record
+from gliner_bento.gateway import context
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
@@ -85,7 +85,7 @@ class _Lines(PiecesResponse):
         try:
             await super().__call__(scope, receive, send)
         except asyncio.CancelledError:
-            request_record.current().error = Aborted.code
+            context.current().record.error = Aborted.code
             raise
         finally:
             await self._rest.aclose()
@@ -103,8 +103,8 @@ class _Lines(PiecesResponse):
                 for line in lines:
                     yield line
         except GLiNERBentoError as error:
-            request_record.current().error = error.code
-            yield ErrorBody(error.detail(request_id.current()))
+            context.current().record.error = error.code
+            yield ErrorBody(error.detail(context.current().id))
 
 
 def _ascii(piece: bytes) -> bytes:

@@ -78,7 +78,7 @@ class Served:
             **{"type": "http", "method": "POST", "path": "/v1/extract", "headers": []},
             **{"client": ("127.0.0.1", 1), "server": self.address},
         }
-        return self.app.early.arrival(scope)
+        return self.app.early.arrive(scope)
 
     async def recover(self) -> None:
         self.replica.step = lambda: True

@@ -88,9 +88,12 @@ def test_refusals_leave_no_work_for_the_garbage_collector():
     asyncio.run(scene())
 
 
-@pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/batch", "/v1/extract/stream", "/gliner"])
+@pytest.mark.parametrize("path", ["/v1/extract", "/v1/extract/batch", "/v1/extract/stream", "/gliner", "/v1/extract/"])
+@pytest.mark.parametrize("prefix", ["", "/models/memory"])
 @pytest.mark.parametrize("settings", [{}, {"max_tenant_concurrency": 1000}])
-def test_it_is_the_response_that_the_app_gives(path, settings):
+def test_it_is_the_response_that_the_app_gives(prefix, path, settings):
+    path = prefix + path
+
     async def scene():
         async with serving(**settings) as served:
             normal = await served.in_process.post(path, json=REQUEST, headers={"X-Request-ID": "mine"})
@@ -125,18 +128,19 @@ def test_pipelined_requests_are_answered_in_order():
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize("path", ["/v1/extract", "/models/memory/v1/extract"])
 @pytest.mark.parametrize("direct", [True, False])
-def test_extractions_may_skip_the_outer_app_and_nothing_else_does(direct):
+def test_extractions_may_skip_the_outer_app_and_nothing_else_does(direct, path):
     async def scene():
         async with serving(load=False, direct=direct) as served:
             client = await served.connect()
             normal = await served.in_process.post("/v1/extract", json=REQUEST | {"request_id": "mine"})
             body = json.dumps(REQUEST | {"request_id": "mine"}).encode()
-            pipelined = (post(b"Content-Length: %d\r\n" % len(body)) + body) * 2 + GET
+            pipelined = (post(b"Content-Length: %d\r\n" % len(body), path.encode()) + body) * 2 + GET
             answers = [await client.answer(pipelined), await client.answer()]
             assert [answer.content for answer in answers] == [normal.content] * 2
             assert (await client.answer()).status_code == 200
-            assert served.reached == ["/v1/extract"] * 2 * (not direct) + ["/v1/model"]
+            assert served.reached == [path] * 2 * (not direct) + ["/v1/model"]
 
     asyncio.run(scene())
 
@@ -243,11 +247,10 @@ def test_nothing_else_is_refused():
     asyncio.run(scene())
 
 
-def test_a_path_with_a_slash_and_a_page_of_another_origin_get_the_apps_refusal():
+def test_a_page_of_another_origin_gets_the_apps_refusal():
     async def scene():
         async with serving(cors_origins=("https://a.example",)) as served:
             client = await served.connect()
-            assert refused(await client.answer(post(path=b"/v1/extract/") + BODY))
             page = await client.answer(post(LENGTH + b"Origin: https://a.example\r\n") + BODY)
             assert refused(page)
             assert page.headers["access-control-allow-origin"] == "https://a.example"
@@ -300,15 +303,16 @@ def test_who_has_no_key_gets_401_and_not_429():
     asyncio.run(scene())
 
 
-def test_a_tenants_rate_counts_each_request_once():
+@pytest.mark.parametrize("path", [b"/v1/extract", b"/models/memory/v1/extract"])
+def test_a_tenants_rate_counts_each_request_once(path):
     async def scene():
         async with serving(load=False, max_tenant_requests_per_s=2) as served:
             client = await served.connect()
-            answers = [await client.answer(post() + BODY) for _ in range(4)]
+            answers = [await client.answer(post(path=path) + BODY) for _ in range(4)]
             assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
             assert refused(answers[-1], "rate_limited")
             assert answers[-1].headers["x-ratelimit-remaining"] == "0"
-            assert served.reached == ["/v1/extract"] * 2
+            assert served.reached == [path.decode()] * 2
 
     asyncio.run(scene())
 
@@ -466,7 +470,15 @@ def test_an_overloaded_model_refuses_no_request_for_another_one():
             assert served.reached == [], "its body names the model"
             length, body = naming("idle")
             assert (await client.answer(post(length) + body)).status_code == 200
-            assert (await client.answer(post(path=b"/predictions/idle") + BODY)).status_code == 200
+            for path in (b"/predictions/idle", b"/models/idle/v1/extract", b"/v1/extract?model=idle"):
+                assert (await client.answer(post(path=path) + BODY)).status_code == 200
+            before = len(served.reached)
+            for path in (b"/models/busy/v1/extract", b"/models/busy/gliner", b"/v1/extract?model=busy"):
+                assert (await client.answer(post(path=path) + BODY)).status_code == 429
+            length, body = naming("idle")
+            in_both = post(length, b"/models/busy/v1/extract") + body
+            assert (await client.answer(in_both)).status_code == 200, "the body is read before the decision"
+            assert len(served.reached) == before + 1
             assert refused(await client.answer(post() + BODY)), "the default's"
             idle = await served.app.gateway.models.find("idle")
             idle.policy.check = served.app.gateway.models.default.policy.check

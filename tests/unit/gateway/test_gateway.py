@@ -22,9 +22,9 @@ from gliner_bento.errors import (
     StartupError,
     TooLarge,
 )
-from gliner_bento.gateway import handler
+from gliner_bento.gateway import context, handler
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.tasks.labels import relation_options
@@ -176,7 +176,7 @@ def test_a_large_request_does_not_hold_up_its_tenant(replica, texts, crosses_ten
     gateway = Gateway(replica, replace(OPTIONS, max_text_chars=8000, max_batch_items=33))
 
     def scene():
-        tenants.begin(Tenant("a", crosses_tenants=crosses_tenants))
+        context.begin(Context(tenant=Tenant("a", crosses_tenants=crosses_tenants)))
         extract_batch(gateway, texts=texts, labels=["person"], priority=given)
 
     copy_context().run(scene)
@@ -185,7 +185,7 @@ def test_a_large_request_does_not_hold_up_its_tenant(replica, texts, crosses_ten
 
 def test_the_tenant_reaches_the_replica(gateway, replica):
     def ask():
-        tenants.begin(Tenant("team-a", crosses_tenants=True, weight=2.0))
+        context.begin(Context(tenant=Tenant("team-a", crosses_tenants=True, weight=2.0)))
         extract(gateway)
 
     copy_context().run(ask)

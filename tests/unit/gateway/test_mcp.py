@@ -174,7 +174,7 @@ def test_an_overloaded_server_refuses_messages_as_it_refuses_extractions(served)
     assert posted(app).status_code == 200
     refused = posted(app)
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
-    assert app.early.arrival({"type": "http", "method": "POST", "path": "/mcp", "headers": []}) is not None
+    assert app.early.arrive({"type": "http", "method": "POST", "path": "/mcp", "headers": []}) is not None
 
 
 def test_a_full_queue_is_a_result_that_says_when_to_try_again(served):

@@ -10,7 +10,7 @@ import pytest
 from gateway_options import OPTIONS
 
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.context import Context
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"], "request_id": "mine"}
 
@@ -81,4 +81,4 @@ def test_an_invalid_tenant_is_refused(app, name):
 
 
 def test_outside_http_there_is_one_tenant():
-    assert tenants.own_id("r") == "local/r"
+    assert Context().own("r") == "local/r"

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from gliner_bento.gateway import context
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.expressions import ExpressionRunner
-from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.recognizers.expressions import (
     FLAGS,
     MAX_MEMORY_BYTES,
@@ -141,7 +143,7 @@ class TestTenants:
 
     @staticmethod
     async def run(runner: ExpressionRunner, name: str, expression: str, order: list[str]) -> None:
-        tenants.begin(tenants.Tenant(name[0]))
+        context.begin(Context(tenant=Tenant(name[0])))
         with suppress(ExpressionError):
             await runner.spans([(expression, FLAGS)], ["a" * 60])
         order.append(name)
