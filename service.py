@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 import bentoml
 
 from gliner_bento.gateway.app import OwnReadiness
-from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.http_protocol import limit_connections
 from gliner_bento.gateway.v1.extract import answer_batch, answer_one
 from gliner_bento.process.app import gateway_app
@@ -30,9 +28,9 @@ limit_connections(app.options, app.early, direct=None if handles_requests(settin
 class GLiNERService:
     """Zero-shot named entities and relations over HTTP.
 
-    The two routes below are for BentoML's clients, which take the routes' schemas from the annotations. Both return a
-    finished response, which BentoML sends unchanged. The gateway app serves all other routes. It also serves these two
-    directly, unless an option of BentoML applies to requests (`handles_requests`).
+    The two routes below are for BentoML's clients, which take the routes' schemas from the annotations. Both get the
+    fields of the body, and return a finished response, which BentoML sends unchanged. The gateway app serves all other
+    routes. It also serves these two directly, unless an option of BentoML applies to requests (`handles_requests`).
     """
 
     def __init__(self) -> None:
@@ -47,21 +45,17 @@ class GLiNERService:
     @bentoml.api(route="/v1/extract", input_spec=ExtractRequest)
     async def extract(self, **request: Any) -> ExtractResponse:
         """Entities and relations of one text."""
-        return await respond(_answer(answer_one, request))  # type: ignore[return-value]
+        return await app.answer(_service.context.request, answer_one, request)  # type: ignore[return-value]
 
     @bentoml.api(route="/v1/extract/batch", input_spec=ExtractBatchRequest)
     async def extract_batch(self, **request: Any) -> ExtractBatchResponse:
         """One result or error per text, in order."""
-        return await respond(_answer(answer_batch, request))  # type: ignore[return-value]
+        return await app.answer(_service.context.request, answer_batch, request)  # type: ignore[return-value]
 
     @bentoml.on_shutdown
     async def shut_down(self) -> None:
         """The process ends normally, after all requests have been answered."""
         await self.running.aclose()
-
-
-async def _answer(handler: Callable[..., Awaitable[Any]], request: Mapping[str, Any]) -> Any:
-    return await handler(await app.current_gateway(), request)
 
 
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class

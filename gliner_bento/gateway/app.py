@@ -16,10 +16,11 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gliner_bento.gateway import context, documentation, playground
+from gliner_bento.gateway import documentation, playground
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.compat import compat_endpoints
-from gliner_bento.gateway.edge import Edge, Entrance
+from gliner_bento.gateway.context import Context
+from gliner_bento.gateway.edge import Edge, Entrance, arrival_in
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
 from gliner_bento.gateway.error_body import respond
 from gliner_bento.gateway.gateway import Gateway, MetricsReader
@@ -102,9 +103,18 @@ class GatewayApp:
         assert self._gateway is not None, "bind a replica before serving"
         return self._gateway
 
-    async def current_gateway(self) -> Gateway:
-        """The gateway; its default model is the one in the current request's URL, if any. Raises `ModelNotFound`."""
-        return await self.gateway.with_model(context.current().model)
+    async def answer(
+        self,
+        request: Request,
+        handler: Callable[[Gateway, Context, Any], Awaitable[Response]],
+        content: Any,
+        endpoint: Endpoint | None = None,
+    ) -> Response:
+        """The response of a handler. content: what it gets of the request: all, or the fields of its body."""
+        context = arrival_in(request.scope).context
+        answer = self._call(handler, context, content)
+        more = (endpoint.statuses, endpoint.request, endpoint.error) if endpoint else ()
+        return await respond(context, answer, *more)
 
     def bind(
         self,
@@ -137,15 +147,19 @@ class GatewayApp:
 
     async def _handle(self, methods: dict[str, Endpoint], request: Request) -> Response:
         endpoint = methods[request.method if request.method in methods else "GET"]  # HEAD is handled as GET
-        return await respond(self._call(endpoint, request), endpoint.statuses, endpoint.request, endpoint.error)
+        return await self.answer(request, endpoint.handler, request, endpoint)
 
-    async def _call(self, endpoint: Endpoint, request: Request) -> Response:
-        return await endpoint.handler(await self.current_gateway(), request)
+    async def _call(
+        self, handler: Callable[[Gateway, Context, Any], Awaitable[Response]], context: Context, content: Any
+    ) -> Response:
+        if context.model is not None:  # the URL names it; it must exist even if the handler does not need it
+            await self.gateway.served(context)
+        return await handler(self.gateway, context, content)
 
-    async def _openapi(self, _: Gateway, __: Request) -> Response:
+    async def _openapi(self, *_: object) -> Response:
         return Response(self.document, media_type=JSON)
 
-    async def _index(self, _: Gateway, __: Request) -> Response:
+    async def _index(self, *_: object) -> Response:
         return HTMLResponse(self._index_page)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from gliner_bento.gateway.policy.tenants import OUTSIDE_HTTP, Tenant
@@ -47,29 +46,11 @@ class Context:
     model: str | None = None
     record: RequestRecord = field(default_factory=RequestRecord)
 
-    @property
-    def own_id(self) -> str:
-        """The id that the replica gets, see `own`."""
-        return self.own(self.id)
-
     def own(self, request_id: str) -> str:
-        """An id under which only this tenant finds a request: tenants may use the same request ids, and can abort only
-        their own requests."""
+        """The id that the replica gets: tenants may use the same request ids, and can abort only their own requests."""
         return f"{self.tenant.name}{_SEPARATOR}{request_id}"
 
-
-_current: ContextVar[Context] = ContextVar("context")
-
-
-def begin(context: Context) -> None:
-    """Make `context` that of the current request."""
-    _current.set(context)
-
-
-def current() -> Context:
-    """The context of the current request; outside HTTP, a new one."""
-    context = _current.get(None)
-    if context is None:
-        context = Context()
-        _current.set(context)
-    return context
+    def choose_model(self, name: str | None) -> None:
+        """The request's body, or the path of its format, names its model, in place of the URL; None: neither does."""
+        if name is not None:
+            self.model = name

@@ -11,6 +11,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.page_files import PageFiles
@@ -41,13 +42,13 @@ def endpoints(folder: Path = FOLDER) -> list[Endpoint]:
     """The routes of the site in `folder`."""
     files = PageFiles(folder, _policy)
 
-    async def index(_: Gateway, __: Request) -> Response:
+    async def index(*_: object) -> Response:
         if is_built(folder):
             return RedirectResponse("docs/index.html", status_code=307)
         page = _NOT_BUILT.read_text(encoding="utf-8").replace("{how}", _IN_A_CLONE if can_be_built() else _INSTALLED)
         return HTMLResponse(page, headers={"Cache-Control": "no-cache"})
 
-    async def file(_: Gateway, request: Request) -> Response:
+    async def file(_: Gateway, __: Context, request: Request) -> Response:
         """A file of the site; for the path `/docs/`, the first page."""
         path = request.path_params["file"] or "index.html"
         if path == "index.html" and not is_built(folder):

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError
-from gliner_bento.gateway import context, request_id
+from gliner_bento.gateway import request_id
 from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
@@ -112,7 +112,6 @@ class Entrance:
         """Serve one connection."""
         if scope["type"] == "http":
             arrival = self._edge.arrival_of(scope)
-            context.begin(arrival.context)
             path = scope.get("root_path", "") + arrival.path
             if path != scope["path"]:
                 scope = {**scope, "path": path, "raw_path": quote(path).encode()}

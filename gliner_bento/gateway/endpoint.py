@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 
 from gliner_bento.errors import ErrorBody, RateLimited, UnsupportedMediaType
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
@@ -68,7 +69,7 @@ class Endpoint:
     method: str
     path: str
     scope: KeyScope | None
-    handler: Callable[[Gateway, Request], Awaitable[Response]]
+    handler: Callable[[Gateway, Context, Request], Awaitable[Response]]
     operation: Operation | None = None
     statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
     error: type[ErrorType] = ErrorBody

@@ -26,7 +26,7 @@ from gliner_bento.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
-from gliner_bento.gateway import context
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.media import JSON
 from gliner_bento.gateway.validation import from_model, from_validation
 
@@ -87,6 +87,7 @@ class ErrorType(Protocol):
 
 
 async def respond(
+    context: Context,
     answer: Awaitable[Response],
     statuses: Mapping[str, int] = STATUSES,
     request: type[Any] | None = None,
@@ -100,28 +101,35 @@ async def respond(
     try:
         return await answer
     except GLiNERBentoError as error:
-        return error_response(error, statuses, body)
+        return error_response(context, error, statuses, body)
     except ValidationError as invalid:
-        return error_response(from_model(invalid, request), statuses, body)
+        return error_response(context, from_model(invalid, request), statuses, body)
     except ClientDisconnect:
-        return error_response(Aborted("the body ended before it was complete"), statuses, body)
+        return error_response(context, Aborted("the body ended before it was complete"), statuses, body)
 
 
 def error_response(
-    error: GLiNERBentoError, statuses: Mapping[str, int] = STATUSES, body: type[ErrorType] = ErrorBody
+    context: Context,
+    error: GLiNERBentoError,
+    statuses: Mapping[str, int] = STATUSES,
+    body: type[ErrorType] = ErrorBody,
 ) -> Response:
-    """`error` as an HTTP response."""
-    return _response(error, statuses[error.code], body)
+    """`error` as an HTTP response, also recorded in `context`."""
+    return _response(context, error, statuses[error.code], body)
 
 
 def from_framework(
-    status: int, sent: bytes, request: type[Any] | None = None, body: type[ErrorType] = ErrorBody
+    context: Context,
+    status: int,
+    sent: bytes,
+    request: type[Any] | None = None,
+    body: type[ErrorType] = ErrorBody,
 ) -> Response | None:
     """The response that replaces an error response of Starlette or BentoML; None if that already has our error body.
 
     sent: the body of the error response. request, body: see `respond`.
     """
-    if context.current().record.error is not None:
+    if context.record.error is not None:
         return None
     try:
         content = json.loads(sent)
@@ -132,17 +140,17 @@ def from_framework(
             return None
         invalid_fields = content.get("detail")  # in BentoML's error body, pydantic's list of errors
         if status == STATUSES["malformed_request"] and isinstance(invalid_fields, list) and invalid_fields:
-            return error_response(from_validation(invalid_fields, request), body=body)
+            return error_response(context, from_validation(invalid_fields, request), body=body)
     error_class, message = _FRAMEWORK_ERRORS.get(status, _FRAMEWORK_ERRORS[400])
     is_known = status < STATUSES["internal"] or status in _FRAMEWORK_ERRORS
     error = error_class(message) if is_known else InternalError()
-    return _response(error, status, body)
+    return _response(context, error, status, body)
 
 
-def _response(error: GLiNERBentoError, status: int, body: type[ErrorType]) -> Response:
+def _response(context: Context, error: GLiNERBentoError, status: int, body: type[ErrorType]) -> Response:
     headers = {"Retry-After": str(getattr(error, "retry_after_s", 1))} if status in _RETRYABLE else {}
     if status == STATUSES["unauthorized"]:
         headers["WWW-Authenticate"] = "Bearer"
-    context.current().record.error = error.code
-    content = msgspec.json.encode(body.of(error.detail(context.current().id), status))
+    context.record.error = error.code
+    content = msgspec.json.encode(body.of(error.detail(context.id), status))
     return Response(content, status_code=status, media_type=JSON, headers=headers)

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from gliner_bento.errors import DeadlineExceeded, NotReady
 from gliner_bento.fairness.pool import FairPool
 from gliner_bento.fairness.queue import TenantShare
-from gliner_bento.gateway import context
+from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.recognizers.expressions import Expression, ExpressionProcess, Spans, check
 
 _CHARGED_S = 0.005
@@ -26,13 +26,13 @@ class ExpressionRunner:
         self._pool = FairPool(1, "expressions")
 
     async def spans(
-        self, expressions: Sequence[Expression], texts: Sequence[str], *, first_only: bool = False
+        self, tenant: Tenant, expressions: Sequence[Expression], texts: Sequence[str], *, first_only: bool = False
     ) -> list[list[Spans]]:
-        """See `ExpressionProcess.spans`, for the current tenant. Raises `ExpressionError` and `DeadlineExceeded`."""
+        """See `ExpressionProcess.spans`. Raises `ExpressionError` and `DeadlineExceeded`."""
         if not expressions:
             return [[] for _ in texts]
         check(expressions)
-        tenant, job = context.current().tenant, Future[list[list[Spans]]]()
+        job = Future[list[list[Spans]]]()
 
         def run() -> None:
             if not job.set_running_or_notify_cancel():

@@ -7,15 +7,14 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
 from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS
-from gliner_bento.gateway import context
 from gliner_bento.gateway.adapters import AdapterApi
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.expressions import ExpressionRunner
 from gliner_bento.gateway.handler import Handler
 from gliner_bento.gateway.models import ModelTable, Replicas, ServedModel
@@ -70,52 +69,55 @@ class Gateway:
         self._errors = errors or RecentErrors()
         self._started_s = time.monotonic()
 
-    async def run(self, request: Request) -> ExtractResponse:
+    async def run(self, context: Context, request: Request) -> ExtractResponse:
         """The answer to a request with one text."""
-        call, served = self._call(request), await self._served(request)
+        call, served = self._call(context, request), await self._serving(context)
         item = self._item(request, served)
-        result = await self._result(request, served, item, call)
-        return await self._answer(ExtractResponse, served, item, result)
+        result = await self._result(context, request, served, item, call)
+        return await self._answer(ExtractResponse, context, served, item, result)
 
-    async def run_stream(self, request: Request) -> AsyncGenerator[Sequence[Any], None]:
+    async def run_stream(self, context: Context, request: Request) -> AsyncGenerator[Sequence[Any], None]:
         """The lines of the streamed answer to a request with one text: for each pass a list, possibly empty, of the
         entities that became final; the last list ends with the rest of the answer. A handler makes one list."""
-        call, served = self._call(request, streamed=True), await self._served(request)
+        call = self._call(context, request, streamed=True)
+        served = await self._serving(context)
         item = self._item(request, served)
         if self._handler:
-            yield await self._last_lines(served, item, await self._result(request, served, item, call))
+            yield await self._last_lines(
+                context, served, item, await self._result(context, request, served, item, call)
+            )
             return
         matches: ResultMerger | None = None
-        async with aclosing(served.stream(item, call)) as steps:
+        async with aclosing(served.stream(context, item, call)) as steps:
             async for step in steps:
                 matches = matches or await _merger(request, item)
                 if isinstance(step, Result):
-                    yield await self._last_lines(served, item, matches.whole(step) if matches else step)
+                    yield await self._last_lines(context, served, item, matches.whole(step) if matches else step)
                 else:
                     yield list(map(StreamedEntity, matches.add(step) if matches else step))
 
-    async def run_batch(self, request: Request) -> ExtractBatchResponse:
+    async def run_batch(self, context: Context, request: Request) -> ExtractBatchResponse:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
-        call, served = self._call(request), await self._served(request)
+        call, served = self._call(context, request), await self._serving(context)
         _check_size(served.limits, len(request.inputs), request.param)
         items_or_errors = self._items(request, served)
         items = share([item for item in items_or_errors if isinstance(item, ExtractionItem)])
-        outcomes = await self._outcomes(request, served, items, call) if items else []
+        outcomes = await self._outcomes(context, request, served, items, call) if items else []
         model = await served.info()
         remaining = iter([_with_warnings(served, item, outcome) for item, outcome in zip(items, outcomes, strict=True)])
         all_outcomes: list[Outcome] = [next(remaining) if isinstance(item, Item) else item for item in items_or_errors]
-        results = [_batch_result(request, outcome, index) for index, outcome in enumerate(all_outcomes)]
-        return ExtractBatchResponse(results, model.model, context.current().id)
+        results = [_batch_result(context, request, outcome, index) for index, outcome in enumerate(all_outcomes)]
+        return ExtractBatchResponse(results, model.model, context.id)
 
-    async def batch_of(self, body: Mapping[str, Any]) -> Request:
+    async def batch_of(self, context: Context, body: Mapping[str, Any]) -> Request:
         """Make a request from the fields of an `ExtractBatchRequest`. Raises `TooLarge` for too many texts, before it
         checks any of them."""
-        limits = (await self.models.find(body["model"])).limits
+        limits = (await self.served(context)).limits
         return batch_of(body, partial(_check_size, limits))
 
-    async def adapters(self) -> AdapterApi:
-        """The adapters of the default model. Raises `ModelNotLoaded`."""
-        served = await self.models.find(None)
+    async def adapters(self, context: Context) -> AdapterApi:
+        """The adapters of the request's model. Raises `ModelNotLoaded`."""
+        served = await self.served(context)
         served.check_serving()
         return served.adapters
 
@@ -135,92 +137,89 @@ class Gateway:
         """See `ModelTable.ready`."""
         return await self.models.ready()
 
-    async def abort(self, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
-        """Abort the current tenant's requests with this id; `aborted` is false if there are none. block_s: further
+    async def abort(self, context: Context, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
+        """Abort the tenant's requests with this id; `aborted` is false if there are none. block_s: further
         requests with this id are refused for this time."""
         if block_s:
-            self._blocked_ids.block(context.current().own(aborted_id), block_s)
-        calls = (served.replica.abort(context.current().own(aborted_id)) for served in self.models)
+            self._blocked_ids.block(context.own(aborted_id), block_s)
+        calls = (served.replica.abort(context.own(aborted_id)) for served in self.models)
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         if True not in outcomes and (errors := [error for error in outcomes if isinstance(error, BaseException)]):
             raise errors[0]
         return AbortResponse(aborted_id, True in outcomes)
 
-    async def with_model(self, model: str | None) -> Gateway:
-        """A copy of this gateway with another default model, for a request that names the model in its URL or in a
-        field of its wire format; for None, this gateway. Raises `ModelNotFound`."""
-        if model is None:
-            return self
-        gateway = copy(self)
-        gateway.models = await self.models.with_default(model)
-        return gateway
+    async def served(self, context: Context) -> ServedModel:
+        """The request's model, loaded or not. Raises `ModelNotFound`."""
+        return await self.models.find(context.model)
 
-    async def with_model_if_several(self, model: str | None) -> Gateway:
-        """As `with_model`, but a server with one model accepts any name, for clients that always name a model."""
-        return await self.with_model(model) if len(self.models) > 1 else self
+    def if_several(self, model: str | None) -> str | None:
+        """The name of a model; None on a server with one model, for clients that always name one."""
+        return model if len(self.models) > 1 else None
 
     async def status(self, served: ServedModel) -> ServerStatus:
         """The current state of the server and of one of its models."""
         state, uptime_s = await served.state(), time.monotonic() - self._started_s
         return server_status(state, uptime_s=uptime_s, errors=self._errors)
 
-    async def _served(self, request: Request) -> ServedModel:
+    async def _serving(self, context: Context) -> ServedModel:
         """The request's model. Raises `ModelNotFound`, and `ModelNotLoaded`."""
-        served = await self.models.find(request.model)
-        context.current().record.model = served.name
+        served = await self.served(context)
+        context.record.model = served.name
         served.check_serving()
         return served
 
-    async def _result(self, request: Request, served: ServedModel, item: Item, call: Call) -> Result:
+    async def _result(self, context: Context, request: Request, served: ServedModel, item: Item, call: Call) -> Result:
         """The result of one item. Raises its error."""
-        (outcome,) = await self._outcomes(request, served, [item], call)
+        (outcome,) = await self._outcomes(context, request, served, [item], call)
         if isinstance(outcome, GLiNERBentoError):
             raise outcome
         return outcome
 
     async def _outcomes(
-        self, request: Request, served: ServedModel, items: Sequence[Item], call: Call
+        self, context: Context, request: Request, served: ServedModel, items: Sequence[Item], call: Call
     ) -> Sequence[Outcome]:
         """The model's outcomes, after each item's `ResultMerger` has added to them and the handler has changed them."""
 
         async def extract(admitted: Sequence[Item]) -> Sequence[Outcome]:
-            return await _merged(request, admitted, await served.outcomes(admitted, call))
+            return await _merged(request, admitted, await served.outcomes(context, admitted, call))
 
         return await (self._handler.run(items, call, extract) if self._handler else extract(items))
 
     async def _last_lines(
-        self, served: ServedModel, item: Item, result: Result
+        self, context: Context, served: ServedModel, item: Item, result: Result
     ) -> Sequence[StreamedEntity | StreamedEnd]:
         """The entities of a result, then the rest of the answer."""
-        end = await self._answer(StreamedEnd, served, item, result)
+        end = await self._answer(StreamedEnd, context, served, item, result)
         return [*map(StreamedEntity, cast(Extraction, result).entities), end]
 
-    async def _answer(self, kind: type[Answer], served: ServedModel, item: Item, result: Result) -> Answer:
+    async def _answer(
+        self, kind: type[Answer], context: Context, served: ServedModel, item: Item, result: Result
+    ) -> Answer:
         model = await served.info()
-        about = {"model": model.model, "adapter_id": item.adapter_id, "request_id": context.current().id}
+        about = {"model": model.model, "adapter_id": item.adapter_id, "request_id": context.id}
         return answer_of(kind, result, warnings=served.warnings(item, result), **about)
 
-    def _call(self, request: Request, *, streamed: bool = False) -> Call:
+    def _call(self, context: Context, request: Request, *, streamed: bool = False) -> Call:
         """The call for a request. streamed: `request_timeout_s` limits the time without progress, not the total."""
         timeout_s = math.inf if request.timeout_ms is None else request.timeout_ms / 1000
         if not streamed:
             timeout_s = min(timeout_s, self.options.request_timeout_s)
-        about = context.current()
-        about.id = request.request_id or about.id
-        self._blocked_ids.check(about.own_id)
-        tenant = about.tenant
+        context.id = request.request_id or context.id
+        own_id = context.own(context.id)
+        self._blocked_ids.check(own_id)
+        tenant = context.tenant
         charged_items = sum(1 + len(text) // CHARS_PER_CHARGED_ITEM for text, _ in request.inputs)
         priority = request.priority
         if charged_items > MAX_SMALL_ITEMS and not tenant.crosses_tenants:
             priority = max(priority, 0)  # large requests must not delay small ones
         return Call(
-            request_id=about.own_id,
+            request_id=own_id,
             deadline_s=time.monotonic() + timeout_s,
             priority=priority,
             tenant=tenant.name,
             weight=tenant.weight,
             crosses_tenants=tenant.crosses_tenants,
-            trace=about.record.trace,
+            trace=context.record.trace,
             idle_timeout_s=self.options.request_timeout_s,
         )
 
@@ -274,12 +273,12 @@ def _with_warnings(served: ServedModel, item: Item, outcome: Outcome) -> Outcome
     return outcome
 
 
-def _batch_result(request: Request, outcome: Outcome, index: int) -> BatchResult:
+def _batch_result(context: Context, request: Request, outcome: Outcome, index: int) -> BatchResult:
     """The result of the item at `index`. If the outcome is an error about a field, its message also names the item."""
     if isinstance(outcome, Result):
         return BatchResult(cast(Extraction, outcome))
     detail = _located(outcome.detail(), index, request.param)
-    return BatchResult(error=replace(detail, request_id=context.current().id))
+    return BatchResult(error=replace(detail, request_id=context.id))
 
 
 def _located(error: ErrorDetail, index: int, batch_field: str) -> ErrorDetail:

@@ -30,7 +30,6 @@ from uvicorn.server import ServerState
 
 from gliner_bento.errors import GLiNERBentoError, HeadersTooLarge, MalformedRequest, NotReady, RequestTimeout
 from gliner_bento.fairness.constants import MAX_HEADER_BYTES, PACE_BYTES
-from gliner_bento.gateway import context
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
@@ -428,10 +427,9 @@ class HttpProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         # The response to the last request is complete (and the connection open), or has not begun.
         if cycle is None or (cycle.response_complete and cycle.keep_alive) or not cycle.response_started:
-            about = Context()
-            context.begin(about)
-            response = error_response(error)
-            response.headers["X-Request-ID"] = about.id
+            context = Context()
+            response = error_response(context, error)
+            response.headers["X-Request-ID"] = context.id
             response.headers["Connection"] = "close"
             self.transport.write(_serialized(response.status_code, response.raw_headers, bytes(response.body)))
         if cycle is not None:

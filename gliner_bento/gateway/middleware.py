@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
 from gliner_bento.gateway.edge import Arrival, arrival_in
-from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.json_values import MAX_VALUES, JsonValues
 from gliner_bento.gateway.media import JSON, is_json, media_type
@@ -54,7 +53,7 @@ class GatewayMiddleware:
         body = _LimitedBody(receive, self._limits[setting], setting, raises=bool(uploads))
         sender = _ResponseSender(scope, send, body, arrival)
         if arrival.refused:
-            await _error_response(arrival.refused, arrival.nearest)(scope, receive, sender.send_with_headers)
+            await _error_response(arrival, arrival.refused)(scope, receive, sender.send_with_headers)
             return
         try:
             limited = endpoint if endpoint and endpoint.is_limited else None
@@ -65,12 +64,12 @@ class GatewayMiddleware:
                     body.check_headers(headers, is_upload=is_upload)
                 await self.app(scope, body.receive, sender.send)
         except GLiNERBentoError as error:
-            await _error_response(error, arrival.nearest)(scope, receive, sender.send_with_headers)
+            await _error_response(arrival, error)(scope, receive, sender.send_with_headers)
         except Exception:
             if sender.started:
                 raise
             logger.exception("%s %s failed outside its handler", scope["method"], scope["path"])
-            await _error_response(InternalError(), arrival.nearest)(scope, receive, sender.send_with_headers)
+            await _error_response(arrival, InternalError())(scope, receive, sender.send_with_headers)
 
 
 class _LimitedBody:
@@ -136,7 +135,7 @@ class _ResponseSender:
         self._scope = scope
         self._send = send
         self._body = body
-        self._context, self._endpoint = arrival.context, arrival.nearest
+        self._arrival = arrival
         self._held: Message | None = None
         self._content = b""
         self.started = False
@@ -147,7 +146,7 @@ class _ResponseSender:
         if message["type"] == "http.response.start":
             self.started = True
             headers = MutableHeaders(scope=message)
-            headers["X-Request-ID"] = self._context.id
+            headers["X-Request-ID"] = self._arrival.context.id
             secure(headers)
             headers.update(self.quota())
         await self._send(message)
@@ -166,9 +165,9 @@ class _ResponseSender:
     async def _rewrite(self, start: Message) -> None:
         error = self._body.error
         if error:
-            response: Response | None = _error_response(error, self._endpoint)
+            response: Response | None = _error_response(self._arrival, error)
         else:
-            response = _from_framework(start["status"], self._content, self._endpoint)
+            response = _from_framework(self._arrival, start["status"], self._content)
         if response is None:
             await self.send_with_headers(start)
             await self.send_with_headers({"type": "http.response.body", "body": self._content})
@@ -179,12 +178,16 @@ class _ResponseSender:
         await response(self._scope, _receive_nothing, self.send_with_headers)
 
 
-def _error_response(error: GLiNERBentoError, endpoint: Endpoint | None) -> Response:
-    return error_response(error, endpoint.statuses, endpoint.error) if endpoint else error_response(error)
+def _error_response(arrival: Arrival, error: GLiNERBentoError) -> Response:
+    context, endpoint = arrival.context, arrival.nearest
+    more = (endpoint.statuses, endpoint.error) if endpoint else ()
+    return error_response(context, error, *more)
 
 
-def _from_framework(status: int, sent: bytes, endpoint: Endpoint | None) -> Response | None:
-    return from_framework(status, sent, endpoint.request, endpoint.error) if endpoint else from_framework(status, sent)
+def _from_framework(arrival: Arrival, status: int, sent: bytes) -> Response | None:
+    context, endpoint = arrival.context, arrival.nearest
+    more = (endpoint.request, endpoint.error) if endpoint else ()
+    return from_framework(context, status, sent, *more)
 
 
 async def _receive_nothing() -> Message:

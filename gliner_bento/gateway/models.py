@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from copy import copy
 from dataclasses import asdict, replace
 
 from gliner_bento.commands import AddModel, ChangeModel, RemoveModel
@@ -20,8 +19,8 @@ from gliner_bento.errors import (
     QueueFull,
 )
 from gliner_bento.fairness.constants import PASS_CHARS
-from gliner_bento.gateway import context
 from gliner_bento.gateway.adapters import AdapterApi
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.gateway.loop_pacer import LoopPacer
 from gliner_bento.gateway.options import GatewayOptions
@@ -137,10 +136,10 @@ class ServedModel:
         language_warnings = () if item.adapter_id else self._languages.warnings(item.text)
         return (*result.warnings, *language_warnings)
 
-    async def outcomes(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+    async def outcomes(self, context: Context, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """The replica's outcomes; blank results for items that need no model. Raises `QueueFull` if the replica is
         overloaded."""
-        with self._admitted(items, call.deadline_s, call.priority):
+        with self._admitted(context, items, call.deadline_s, call.priority):
             blank = [item.without_model() for item in items]
             asked = [item for item, result in zip(items, blank, strict=True) if result is None]
             answered = await self.replica.extract(asked, call) if asked else ()
@@ -148,13 +147,13 @@ class ServedModel:
             await self._pacer.wait()
             for item, outcome in zip(asked, answered, strict=True):
                 if isinstance(outcome, Result):
-                    self._learn(item, outcome)
+                    self._learn(context, item, outcome)
                 elif isinstance(outcome, QueueFull):
                     outcome.retry_after_s = self.policy.retry_after_s(len(items))
         rest = iter(answered)
         return [next(rest) if result is None else result for result in blank]
 
-    async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
+    async def stream(self, context: Context, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """The replica's parts; one blank result for an item that needs no model. Raises `QueueFull` if the replica is
         overloaded."""
         if blank := item.without_model():
@@ -162,18 +161,18 @@ class ServedModel:
             return
         passes = 1 + len(item.text) // PASS_CHARS
         estimated_deadline_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
-        with self._admitted([item], estimated_deadline_s, call.priority):
+        with self._admitted(context, [item], estimated_deadline_s, call.priority):
             async with aclosing(self.replica.stream(item, call)) as parts:
                 async for part in parts:
                     self._observe()
                     if isinstance(part, Result):
-                        self._learn(item, part)
+                        self._learn(context, item, part)
                     yield part
 
     @contextmanager
-    def _admitted(self, items: Sequence[Item], deadline_s: float, priority: int) -> Iterator[None]:
-        with self.policy.admit(items, deadline_s, context.current().tenant, priority):
-            context.current().record.admitted = True
+    def _admitted(self, context: Context, items: Sequence[Item], deadline_s: float, priority: int) -> Iterator[None]:
+        with self.policy.admit(items, deadline_s, context.tenant, priority):
+            context.record.admitted = True
             yield
 
     def _observe(self) -> None:
@@ -186,10 +185,10 @@ class ServedModel:
         with suppress(GLiNERBentoError):
             set_unfinished_items((await self.replica.status()).unfinished_items)
 
-    def _learn(self, item: Item, result: Result) -> None:
+    def _learn(self, context: Context, item: Item, result: Result) -> None:
         """Pass the cost of a result to the policy, and add it to the request's record."""
         self.policy.learn(item, result)
-        record = context.current().record
+        record = context.record
         record.items += 1
         record.tokens += result.usage.tokens
 
@@ -251,7 +250,6 @@ class ModelTable:
 
     def __init__(self, replicas: Replicas, options: GatewayOptions, models: Models | None = None) -> None:
         self._options, self._models = options, models
-        self._chosen: ServedModel | None = None
         self._pacer = LoopPacer()
         self._rows = RowReader(models, self._update) if models else None
         self._served: dict[str | None, ServedModel] = {}
@@ -268,14 +266,7 @@ class ModelTable:
     @property
     def default(self) -> ServedModel:
         """The model of a request that names no model."""
-        return self._chosen or next(iter(self))
-
-    async def with_default(self, name: str) -> ModelTable:
-        """A copy of the table with another default. Raises `ModelNotFound`."""
-        chosen = await self.find(name)
-        table = copy(self)
-        table._chosen = chosen
-        return table
+        return next(iter(self))
 
     async def find(self, name: str | None) -> ServedModel:
         """The model with this name. A model without a name is found by its hub id, or by the last part of the hub id.
@@ -338,8 +329,7 @@ class ModelTable:
         served = await self._named(name)
         if served not in serving or not await self.ready():
             return
-        default = next(iter(self))  # of the server, not of this request
-        if served is default:
+        if served is self.default:
             raise Conflict(f"{name} is the default model, which requests without a model get; it cannot be unloaded")
         if len(serving) == 1:
             raise Conflict(f"{name} is the only model that serves; load another one first")

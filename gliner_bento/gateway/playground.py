@@ -10,6 +10,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.page_files import PageFiles
@@ -23,11 +24,11 @@ POLICY = (
 _FILES = PageFiles(Path(__file__).parent / "pages" / "playground", lambda _: POLICY)
 
 
-async def _page(_: Gateway, request: Request) -> Response:
+async def _page(_: Gateway, __: Context, request: Request) -> Response:
     return await _FILES.get("index.html", request)
 
 
-async def _asset(_: Gateway, request: Request) -> Response:
+async def _asset(_: Gateway, __: Context, request: Request) -> Response:
     """A file; `/playground/` redirects to `/playground`, because the page's links are relative to that."""
     path = request.path_params["file"]
     return await _FILES.get(path, request) if path else RedirectResponse("../playground", status_code=308)

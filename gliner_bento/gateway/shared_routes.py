@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, NotReady
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.wire_format import WireFormat
@@ -54,7 +55,7 @@ def now_s() -> int:
     return int(time.time())
 
 
-async def _health(gateway: Gateway, _: Request) -> Response:
+async def _health(gateway: Gateway, context: Context, _: Request) -> Response:
     if not await gateway.ready():
         raise NotReady("no healthy backends")
     return json_response(Health())

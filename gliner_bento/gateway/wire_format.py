@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorBody, from_detail
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, Operation
 from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
@@ -18,7 +19,7 @@ from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
 from gliner_bento.storage.api_keys import KeyScope
 from gliner_bento.tasks.extraction import ExtractBatchResponse, Extraction
 
-RouteHandler = Callable[[Gateway, Request], Awaitable[Response]]
+RouteHandler = Callable[[Gateway, Context, Request], Awaitable[Response]]
 
 _NOTE = "For existing clients of that server; new clients call the routes under /v1."
 
@@ -42,14 +43,14 @@ def results_or_raise(answer: ExtractBatchResponse) -> list[Extraction]:
     return [outcome.result for outcome in answer.results if outcome.result]
 
 
-async def entity_types_of_relations(gateway: Gateway) -> list[str] | None:
+async def entity_types_of_relations(gateway: Gateway, context: Context) -> list[str] | None:
     """The entity types of a request that names only relations; None if the model needs no entity types."""
-    return None if await has_gliner2(gateway) else list(gateway.options.fastino_labels)
+    return None if await has_gliner2(gateway, context) else list(gateway.options.fastino_labels)
 
 
-async def has_gliner2(gateway: Gateway) -> bool:
-    """Whether the default model is a GLiNER2 model."""
-    return (await gateway.models.default.info()).family.startswith("GLiNER2")
+async def has_gliner2(gateway: Gateway, context: Context) -> bool:
+    """Whether the request's model is a GLiNER2 model."""
+    return (await (await gateway.served(context)).info()).family.startswith("GLiNER2")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,13 +102,12 @@ class ExtractionOptions:
 class Request:
     """What a client asks for, in any wire format.
 
-    inputs: texts with their options. model: the model's name; None: the default model.
+    inputs: texts with their options.
     param: the field with the texts of a batch, for errors: `texts` (they share options) or `items`.
     all_found: see `AllFound`.
     """
 
     inputs: Sequence[tuple[str, ExtractionOptions]]
-    model: str | None = None
     request_id: str | None = None
     timeout_ms: float | None = None
     priority: int = 0
@@ -396,12 +395,11 @@ def extraction_of(
     texts: Sequence[str],
     options: ExtractionOptions,
     request_id: str | None = None,
-    model: str | None = None,
     *,
     all_found: bool = False,
 ) -> Request:
     """The request for texts that share options. all_found: see `AllFound`."""
-    return Request([(text, options) for text in texts], model, request_id, all_found=all_found)
+    return Request([(text, options) for text in texts], request_id, all_found=all_found)
 
 
 RECOGNIZERS = Part(

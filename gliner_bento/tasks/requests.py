@@ -202,7 +202,7 @@ def check_shared(labels: Any, options: Mapping[str, Any]) -> None:
 
 
 def _request(inputs: Sequence[tuple[str, ExtractionOptions]], body: Mapping[str, Any], param: str = "texts") -> Request:
-    return Request(inputs, body["model"], body["request_id"], body["timeout_ms"], body["priority"], param)
+    return Request(inputs, body["request_id"], body["timeout_ms"], body["priority"], param)
 
 
 def _options_in(shared: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> ExtractionOptions:

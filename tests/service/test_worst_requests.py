@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, LimitExceeded, TooLarge
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.options import GatewayOptions
@@ -81,12 +82,13 @@ class Server:
 
     async def answer(self, request: ExtractRequest | ExtractBatchRequest) -> list[Any]:
         """The result or error of each text, written as JSON."""
+        context = Context()
         try:
             if isinstance(request, ExtractBatchRequest):
-                batch = await self.gateway.run_batch(await self.gateway.batch_of(vars(request)))
+                batch = await self.gateway.run_batch(context, await self.gateway.batch_of(context, vars(request)))
                 assert any(json_parts(batch))
                 return [one.result or one.error for one in batch.results]
-            answer = await self.gateway.run(request_of(vars(request)))
+            answer = await self.gateway.run(context, request_of(vars(request)))
             assert any(json_parts(answer))
             return [answer]
         except GLiNERBentoError as error:
@@ -195,7 +197,7 @@ def test_a_batch_shares_the_limits_of_an_answer(server: Server) -> None:
     request = extraction_of(["Paris", text], ExtractionOptions(**options, on_limit="truncate"))
     limited = Settings(max_entities=150).view(GatewayOptions)
     gateway = Gateway(server.replica, limited)
-    small, large = asyncio.run(gateway.run_batch(request)).results
+    small, large = asyncio.run(gateway.run_batch(Context(), request)).results
     assert small.result is not None
     assert large.result is not None
     assert (len(small.result.entities), list(small.result.warnings)) == (2, [])

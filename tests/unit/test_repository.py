@@ -70,6 +70,7 @@ ALLOWED_IN: dict[str, tuple[str, ...]] = {
     "rich": ("gliner_bento/cli/",),
     "pyarrow": ("gliner_bento/ray/", "gliner_bento/files/records/columns.py"),
     "fast_gliner": JOBS,
+    "contextvars": ("gliner_bento/gateway/http_protocol.py", "gliner_bento/replicas/ray/client.py"),
     "psutil": ("benchmark/server.py", "reliability/served.py", "reliability/faults.py"),
     "prometheus_client": ("gliner_bento/telemetry/metrics.py",),
     "opentelemetry": ("gliner_bento/telemetry/otel.py",),

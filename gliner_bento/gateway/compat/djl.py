@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, InvalidField, NotReady, NotSupported
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response, path_parameter, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
@@ -142,22 +143,22 @@ async def _state(served: ServedModel) -> Literal["READY", "PENDING", "FAILED"]:
     return "READY" if await served.ready() else "PENDING"
 
 
-async def _predictions(gateway: Gateway, request: Request) -> Response:
-    return await _infer(gateway, request, request.path_params["model"])
+async def _predictions(gateway: Gateway, context: Context, request: Request) -> Response:
+    return await _infer(gateway, context, request, request.path_params["model"])
 
 
-async def _invocations(gateway: Gateway, request: Request) -> Response:
-    return await _infer(gateway, request, request.query_params.get("model_name"))
+async def _invocations(gateway: Gateway, context: Context, request: Request) -> Response:
+    return await _infer(gateway, context, request, request.query_params.get("model_name"))
 
 
-async def _infer(gateway: Gateway, request: Request, name: str | None) -> Response:
+async def _infer(gateway: Gateway, context: Context, request: Request, name: str | None) -> Response:
     if not await request.body():
         raise InvalidField("the body must be that of /v1/extract: text, labels, ...")
-    fields = vars(await json_body(request, ExtractRequest))
-    return await answer_one(gateway, fields | {"model": fields["model"] or name})
+    context.choose_model(name)
+    return await answer_one(gateway, context, vars(await json_body(request, ExtractRequest)))
 
 
-async def _ping(gateway: Gateway, _: Request) -> Response:
+async def _ping(gateway: Gateway, context: Context, _: Request) -> Response:
     if not await gateway.ready():
         raise NotReady("the model is not ready")
     if gateway.options.api_keys:  # a probe needs no key, but the names of the models do
@@ -166,7 +167,7 @@ async def _ping(gateway: Gateway, _: Request) -> Response:
     return json_response({name: DjlHealth("Healthy" if state == "READY" else state) for name, state in states.items()})
 
 
-async def _models(gateway: Gateway, _: Request) -> Response:
+async def _models(gateway: Gateway, context: Context, _: Request) -> Response:
     return json_response(DjlModels([await _listed(served) for served in gateway.models]))
 
 
@@ -176,7 +177,7 @@ async def _listed(served: ServedModel) -> DjlListedModel:
     return DjlListedModel(name, url, await _state(served))
 
 
-async def _describe(gateway: Gateway, request: Request) -> Response:
+async def _describe(gateway: Gateway, context: Context, request: Request) -> Response:
     served = await gateway.models.find(request.path_params["model"])
     name, info = await _name(served), await served.info()
     replicas = (await served.replicas()).replicas
@@ -198,7 +199,7 @@ async def _describe(gateway: Gateway, request: Request) -> Response:
     return json_response([DjlWorkflow(name, [model])])
 
 
-async def _register(gateway: Gateway, request: Request) -> Response:
+async def _register(gateway: Gateway, context: Context, request: Request) -> Response:
     query = request.query_params
     if not (url := query.get("url")):
         raise InvalidField("url: Field required", param="url")
@@ -207,13 +208,13 @@ async def _register(gateway: Gateway, request: Request) -> Response:
     return json_response(DjlStatus(f'Model "{name}" registered.'))
 
 
-async def _unregister(gateway: Gateway, request: Request) -> Response:
+async def _unregister(gateway: Gateway, context: Context, request: Request) -> Response:
     name = request.path_params["model"]
     await gateway.models.remove(name)
     return json_response(DjlStatus(f'Model or workflow "{name}" unregistered'))
 
 
-async def _scale(_: Gateway, __: Request) -> Response:
+async def _scale(*_: object) -> Response:
     raise NotSupported("min_worker and max_worker cannot change while the server runs; see its setting num_instances")
 
 

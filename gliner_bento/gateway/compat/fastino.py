@@ -18,6 +18,7 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
@@ -277,11 +278,14 @@ class _ValueFormat:
         return {"text": value.text, **({"confidence": score} if self.confidence else {}), **span}
 
 
-async def _gliner2(gateway: Gateway, request: Request) -> Response:
+async def _gliner2(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, FastinoRequest)
-    gateway, schema, threshold = await gateway.with_model(body.model), _schema(body), body.threshold
+    context.choose_model(body.model)
+    await gateway.served(context)
+    schema, threshold = _schema(body), body.threshold
     options = ExtractionOptions(
-        labels=_types(schema.entities) or (await entity_types_of_relations(gateway) if schema.relations else None),
+        labels=_types(schema.entities)
+        or (await entity_types_of_relations(gateway, context) if schema.relations else None),
         relations=_types(schema.relations) or None,
         classifications={name: _classification_options(given) for name, given in _classifications(schema).items()}
         or None,
@@ -292,7 +296,7 @@ async def _gliner2(gateway: Gateway, request: Request) -> Response:
     )
     batch = extraction_of(body.text if isinstance(body.text, list) else [body.text], options)
     value_format = _ValueFormat(confidence=body.include_confidence, spans=body.include_spans)
-    results = await asyncio.to_thread(_results, await gateway.run_batch(batch), schema, value_format)
+    results = await asyncio.to_thread(_results, await gateway.run_batch(context, batch), schema, value_format)
     return json_response(FastinoResponse(results if isinstance(body.text, list) else results[0]))
 
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
@@ -62,7 +63,7 @@ class GLiClassScores(RootModel[list[LabelScore] | list[list[LabelScore]]]):
     """The labels of a text; for a list of texts, a list of such lists."""
 
 
-async def _classify(gateway: Gateway, request: Request) -> Response:
+async def _classify(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, GLiClassRequest)
     if body.examples:
         raise InvalidField("examples: few-shot examples are not supported", param="examples")
@@ -77,7 +78,8 @@ async def _classify(gateway: Gateway, request: Request) -> Response:
         (text, _options(body, own_labels, prompt))
         for text, own_labels, prompt in zip(texts, labels, prompts, strict=True)
     ]
-    answer = await gateway.run_batch(ExtractionRequest(inputs, body.model))
+    context.choose_model(body.model)
+    answer = await gateway.run_batch(context, ExtractionRequest(inputs))
     results = [_scores(*pair) for pair in zip(results_or_raise(answer), labels, strict=True)]
     return json_response(results[0] if isinstance(body.texts, str) else results)
 

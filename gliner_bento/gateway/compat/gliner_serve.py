@@ -17,6 +17,7 @@ from starlette.responses import Response
 from typing_extensions import NotRequired, TypedDict
 
 from gliner_bento.gateway.adapters import AdapterApi
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
@@ -98,21 +99,22 @@ class GLiNERServeAdapterCache(BaseModel):
     gpu_resident: bool | None = None
 
 
-async def _predict_route(gateway: Gateway, request: Request) -> Response:
-    body, truncated = await predict(gateway, await json_body(request, GLiNERServeRequest))
+async def _predict_route(gateway: Gateway, context: Context, request: Request) -> Response:
+    body, truncated = await predict(gateway, context, await json_body(request, GLiNERServeRequest))
     headers = {"X-GLiNER-Truncated": "true"} if truncated else None
     return json_response(body, headers=headers)
 
 
-async def _adapter_cache_route(gateway: Gateway, request: Request) -> Response:
-    return await _adapter_cache(await gateway.adapters(), request.query_params.get("adapter_id"))
+async def _adapter_cache_route(gateway: Gateway, context: Context, request: Request) -> Response:
+    return await _adapter_cache(await gateway.adapters(context), request.query_params.get("adapter_id"))
 
 
-async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNERServeResponse, bool]:
+async def predict(gateway: Gateway, context: Context, request: GLiNERServeRequest) -> tuple[GLiNERServeResponse, bool]:
     """The answer, and whether the text was cut. As in gliner.serve, a model without relation extraction ignores the
     relations."""
-    gateway = await gateway.with_model(request.model)
-    with_relations = bool(request.relations) and (await gateway.models.default.info()).supports_relations
+    context.choose_model(request.model)
+    model = await (await gateway.served(context)).info()
+    with_relations = bool(request.relations) and model.supports_relations
     options = ExtractionOptions(
         labels=request.labels,
         relations=request.relations if with_relations else None,
@@ -123,7 +125,7 @@ async def predict(gateway: Gateway, request: GLiNERServeRequest) -> tuple[GLiNER
         adapter_id=request.adapter_id,
         long_text=gateway.options.compat_long_text,
     )
-    answer = await gateway.run(extraction_of([request.text], options))
+    answer = await gateway.run(context, extraction_of([request.text], options))
     body: GLiNERServeResponse = {"entities": answer.entities}
     if with_relations:
         body["relations"] = LazySequence(_relation, answer.relations)

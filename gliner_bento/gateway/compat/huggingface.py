@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
@@ -101,10 +102,12 @@ class TokenEntities(RootModel[list[EntityGroup] | list[list[EntityGroup]]]):
     """The entities of a text, in order of position; for several texts, a list of such lists."""
 
 
-async def _zero_shot(gateway: Gateway, request: Request) -> Response:
+async def _zero_shot(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, ZeroShotRequest)
     options = ExtractionOptions(classifications={_CLASSIFICATION: _classification_options(body.parameters)})
-    return await _response(gateway, body, options, lambda result: result.classifications[_CLASSIFICATION].labels)
+    return await _response(
+        gateway, context, body, options, lambda result: result.classifications[_CLASSIFICATION].labels
+    )
 
 
 def _classification_options(parameters: ZeroShotParameters) -> ClassificationOptions:
@@ -123,7 +126,7 @@ def _classification_options(parameters: ZeroShotParameters) -> ClassificationOpt
     }
 
 
-async def _token(gateway: Gateway, request: Request) -> Response:
+async def _token(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, TokenRequest)
     parameters = body.parameters
     if parameters.aggregation_strategy == "none":
@@ -134,16 +137,23 @@ async def _token(gateway: Gateway, request: Request) -> Response:
     if not labels:
         return json_response([] if isinstance(body.inputs, str) else [[] for _ in body.inputs])
     options = ExtractionOptions(labels=labels, threshold=parameters.threshold)
-    return await _response(gateway, body, options, lambda result: LazySequence(EntityGroup.of, list(result.entities)))
+    return await _response(
+        gateway, context, body, options, lambda result: LazySequence(EntityGroup.of, list(result.entities))
+    )
 
 
 async def _response(
-    gateway: Gateway, body: _Body, options: ExtractionOptions, convert: Callable[[Extraction], Sequence[Any]]
+    gateway: Gateway,
+    context: Context,
+    body: _Body,
+    options: ExtractionOptions,
+    convert: Callable[[Extraction], Sequence[Any]],
 ) -> Response:
     """The converted result of a text, or a list of them for several texts. Raises the first failed text's error."""
     inputs = body.inputs
     texts = [inputs] if isinstance(inputs, str) else inputs
-    answer = await gateway.run_batch(extraction_of(texts, options, model=body.model))
+    context.choose_model(body.model)
+    answer = await gateway.run_batch(context, extraction_of(texts, options))
     results = list(map(convert, results_or_raise(answer)))
     return json_response(results[0] if isinstance(inputs, str) else results)
 

@@ -17,11 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
+from gliner_bento.gateway.models import ServedModel
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
@@ -159,23 +161,22 @@ def _hints(parent: ElementTree.Element, tag: str) -> dict[str, str]:
     return hints
 
 
-async def _version(gateway: Gateway) -> str:
-    served = gateway.models.default
+async def _version(served: ServedModel) -> str:
     model, limits = await served.info(), served.limits
     thresholds = f"{limits.default_threshold:g}-{limits.default_relation_threshold:g}"
     return "-".join(filter(None, (short_name(model.model), model.fingerprint, thresholds)))
 
 
-async def _setup(gateway: Gateway, request: Request) -> Response:
+async def _setup(gateway: Gateway, context: Context, request: Request) -> Response:
     await json_body(request, LabelStudioSetupRequest)
-    return json_response(LabelStudioVersion(await _version(gateway)))
+    return json_response(LabelStudioVersion(await _version(await gateway.served(context))))
 
 
-async def _versions(gateway: Gateway, _: Request) -> Response:
-    return json_response(LabelStudioVersions([await _version(gateway)]))
+async def _versions(gateway: Gateway, context: Context, _: Request) -> Response:
+    return json_response(LabelStudioVersions([await _version(await gateway.served(context))]))
 
 
-async def _webhook(_: Gateway, request: Request) -> Response:
+async def _webhook(_: Gateway, __: Context, request: Request) -> Response:
     """Accepts events, which change nothing, because annotations do not train the model. A known event gets 201."""
     event = await json_body(request, LabelStudioWebhookRequest)
     return json_response(LabelStudioAccepted(), 201 if event.action in _EVENTS else 200)
@@ -186,19 +187,20 @@ def _with_201(operation: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-async def _predict(gateway: Gateway, request: Request) -> Response:
+async def _predict(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, LabelStudioPredictRequest)
-    version = await _version(gateway)
+    served = await gateway.served(context)
+    version = await _version(served)
     if not body.tasks:
         return json_response(LabelStudioPredictions([]))
     labelling = _labelling(body.label_config)
-    supports_relations = (await gateway.models.default.info()).supports_relations
+    supports_relations = (await served.info()).supports_relations
     texts = [labelling.text_of(task) for task in body.tasks]
     options = ExtractionOptions(
         labels=dict(labelling.labels),
         relations=dict(labelling.relations) if supports_relations and labelling.relations else None,
     )
-    answer = await gateway.run_batch(extraction_of([text or "" for text in texts], options))
+    answer = await gateway.run_batch(context, extraction_of([text or "" for text in texts], options))
     why = 'is the address of a text (valueType="url"), which is not fetched' if labelling.has_url else "is not a text"
     without_text = LabelStudioPrediction([], 0.0, version, f"data.{labelling.field} {why}")
     predictions = [

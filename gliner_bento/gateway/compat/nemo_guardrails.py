@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, NotReady
-from gliner_bento.gateway import context
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
@@ -167,18 +167,18 @@ class NemoHealth:
     server: str = "gliner-bento"
 
 
-async def _chat(gateway: Gateway, request: Request) -> Response:
+async def _chat(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, ChatCompletionRequest)
     if body.stream:
         raise InvalidField("stream: not supported", param="stream")
     content = body.messages[-1].content
     text = content if isinstance(content, str) else "".join(part.text for part in content)
-    answer, entities = await _detect(gateway, text, body)
+    answer, entities = await _detect(gateway, context, text, body)
     detected = DetectedEntities(entities, len(entities), _tagged(text, entities))
     tokens = answer.usage.tokens
     return json_response(
         ChatCompletion(
-            id=f"chatcmpl-{context.current().id}",
+            id=f"chatcmpl-{context.id}",
             created=now_s(),
             model=answer.model,
             choices=[ChatChoice(AssistantMessage(json_text(detected)))],
@@ -187,39 +187,42 @@ async def _chat(gateway: Gateway, request: Request) -> Response:
     )
 
 
-async def _extract(gateway: Gateway, request: Request) -> Response:
+async def _extract(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, NemoExtractRequest)
-    _, entities = await _detect(gateway, body.text, body)
+    _, entities = await _detect(gateway, context, body.text, body)
     nemo_entities = LazySequence(_nemo_entity, entities)
     return json_response(NemoExtractResponse(nemo_entities, len(entities), _tagged(body.text, entities)))
 
 
-async def _labels(gateway: Gateway, _: Request) -> Response:
+async def _labels(gateway: Gateway, context: Context, _: Request) -> Response:
     labels = gateway.options.nemo_labels
     return json_response(NemoLabelList(labels, len(labels)))
 
 
-async def _health(gateway: Gateway, _: Request) -> Response:
-    model = await gateway.models.default.info()
+async def _health(gateway: Gateway, context: Context, _: Request) -> Response:
+    model = await (await gateway.served(context)).info()
     if not await gateway.ready():
         raise NotReady("the server is not ready")
     return json_response(NemoHealth(model.model, model.device, len(gateway.options.nemo_labels)))
 
 
-async def _detect(gateway: Gateway, text: str, body: _DetectionRequest) -> tuple[ExtractResponse, Sequence[Entity]]:
+async def _detect(
+    gateway: Gateway, context: Context, text: str, body: _DetectionRequest
+) -> tuple[ExtractResponse, Sequence[Entity]]:
     """The answer, and its entities as the spans to replace: overlapping ones are one."""
-    gateway = await gateway.with_model_if_several(body.model)
-    labels, recognizers = (body.labels, True) if body.labels else _defaults(gateway)
+    context.choose_model(gateway.if_several(body.model))
+    served = await gateway.served(context)
+    labels, recognizers = (body.labels, True) if body.labels else _defaults(served.limits)
     options = ExtractionOptions(labels=labels, threshold=body.threshold, recognizers=recognizers)
-    answer = await gateway.run(extraction_of([text], options, all_found=True))
+    answer = await gateway.run(context, extraction_of([text], options, all_found=True))
     spans = merged(spans_of(answer.entities))
     entities = [Entity(span.start, span.end, text[span.start : span.end], span.label, span.score) for span in spans]
     return answer, entities
 
 
-def _defaults(gateway: Gateway) -> tuple[Sequence[str], dict[str, str]]:
+def _defaults(options: GatewayOptions) -> tuple[Sequence[str], dict[str, str]]:
     """Those of `nemo_labels` that the model is asked for; and the labels of the recognizers, which find the others."""
-    labels, configured = gateway.options.nemo_labels, gateway.models.default.limits.recognizers
+    labels, configured = options.nemo_labels, options.recognizers
     recognized = answer_labels(True, {label: label for label in labels}, configured)
     return for_model(labels, enabled(configured)) or labels, recognized
 

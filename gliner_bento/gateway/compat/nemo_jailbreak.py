@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
@@ -39,13 +40,14 @@ class NemoJailbreak:
     score: float
 
 
-async def _classify(gateway: Gateway, request: Request) -> Response:
+async def _classify(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, NemoClassifyRequest)
     labels = list(gateway.options.nemo_jailbreak_labels)
     options = ExtractionOptions(
         classifications={_CLASSIFICATION: {"labels": labels, "top_k": len(labels), "merge": "max"}}, long_text="window"
     )
-    answer = await gateway.run(extraction_of([body.input], options, model=body.model))
+    context.choose_model(body.model)
+    answer = await gateway.run(context, extraction_of([body.input], options))
     scores = {scored.label: scored.score for scored in answer.classifications[_CLASSIFICATION].labels}
     probability = scores.get(labels[0], 0.0)  # a blank prompt has no scores
     return json_response(NemoJailbreak(jailbreak=probability > 0.5, score=2 * probability - 1))

@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, MalformedRequest
 from gliner_bento.gateway import request_id
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, json_response, query_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.expressions import ExpressionRunner
@@ -27,6 +28,7 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
 from gliner_bento.privacy.anonymize import OPERATORS, AnonymizedText, Detected, Operator, anonymize
@@ -168,18 +170,18 @@ class Names(RootModel[list[str]]):
     """A list of names."""
 
 
-async def _analyze(gateway: Gateway, request: Request) -> Response:
+async def _analyze(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, AnalyzeRequest)
-    gateway = await gateway.with_model(body.model)
-    options = gateway.models.default.limits
+    context.choose_model(body.model)
+    options = (await gateway.served(context)).limits
     texts = body.text if isinstance(body.text, list) else [body.text]
     gateway.check_texts(texts, options)
     names = body.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(_configured(options)))
     labels = _labels_for_model(names, body, options)
-    recognition, allow_list = _Recognition(body, options, names), _AllowList(body, gateway.expressions)
+    recognition, allow_list = _Recognition(body, options, names), _AllowList(body, gateway.expressions, context.tenant)
     await allow_list.check()
-    spans = await recognition.search(texts, gateway.expressions)
-    extractions = await _extract(gateway, body, texts, labels)
+    spans = await recognition.search(texts, gateway.expressions, context.tenant)
+    extractions = await _extract(gateway, context, body, texts, labels)
     merged = await asyncio.to_thread(lambda: [*map(recognition.merged, texts, spans, extractions)])
     kept = await allow_list.without_allowed([entities for entities, _ in merged])
     make_result = partial(_result, labels=labels, explained=bool(body.return_decision_process))
@@ -205,15 +207,16 @@ def _labels_for_model(names: Iterable[str], body: AnalyzeRequest, options: Gatew
 
 
 async def _extract(
-    gateway: Gateway, body: AnalyzeRequest, texts: Sequence[str], labels: dict[str, str]
+    gateway: Gateway, context: Context, body: AnalyzeRequest, texts: Sequence[str], labels: dict[str, str]
 ) -> list[Extraction]:
     """The model's entities in each text, before `score_threshold` applies. Raises the error of the first text that
     failed."""
     if not labels:
         return [Extraction(()) for _ in texts]
-    options = ExtractionOptions(labels=labels, threshold=gateway.models.default.limits.presidio_min_score)
+    lowest = (await gateway.served(context)).limits.presidio_min_score
+    options = ExtractionOptions(labels=labels, threshold=lowest)
     batch = extraction_of(texts, options, request_id=request_id.valid(body.correlation_id))
-    return results_or_raise(await gateway.run_batch(batch))
+    return results_or_raise(await gateway.run_batch(context, batch))
 
 
 _Matches = Mapping[tuple[int, int], Match]
@@ -238,10 +241,10 @@ class _Recognition:
         }
         self._labels = {name: name for name in (*self._types, *(rule.rule.entity for rule in self._ad_hoc.values()))}
 
-    async def search(self, texts: Sequence[str], runner: ExpressionRunner) -> list[list[Spans]]:
+    async def search(self, texts: Sequence[str], runner: ExpressionRunner, tenant: Tenant) -> list[list[Spans]]:
         """For each text, what each expression of the ad-hoc recognizers finds. Raises `InvalidField`."""
         with _as_invalid_field("ad_hoc_recognizers", list(self._ad_hoc)):
-            return await runner.spans([rule.expression for rule in self._ad_hoc.values()], texts)
+            return await runner.spans(tenant, [rule.expression for rule in self._ad_hoc.values()], texts)
 
     def merged(
         self, text: str, found: Sequence[Spans], extraction: Extraction
@@ -292,8 +295,8 @@ def _expression(pattern: str, flags: int | None) -> Expression:
 class _AllowList:
     """The texts that a request allows: entities with them are not returned."""
 
-    def __init__(self, body: AnalyzeRequest, runner: ExpressionRunner) -> None:
-        self._texts, self._runner = set(body.allow_list or ()), runner
+    def __init__(self, body: AnalyzeRequest, runner: ExpressionRunner, tenant: Tenant) -> None:
+        self._texts, self._runner, self._tenant = set(body.allow_list or ()), runner, tenant
         self._expressions: list[Expression] = []
         if body.allow_list and body.allow_list_match == "regex":
             self._expressions = [_expression("|".join(body.allow_list), body.regex_flags)]
@@ -311,7 +314,7 @@ class _AllowList:
 
     async def _matching(self, texts: Sequence[str]) -> set[str]:
         with _as_invalid_field("allow_list"):
-            found = await self._runner.spans(self._expressions, texts, first_only=True)
+            found = await self._runner.spans(self._tenant, self._expressions, texts, first_only=True)
         return {text for text, spans in zip(texts, found, strict=True) if any(spans)}
 
 
@@ -350,7 +353,7 @@ def _result(
     return RecognizerResult(entity.label, entity.start, entity.end, entity.score, explanation, metadata)
 
 
-async def _anonymize(gateway: Gateway, request: Request) -> Response:
+async def _anonymize(gateway: Gateway, context: Context, request: Request) -> Response:
     if not await request.body():
         raise MalformedRequest("the body is empty")
     fields = await json_body(request, AnonymizeRequest)
@@ -362,17 +365,17 @@ async def _anonymize(gateway: Gateway, request: Request) -> Response:
     return json_response(await asyncio.to_thread(anonymize, fields.text, detected, fields.anonymizers or {}, limit))
 
 
-async def _supported_entities(gateway: Gateway, _: Request) -> Response:
-    options = gateway.models.default.limits
+async def _supported_entities(gateway: Gateway, context: Context, _: Request) -> Response:
+    options = (await gateway.served(context)).limits
     return json_response(sorted({*PRESIDIO_LABELS, *_configured(options), *options.presidio_entities}))
 
 
-async def _recognizers(gateway: Gateway, _: Request) -> Response:
-    names = enabled(gateway.models.default.limits.recognizers)
+async def _recognizers(gateway: Gateway, context: Context, _: Request) -> Response:
+    names = enabled((await gateway.served(context)).limits.recognizers)
     return json_response([RECOGNIZER, *dict.fromkeys(rule.recognizer for rule in RULES if rule.entity in names)])
 
 
-async def _anonymizers(_: Gateway, __: Request) -> Response:
+async def _anonymizers(*_: object) -> Response:
     return json_response(OPERATORS)
 
 

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, InvalidField
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
@@ -58,7 +59,7 @@ class TeiScores(RootModel[list[LabelScore] | list[list[LabelScore]]]):
     """The labels of a text, best first; for several texts, a list of such lists."""
 
 
-async def _predict(gateway: Gateway, request: Request) -> Response:
+async def _predict(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, TeiPredictRequest)
     if body.raw_scores:
         raise InvalidField("raw_scores: true is not supported", param="raw_scores")
@@ -71,7 +72,8 @@ async def _predict(gateway: Gateway, request: Request) -> Response:
     )
     inputs = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     texts = [text if isinstance(text, str) else text[0] for text in inputs]
-    answer = await gateway.run_batch(extraction_of(texts, options, model=body.model))
+    context.choose_model(body.model)
+    answer = await gateway.run_batch(context, extraction_of(texts, options))
     scores = [extraction.classifications[_CLASSIFICATION].labels for extraction in results_or_raise(answer)]
     return json_response(scores[0] if isinstance(body.inputs, str) else scores)
 

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ErrorDetail, InvalidField
-from gliner_bento.gateway import context
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
@@ -174,13 +174,15 @@ class VllmError:
         return cls(VllmErrorInfo(detail.message, kind, detail.param, status))
 
 
-async def _pooling(gateway: Gateway, request: Request) -> Response:
+async def _pooling(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, PoolingRequest)
-    gateway, data = await gateway.with_model_if_several(body.model), body.data
+    context.choose_model(gateway.if_several(body.model))
+    await gateway.served(context)
+    data = body.data
     schema = _schema(data)
-    for_gliner2 = bool(data.model_fields_set & _GLINER2_PLUGIN_FIELDS) or await has_gliner2(gateway)
+    for_gliner2 = bool(data.model_fields_set & _GLINER2_PLUGIN_FIELDS) or await has_gliner2(gateway, context)
     options = ExtractionOptions(
-        labels=schema.entities or (await entity_types_of_relations(gateway) if schema.relations else None),
+        labels=schema.entities or (await entity_types_of_relations(gateway, context) if schema.relations else None),
         relations=cast(Any, schema.relations),
         classifications=_classifications(schema, data.threshold) or None,
         structures=_structures(schema) or None,
@@ -190,10 +192,10 @@ async def _pooling(gateway: Gateway, request: Request) -> Response:
         multi_label=data.multi_label,
         long_text="truncate" if data.truncate_overflow_text else "window",
     )
-    extraction = await gateway.run(extraction_of([data.text], options))
+    extraction = await gateway.run(context, extraction_of([data.text], options))
     answer = _gliner2_answer(extraction, schema, data) if for_gliner2 else extraction.entities
     headers = {"X-VLLM-Factory-Schema-Size": str(len(schema.entities or ()) + len(schema.relations or ()))}
-    return json_response(PoolingResponse(context.current().id, now_s(), answer), headers=headers)
+    return json_response(PoolingResponse(context.id, now_s(), answer), headers=headers)
 
 
 def _schema(data: PoolingData) -> PoolingSchema:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import ModelNotFound
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, json_response, path_parameter
 from gliner_bento.gateway.error_body import STATUSES
 from gliner_bento.gateway.gateway import Gateway
@@ -49,17 +50,17 @@ class XinferenceAuth:
     auth: bool
 
 
-async def _abort(gateway: Gateway, request: Request) -> Response:
+async def _abort(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, XinferenceAbortRequest)
     try:
-        await gateway.with_model_if_several(request.path_params["model_uid"])
+        await gateway.models.find(gateway.if_several(request.path_params["model_uid"]))
     except ModelNotFound:
         return json_response(XinferenceAbort("NO_OP"))
-    answer = await gateway.abort(request.path_params["request_id"], block_s=body.block_duration)
+    answer = await gateway.abort(context, request.path_params["request_id"], block_s=body.block_duration)
     return json_response(XinferenceAbort("DONE" if answer.aborted else "NOT_FOUND"))
 
 
-async def _auth(gateway: Gateway, _: Request) -> Response:
+async def _auth(gateway: Gateway, context: Context, _: Request) -> Response:
     return json_response(XinferenceAuth(bool(gateway.options.api_keys)))
 
 

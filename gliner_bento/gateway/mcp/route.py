@@ -22,6 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gliner_bento import __version__
 from gliner_bento.errors import GLiNERBentoError, QueueFull
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, Operation
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_content
@@ -63,18 +64,18 @@ class McpMessage(BaseModel):
 
 class _McpResponse(Response):
     """Runs an MCP server for one request, and sends its response. The asyncio tasks that the MCP server starts are
-    cancelled with the request, and count for the request's tenant."""
+    cancelled with the request."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, context: Context) -> None:
         super().__init__()
-        self._gateway = gateway
+        self._gateway, self._context = gateway, context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         server: Server[Any] = Server(
             "gliner-bento",
             version=__version__,
             on_list_tools=partial(_list_tools, self._gateway),
-            on_call_tool=partial(_call, self._gateway),
+            on_call_tool=partial(_call, self._gateway, self._context),
         )
         manager = StreamableHTTPSessionManager(
             server,
@@ -96,13 +97,13 @@ async def _list_tools(gateway: Gateway, *_: object) -> ListToolsResult:
     return _listed(tuple(served.name for served in gateway.models if served.name))
 
 
-async def _call(gateway: Gateway, _: object, params: CallToolRequestParams) -> CallToolResult:
+async def _call(gateway: Gateway, context: Context, _: object, params: CallToolRequestParams) -> CallToolResult:
     """Call a tool. As the protocol requires, an error is returned as a result, so that the language model can react."""
     tool = _TOOLS.get(params.name)
     if tool is None:
         return _failed(f"no such tool: {params.name[:100]}; there are {', '.join(_TOOLS)}")
     try:
-        result = await tool.run(gateway, params.arguments or {})
+        result = await tool.run(gateway, context, params.arguments or {})
     except ValidationError as invalid:
         return _failed(str(from_model(invalid, tool.arguments)))
     except QueueFull as full:
@@ -117,8 +118,8 @@ def _failed(message: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=message)], is_error=True)
 
 
-async def _mcp(gateway: Gateway, _: Request) -> Response:
-    return _McpResponse(gateway)
+async def _mcp(gateway: Gateway, context: Context, _: Request) -> Response:
+    return _McpResponse(gateway, context)
 
 
 def _add_202(operation: dict[str, Any]) -> dict[str, Any]:

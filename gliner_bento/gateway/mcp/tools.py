@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic_core import from_json
 
 from gliner_bento.errors import TooLarge
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.privacy.redact import substituted
 from gliner_bento.privacy.spans import merged, spans_of
@@ -146,12 +147,13 @@ class Tool:
     description: str
     arguments: type[_Arguments]
     result: type[Any]
-    call: Callable[[Gateway, Any], Awaitable[Any]]
+    call: Callable[[Gateway, Context, Any], Awaitable[Any]]
 
-    async def run(self, gateway: Gateway, arguments: Mapping[str, Any]) -> Any:
+    async def run(self, gateway: Gateway, context: Context, arguments: Mapping[str, Any]) -> Any:
         """Call the tool. Raises ValidationError for wrong arguments, and the gateway's errors."""
         validated = self.arguments.model_validate(dict(arguments))
-        return await self.call(await gateway.with_model(validated.model), validated)
+        context.choose_model(validated.model)
+        return await self.call(gateway, context, validated)
 
     def input_schema(self, models: Sequence[str]) -> dict[str, Any]:
         """The JSON schema of the arguments. It has the argument `model` only if there are several `models`."""
@@ -167,43 +169,43 @@ class Tool:
         return TypeAdapter(self.result).json_schema()
 
 
-async def _extract(gateway: Gateway, arguments: ExtractEntitiesArguments) -> ExtractResponse:
+async def _extract(gateway: Gateway, context: Context, arguments: ExtractEntitiesArguments) -> ExtractResponse:
     options = ExtractionOptions(labels=arguments.labels, threshold=arguments.threshold)
     if isinstance(arguments, ExtractRelationsArguments):
         options = replace(options, relations=arguments.relations, relation_threshold=arguments.relation_threshold)
-    return await gateway.run(extraction_of([arguments.text], options))
+    return await gateway.run(context, extraction_of([arguments.text], options))
 
 
-async def _entities(gateway: Gateway, arguments: ExtractEntitiesArguments) -> EntitiesResult:
-    answer = await _extract(gateway, arguments)
+async def _entities(gateway: Gateway, context: Context, arguments: ExtractEntitiesArguments) -> EntitiesResult:
+    answer = await _extract(gateway, context, arguments)
     return EntitiesResult(answer.entities, answer.warnings)
 
 
-async def _relations(gateway: Gateway, arguments: ExtractRelationsArguments) -> RelationsResult:
-    answer = await _extract(gateway, arguments)
+async def _relations(gateway: Gateway, context: Context, arguments: ExtractRelationsArguments) -> RelationsResult:
+    answer = await _extract(gateway, context, arguments)
     return RelationsResult(answer.entities, answer.warnings, answer.relations)
 
 
-async def _classify(gateway: Gateway, arguments: ClassifyArguments) -> LabelsResult:
+async def _classify(gateway: Gateway, context: Context, arguments: ClassifyArguments) -> LabelsResult:
     classification: ClassificationOptions = {
         "labels": arguments.labels,
         "multi_label": arguments.multi_label,
         "threshold": arguments.threshold,
     }
     options = ExtractionOptions(classifications={"labels": classification})
-    answer = await gateway.run(extraction_of([arguments.text], options))
+    answer = await gateway.run(context, extraction_of([arguments.text], options))
     return LabelsResult(answer.classifications["labels"].labels, answer.warnings)
 
 
-async def _structures(gateway: Gateway, arguments: StructuresArguments) -> StructuresResult:
+async def _structures(gateway: Gateway, context: Context, arguments: StructuresArguments) -> StructuresResult:
     options = ExtractionOptions(structures=arguments.structures, threshold=arguments.threshold)
-    answer = await gateway.run(extraction_of([arguments.text], options))
+    answer = await gateway.run(context, extraction_of([arguments.text], options))
     return StructuresResult(answer.structures, answer.warnings)
 
 
-async def _redact(gateway: Gateway, arguments: RedactArguments) -> RedactedText:
+async def _redact(gateway: Gateway, context: Context, arguments: RedactArguments) -> RedactedText:
     options = ExtractionOptions(labels=arguments.labels, threshold=arguments.threshold, recognizers=True)
-    answer = await gateway.run(extraction_of([arguments.text], options, all_found=True))
+    answer = await gateway.run(context, extraction_of([arguments.text], options, all_found=True))
     spans = merged(spans_of(answer.entities))
     redactions = ((span, arguments.replacement.replace("LABEL", tag(span.label))) for span in spans)
     max_chars = 2 * gateway.options.max_text_chars

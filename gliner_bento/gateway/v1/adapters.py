@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from gliner_bento.adapter_types import AdapterInfo, AdapterList, AdapterOptions, PutAdapterRequest
 from gliner_bento.errors import InvalidField
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import (
     ARCHIVE,
     COMMON_ERRORS,
@@ -46,21 +47,21 @@ _EXAMPLES: dict[type[Any], Any] = {
 }
 
 
-async def _list(gateway: Gateway, request: Request) -> Response:
-    return json_response(await (await gateway.adapters()).list())
+async def _list(gateway: Gateway, context: Context, request: Request) -> Response:
+    return json_response(await (await gateway.adapters(context)).list())
 
 
-async def _get(gateway: Gateway, request: Request) -> Response:
-    return json_response(await (await gateway.adapters()).get(request.path_params["adapter_id"]))
+async def _get(gateway: Gateway, context: Context, request: Request) -> Response:
+    return json_response(await (await gateway.adapters(context)).get(request.path_params["adapter_id"]))
 
 
-async def _delete(gateway: Gateway, request: Request) -> Response:
-    await (await gateway.adapters()).remove(request.path_params["adapter_id"])
+async def _delete(gateway: Gateway, context: Context, request: Request) -> Response:
+    await (await gateway.adapters(context)).remove(request.path_params["adapter_id"])
     return Response(status_code=204)
 
 
-async def _put(gateway: Gateway, request: Request) -> Response:
-    adapter_id, adapters = request.path_params["adapter_id"], await gateway.adapters()
+async def _put(gateway: Gateway, context: Context, request: Request) -> Response:
+    adapter_id, adapters = request.path_params["adapter_id"], await gateway.adapters(context)
     options = _query_options(request).model_dump(exclude_unset=True)
     kind = media_type(request.headers)
     if is_json(kind):

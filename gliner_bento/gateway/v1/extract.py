@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gliner_bento.errors import Aborted, ErrorBody, GLiNERBentoError
-from gliner_bento.gateway import context
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
@@ -39,30 +39,34 @@ _NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
 _BATCH_ERRORS = (400, 413, 415, 422, 429, 500, 503, 504)  # of the whole request; an item's error is in its result
 
 
-async def answer_one(gateway: Gateway, body: Mapping[str, Any]) -> Response:
+async def answer_one(gateway: Gateway, context: Context, body: Mapping[str, Any]) -> Response:
     """The response to a request for one text, whose fields are validated."""
-    return json_response(await gateway.run(request_of(body)))
+    context.choose_model(body["model"])
+    return json_response(await gateway.run(context, request_of(body)))
 
 
-async def answer_batch(gateway: Gateway, body: Mapping[str, Any]) -> Response:
+async def answer_batch(gateway: Gateway, context: Context, body: Mapping[str, Any]) -> Response:
     """The response to a request for several texts, whose fields are validated."""
-    return json_response(await gateway.run_batch(await gateway.batch_of(body)))
+    context.choose_model(body["model"])
+    return json_response(await gateway.run_batch(context, await gateway.batch_of(context, body)))
 
 
-async def _single(gateway: Gateway, request: Request) -> Response:
-    return await answer_one(gateway, await _fields(ExtractRequest, request))
+async def _single(gateway: Gateway, context: Context, request: Request) -> Response:
+    return await answer_one(gateway, context, await _fields(ExtractRequest, request))
 
 
-async def _batch(gateway: Gateway, request: Request) -> Response:
-    return await answer_batch(gateway, await _fields(ExtractBatchRequest, request))
+async def _batch(gateway: Gateway, context: Context, request: Request) -> Response:
+    return await answer_batch(gateway, context, await _fields(ExtractBatchRequest, request))
 
 
-async def _stream(gateway: Gateway, request: Request) -> Response:
+async def _stream(gateway: Gateway, context: Context, request: Request) -> Response:
     """An error before the end of the first pass is the response; a later error is the last line. The headers are sent
     after the first pass, even if no entity is final then."""
-    lines = gateway.run_stream(request_of(await _fields(ExtractRequest, request)))
+    body = await _fields(ExtractRequest, request)
+    context.choose_model(body["model"])
+    lines = gateway.run_stream(context, request_of(body))
     first = await lines.__anext__()
-    return _Lines(first, lines)
+    return _Lines(context, first, lines)
 
 
 async def _fields(model: type[BaseModel], request: Request) -> Mapping[str, Any]:
@@ -70,22 +74,22 @@ async def _fields(model: type[BaseModel], request: Request) -> Mapping[str, Any]
     return vars(await json_body(request, model))
 
 
-async def _abort(gateway: Gateway, request: Request) -> Response:
-    return json_response(await gateway.abort(request.path_params["request_id"]))
+async def _abort(gateway: Gateway, context: Context, request: Request) -> Response:
+    return json_response(await gateway.abort(context, request.path_params["request_id"]))
 
 
 class _Lines(PiecesResponse):
     """Sends a JSON line for each entity. At its end, closes `rest`; if the client has left, this aborts the item."""
 
-    def __init__(self, first: Sequence[Any], rest: AsyncGenerator[Sequence[Any], None]) -> None:
-        self._rest = rest
+    def __init__(self, context: Context, first: Sequence[Any], rest: AsyncGenerator[Sequence[Any], None]) -> None:
+        self._context, self._rest = context, rest
         super().__init__(self._encoded(first), media_type=NDJSON)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         except asyncio.CancelledError:
-            context.current().record.error = Aborted.code
+            self._context.record.error = Aborted.code
             raise
         finally:
             await self._rest.aclose()
@@ -103,8 +107,8 @@ class _Lines(PiecesResponse):
                 for line in lines:
                     yield line
         except GLiNERBentoError as error:
-            context.current().record.error = error.code
-            yield ErrorBody(error.detail(context.current().id))
+            self._context.record.error = error.code
+            yield ErrorBody(error.detail(self._context.id))
 
 
 def _ascii(piece: bytes) -> bytes:

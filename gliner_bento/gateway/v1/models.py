@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import InvalidField, NotReady
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import (
     ARCHIVE,
     COMMON_ERRORS,
@@ -33,13 +34,13 @@ from gliner_bento.model_types import UPLOADED, AddModelRequest, ListedModel, Lis
 PATH = "/v1/models"
 
 
-async def list_models(gateway: Gateway, _: Request) -> Response:
+async def list_models(gateway: Gateway, context: Context, _: Request) -> Response:
     """The served models as OpenAI's API lists them."""
     await gateway.models.refresh()
     return json_response(ListedModels([await _listed(gateway, served) for served in gateway.models]))
 
 
-async def _get(gateway: Gateway, request: Request) -> Response:
+async def _get(gateway: Gateway, context: Context, request: Request) -> Response:
     await gateway.models.refresh()
     return json_response(await _listed(gateway, await gateway.models.find(request.path_params["model"])))
 
@@ -67,7 +68,7 @@ async def _listed(gateway: Gateway, served: ServedModel) -> ListedModel:
     )
 
 
-async def _add(gateway: Gateway, request: Request) -> Response:
+async def _add(gateway: Gateway, context: Context, request: Request) -> Response:
     if is_json(media_type(request.headers)) or not gateway.options.max_model_bytes:
         added = await gateway.models.add(await json_body(request, AddModelRequest))
     else:
@@ -91,12 +92,12 @@ def _request_in(query: Mapping[str, str]) -> AddModelRequest:
         raise from_model(invalid, AddModelRequest) from None
 
 
-async def _delete(gateway: Gateway, request: Request) -> Response:
+async def _delete(gateway: Gateway, context: Context, request: Request) -> Response:
     await gateway.models.remove(request.path_params["model"])
     return Response(status_code=204)
 
 
-async def _change(action: ModelAction, gateway: Gateway, request: Request) -> Response:
+async def _change(action: ModelAction, gateway: Gateway, context: Context, request: Request) -> Response:
     return json_response(await _listed(gateway, await gateway.models.change(request.path_params["model"], action)))
 
 
@@ -126,7 +127,7 @@ _ERRORS = (404, 409, *COMMON_ERRORS, 501, 504)
 def _admin(
     method: str,
     path: str,
-    handler: Callable[[Gateway, Request], Awaitable[Response]],
+    handler: Callable[[Gateway, Context, Request], Awaitable[Response]],
     summary: str,
     description: str,
     name: str,

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from gliner_bento.errors import NotReady
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, MODEL, Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.status_types import ModelCard, ReplicaList, ServerStatus
@@ -16,23 +17,23 @@ from gliner_bento.storage.api_keys import KeyScope
 from gliner_bento.telemetry import metrics
 
 
-async def _model(gateway: Gateway, request: Request) -> Response:
-    return json_response(await gateway.models.default.card())
+async def _model(gateway: Gateway, context: Context, request: Request) -> Response:
+    return json_response(await (await gateway.served(context)).card())
 
 
-async def _replicas(gateway: Gateway, request: Request) -> Response:
-    return json_response(await gateway.models.default.replicas())
+async def _replicas(gateway: Gateway, context: Context, request: Request) -> Response:
+    return json_response(await (await gateway.served(context)).replicas())
 
 
-async def _status(gateway: Gateway, request: Request) -> Response:
-    return json_response(await gateway.status(gateway.models.default))
+async def _status(gateway: Gateway, context: Context, request: Request) -> Response:
+    return json_response(await gateway.status(await gateway.served(context)))
 
 
-async def _alive(_: Gateway, __: Request) -> Response:
+async def _alive(*_: object) -> Response:
     return PlainTextResponse("\n")
 
 
-async def _ready(gateway: Gateway, _: Request) -> Response:
+async def _ready(gateway: Gateway, context: Context, _: Request) -> Response:
     if not await gateway.ready():
         raise NotReady("; ".join(["the server is not ready", *_problems(gateway)]))
     return PlainTextResponse("".join(f"{line}\n" for line in _problems(gateway)) or "\n")
@@ -46,7 +47,7 @@ def _problems(gateway: Gateway) -> list[str]:
     return [f"{'a model' if has_keys else served.in_messages}: {served.row.state}" for served in failed]
 
 
-async def _metrics(gateway: Gateway, _: Request) -> Response:
+async def _metrics(gateway: Gateway, context: Context, _: Request) -> Response:
     states = [await served.state() for served in gateway.models]
     remote = await gateway.read_metrics() if gateway.read_metrics else None
     return Response(await asyncio.to_thread(metrics.exposition, states, remote), media_type=metrics.CONTENT_TYPE)

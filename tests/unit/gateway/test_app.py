@@ -12,6 +12,7 @@ from doubles.memory_replica import MemoryReplica
 from gliner_bento.errors import ERRORS_BY_CODE, InvalidField
 from gliner_bento.gateway import compat
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.error_body import STATUSES, respond
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
@@ -124,7 +125,7 @@ def test_an_errors_answer_has_its_status_its_body_and_nothing_else(code):
     async def failing():
         raise ERRORS_BY_CODE[code]("what is wrong", param="field")
 
-    response = asyncio.run(respond(failing()))
+    response = asyncio.run(respond(Context(), failing()))
     error = json.loads(response.body)["error"]
     assert (response.status_code, error["code"], error["message"], error["param"]) == (
         STATUSES[code],
@@ -140,7 +141,7 @@ def test_an_endpoint_may_have_statuses_of_its_own():
     async def failing():
         raise InvalidField("text: wrong", param="text")
 
-    assert asyncio.run(respond(failing(), {**STATUSES, "invalid_field": 400})).status_code == 400
+    assert asyncio.run(respond(Context(), failing(), {**STATUSES, "invalid_field": 400})).status_code == 400
 
 
 def test_what_is_no_error_of_ours_passes_the_one_handler():
@@ -148,7 +149,7 @@ def test_what_is_no_error_of_ours_passes_the_one_handler():
         raise RuntimeError("a fault")
 
     with pytest.raises(RuntimeError):
-        asyncio.run(respond(failing()))
+        asyncio.run(respond(Context(), failing()))
 
 
 PEER = """
@@ -159,10 +160,10 @@ from gliner_bento.gateway.endpoint import Endpoint, Operation
 from gliner_bento.gateway.error_body import STATUSES
 
 
-async def answer(gateway, request):
+async def answer(gateway, context, request):
     if await request.body():
         raise InvalidField("text: wrong", param="text")
-    return PlainTextResponse((await gateway.models.default.info()).model)
+    return PlainTextResponse((await (await gateway.served(context)).info()).model)
 
 
 def endpoints(options):

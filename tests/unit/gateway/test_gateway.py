@@ -5,7 +5,6 @@ import math
 import re
 import time
 from concurrent.futures import wait
-from contextvars import copy_context
 from dataclasses import replace
 
 import pytest
@@ -22,7 +21,7 @@ from gliner_bento.errors import (
     StartupError,
     TooLarge,
 )
-from gliner_bento.gateway import context, handler
+from gliner_bento.gateway import handler
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.policy.tenants import Tenant
@@ -39,15 +38,16 @@ def request_of(**fields):
     return request_of_body(vars(ExtractRequest.model_validate(body)))
 
 
-def extract(gateway, **fields):
-    return asyncio.run(gateway.run(request_of(**fields)))
+def extract(gateway, context=None, **fields):
+    return asyncio.run(gateway.run(context or Context(), request_of(**fields)))
 
 
-def extract_batch(gateway, **fields):
+def extract_batch(gateway, context=None, **fields):
     body = vars(ExtractBatchRequest.model_validate(fields))
 
     async def run():
-        return await gateway.run_batch(await gateway.batch_of(body))
+        about = context or Context()
+        return await gateway.run_batch(about, await gateway.batch_of(about, body))
 
     return asyncio.run(run())
 
@@ -131,7 +131,9 @@ def test_a_deadline_can_shorten_but_not_stretch_the_servers(gateway, replica):
 
 def test_a_streams_total_is_timeout_ms_and_the_servers_limit_that_of_a_time_without_progress(gateway, replica):
     async def stream(**options):
-        return [line async for lines in gateway.run_stream(request_of(text="Ada", **options)) for line in lines]
+        return [
+            line async for lines in gateway.run_stream(Context(), request_of(text="Ada", **options)) for line in lines
+        ]
 
     began_s = time.monotonic()
     asyncio.run(stream(timeout_ms=90_000))
@@ -175,20 +177,13 @@ def test_a_large_request_does_not_hold_up_its_tenant(replica, texts, crosses_ten
     """But one whose key may pass all tenants."""
     gateway = Gateway(replica, replace(OPTIONS, max_text_chars=8000, max_batch_items=33))
 
-    def scene():
-        context.begin(Context(tenant=Tenant("a", crosses_tenants=crosses_tenants)))
-        extract_batch(gateway, texts=texts, labels=["person"], priority=given)
-
-    copy_context().run(scene)
+    context = Context(tenant=Tenant("a", crosses_tenants=crosses_tenants))
+    extract_batch(gateway, context, texts=texts, labels=["person"], priority=given)
     assert replica.calls[0][1].priority == expected
 
 
 def test_the_tenant_reaches_the_replica(gateway, replica):
-    def ask():
-        context.begin(Context(tenant=Tenant("team-a", crosses_tenants=True, weight=2.0)))
-        extract(gateway)
-
-    copy_context().run(ask)
+    extract(gateway, Context(tenant=Tenant("team-a", crosses_tenants=True, weight=2.0)))
     call = replica.calls[0][1]
     assert (call.tenant, call.weight, call.crosses_tenants) == ("team-a", 2.0, True)
 
@@ -324,13 +319,13 @@ def test_the_card_has_the_model_and_the_limits(gateway):
 def test_abort_returns_whether_there_was_a_request(gateway, replica):
     async def scene():
         replica.step = lambda: False
-        running = asyncio.ensure_future(gateway.run(request_of(request_id="mine")))
+        running = asyncio.ensure_future(gateway.run(Context(), request_of(request_id="mine")))
         while not replica.admitted:
             await asyncio.sleep(0)
-        answers = [await gateway.abort("unknown"), await gateway.abort("mine")]
+        answers = [await gateway.abort(Context(), "unknown"), await gateway.abort(Context(), "mine")]
         with pytest.raises(Aborted):
             await running
-        return [*answers, await gateway.abort("mine")]
+        return [*answers, await gateway.abort(Context(), "mine")]
 
     answers = asyncio.run(scene())
     assert [(answer.request_id, answer.aborted) for answer in answers] == [
@@ -408,14 +403,14 @@ def test_an_abort_reaches_the_model_of_the_request_while_another_one_does_not_an
 
     async def scene():
         replica.step = lambda: False
-        running = asyncio.ensure_future(gateway.run(request_of(request_id="mine", model="other")))
+        running = asyncio.ensure_future(gateway.run(Context(model="other"), request_of(request_id="mine")))
         while not replica.admitted:
             await asyncio.sleep(0)
-        assert (await gateway.abort("mine")).aborted
+        assert (await gateway.abort(Context(), "mine")).aborted
         with pytest.raises(Aborted):
             await running
         with pytest.raises(NotReady):
-            await gateway.abort("mine")
+            await gateway.abort(Context(), "mine")
 
     asyncio.run(scene())
 
@@ -473,7 +468,7 @@ def test_a_handler_changes_items_and_results_on_every_route(handled, replica):
     assert [[one.text for one in row.result.entities] for row in batch.results] == [["Ada"], []]
 
     async def streamed():
-        return [line for lines in [one async for one in handled.run_stream(request_of())] for line in lines]
+        return [line for lines in [one async for one in handled.run_stream(Context(), request_of())] for line in lines]
 
     *entities, end = asyncio.run(streamed())
     assert [line.entity.text for line in entities] == ["Ada"]

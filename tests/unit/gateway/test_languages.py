@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.languages import LanguageCheck
 from gliner_bento.tasks.base import ExtractionWarning
@@ -146,7 +147,7 @@ def english_gateway(replica, options) -> Gateway:
 
 def test_each_text_of_a_batch_has_its_own_warnings(english_gateway):
     request = extraction_of(["Ada met Charles.", CHINESE, "y" * 1001, FRENCH], PERSON)
-    english, chinese, too_long, french = asyncio.run(english_gateway.run_batch(request)).results
+    english, chinese, too_long, french = asyncio.run(english_gateway.run_batch(Context(), request)).results
     assert english.result.warnings == ()
     assert too_long.error.code == "too_large"
     assert [one.code for one in (*chinese.result.warnings, *french.result.warnings)] == ["unsupported_language"] * 2
@@ -156,14 +157,14 @@ def test_an_adapter_may_be_trained_for_other_languages(english_gateway, manager)
     manager.contents["chinese"] = b""
     base = extraction_of([CHINESE], PERSON)
     adapted = extraction_of([CHINESE], replace(PERSON, adapter_id="chinese"))
-    assert asyncio.run(english_gateway.run(base)).warnings
-    assert not asyncio.run(english_gateway.run(adapted)).warnings
+    assert asyncio.run(english_gateway.run(Context(), base)).warnings
+    assert not asyncio.run(english_gateway.run(Context(), adapted)).warnings
 
 
 def test_a_stream_ends_with_the_warnings(english_gateway):
     async def last():
         request = extraction_of([CHINESE], PERSON)
-        (*_, end) = [line async for lines in english_gateway.run_stream(request) for line in lines]
+        (*_, end) = [line async for lines in english_gateway.run_stream(Context(), request) for line in lines]
         return end
 
     assert [one.code for one in asyncio.run(last()).warnings] == ["unsupported_language"]

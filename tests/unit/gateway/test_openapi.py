@@ -110,7 +110,7 @@ def test_every_operation_has_an_id_of_its_own():
 
 
 def test_what_is_not_documented_is_not_listed():
-    async def answer(gateway, request):
+    async def answer(gateway, context, request):
         raise NotImplementedError
 
     operation = Operation(name="a", tag="server", summary="A", description="Answers A.")

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from gliner_bento.gateway import context
-from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.expressions import ExpressionRunner
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.recognizers.expressions import (
@@ -143,9 +141,8 @@ class TestTenants:
 
     @staticmethod
     async def run(runner: ExpressionRunner, name: str, expression: str, order: list[str]) -> None:
-        context.begin(Context(tenant=Tenant(name[0])))
         with suppress(ExpressionError):
-            await runner.spans([(expression, FLAGS)], ["a" * 60])
+            await runner.spans(Tenant(name[0]), [(expression, FLAGS)], ["a" * 60])
         order.append(name)
 
     def test_a_tenant_waits_for_one_job_of_another_and_is_charged_for_its_time(self, order):
