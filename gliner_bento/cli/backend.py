@@ -16,13 +16,11 @@ from gliner_bento.errors import GLiNERBentoError, InvalidField, StartupError, Un
 from gliner_bento.process.exits import write_line
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.settings.marks import FlagOfCommands, marked
 from gliner_bento.settings.names import flag_name
 
-SETTINGS = (
-    *("model", "revision", "token", "cache_dir", "device", "dtype", "runtime", "quantization"),
-    *("inference_lanes", "torch_threads", "max_batch_tokens", "enable_lora", "disk_cache_dir", "config"),
-)
-"""Settings that are flags, for a model in this process. Others come from the environment and the configuration file."""
+SETTINGS = tuple(marked(Settings, FlagOfCommands))
+"""Flags of commands with a model in this process."""
 
 _TIMEOUT_S = 600.0
 

@@ -11,12 +11,9 @@ from gliner_bento.host.archives import ModelArchives
 from gliner_bento.host.hosted import HostedModel
 from gliner_bento.model_types import UPLOADED, AddModelRequest
 from gliner_bento.settings import Settings
+from gliner_bento.settings.marks import OfOperator, marked
 from gliner_bento.settings.models import MODEL_PROPERTIES, checked_own
 from gliner_bento.storage.archives import shown
-
-_OPERATORS = frozenset({"adapter_root", "allow_adapter_hub", "cache_dir"})
-"""Settings that a request must not set: they let the server read and write more than the operator has allowed."""
-
 
 _MAX_FILES = 10_000  # of a folder that a request adds
 
@@ -36,7 +33,7 @@ class ModelRequests:
         """The settings of the model that a request adds; see `row`."""
         if reserved := sorted(request.settings.keys() & MODEL_PROPERTIES):
             raise InvalidField(f"settings: {reserved[0]} is not a setting", param="settings")
-        if reserved := sorted(request.settings.keys() & _OPERATORS):
+        if reserved := sorted(request.settings.keys() & marked(Settings, OfOperator).keys()):
             raise InvalidField(f"settings: {reserved[0]} can only be set where the server is started", param="settings")
         try:
             own = checked_own(request.settings)

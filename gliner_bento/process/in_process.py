@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import httpx
 
@@ -16,29 +15,15 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.process.instances import by_model
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
+from gliner_bento.settings.marks import DAY_S, ForOneCaller, marked
 
 URL = "http://in-process"
-_DAY_S = 86_400.0
-_ONE_CALLER: dict[str, Any] = {
-    "num_instances": 1,
-    "max_instances": 0,
-    "api_keys": None,
-    "tenant_header": None,
-    "max_queue_wait_s": 0.0,
-    "request_timeout_s": _DAY_S,
-    "max_queued_tokens": 0,
-    "max_tenant_concurrency": 0,
-    "max_tenant_requests_per_s": 0.0,
-    "warmup_iterations": 0,
-    "enable_playground": False,
-}
-"""Settings without the limits that protect a server from its clients: the only client is the caller."""
 
 
 @asynccontextmanager
 async def in_process(settings: Settings) -> AsyncIterator[AsyncClient]:
     """A client of the default model of `settings`. Raises `StartupError`, `ModelError` included."""
-    async with transport(settings) as asgi, AsyncClient(URL, timeout_s=_DAY_S, transport=asgi) as client:
+    async with transport(settings) as asgi, AsyncClient(URL, timeout_s=DAY_S, transport=asgi) as client:
         yield client
 
 
@@ -51,7 +36,8 @@ async def transport(settings: Settings, compat: str = "none") -> AsyncIterator[h
     """
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     default_model = next(iter(by_model(settings).values()))
-    for_one_caller = default_model.model_copy(update=_ONE_CALLER | {"compat": (compat,)})
+    values = {name: mark.value for name, mark in marked(Settings, ForOneCaller).items()}
+    for_one_caller = default_model.model_copy(update=values | {"compat": (compat,)})
     replica = LocalReplica.load(for_one_caller)
     try:
         app = GatewayApp(for_one_caller.view(GatewayOptions))

@@ -10,7 +10,7 @@ from gliner_bento.replicas.ray.scaling import WaitingTokensPolicy
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.settings.cores import usable_cores
-from gliner_bento.settings.models import ModelTableFields
+from gliner_bento.settings.marks import NoEffectWithRay, marked
 
 ROUTER = "gliner_bento.replicas.ray.router:NamedReplicaRouter"
 POLICY = f"{WaitingTokensPolicy.__module__}:{WaitingTokensPolicy.__name__}"
@@ -36,31 +36,13 @@ FOR_THROUGHPUT = {
 }
 """Environment variables that Ray's processes read when they start."""
 
-MEANINGLESS = {
-    **{
-        name: "the models do not change while the server runs (docs/several-models.md)"
-        for name in ModelTableFields.model_fields
-        if name != "model_settings"
-    },
-    "cuda_devices": "Ray assigns the GPUs (ray_actor_options)",
-    "max_restarts": "Ray starts replicas again without a limit",
-    "restart_window_s": "Ray starts replicas again without a limit",
-}
-"""Settings that have no effect with Ray, and the reason."""
-
-MEANINGLESS_BEHIND_THE_PROXY = {
-    "header_timeout_s": "Ray's proxy accepts the connections",
-    "body_timeout_s": "Ray's proxy accepts the connections",
-    "shutdown_timeout_s": "actors end when their requests have ended (request_timeout_s)",
-}
-"""Further settings without effect for a gateway behind Ray's proxy, and the reason."""
-
 
 def check(settings: Settings, *, proxied: bool) -> None:
     """Raise `SettingsError` for the first setting that is set but has no effect. proxied: behind Ray's proxy."""
-    for name, reason in (MEANINGLESS | (MEANINGLESS_BEHIND_THE_PROXY if proxied else {})).items():
-        if getattr(settings, name) != type(settings).model_fields[name].default:
-            raise SettingsError(f"{name}: has no effect with Ray: {reason}")
+    for name, mark in marked(type(settings), NoEffectWithRay).items():
+        is_set = getattr(settings, name) != type(settings).model_fields[name].default
+        if is_set and (proxied or not mark.proxied):
+            raise SettingsError(f"{name}: has no effect with Ray: {mark.reason}")
     if settings.max_instances and settings.max_instances < settings.num_instances:
         raise SettingsError(
             f"max_instances: {settings.max_instances} is less than num_instances, which is {settings.num_instances}"

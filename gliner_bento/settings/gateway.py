@@ -29,33 +29,36 @@ from gliner_bento.settings.field_types import (
     Timeout,
     existing_file,
 )
+from gliner_bento.settings.marks import ForOneCaller, NoEffectWithRay, PerModel
 from gliner_bento.tasks.extraction import MAX_ENTITIES, MAX_RELATIONS
 
 
 class GatewayFields(BaseSettings):
     """The public API: defaults and limits."""
 
-    default_threshold: Probability = Field(0.5, description="Default threshold for entities.")
-    default_relation_threshold: Probability = Field(0.5, description="Default threshold for relations.")
-    max_labels: CountOrUnlimited = Field(
+    default_threshold: Annotated[Probability, PerModel()] = Field(0.5, description="Default threshold for entities.")
+    default_relation_threshold: Annotated[Probability, PerModel()] = Field(
+        0.5, description="Default threshold for relations."
+    )
+    max_labels: Annotated[CountOrUnlimited, PerModel()] = Field(
         1000,
         description="Maximum number of entity labels of a text, and of its relation labels. With classifications or "
         "structures, the limit applies to all labels and fields together. More are refused (422); "
         "-1: no limit.",
     )
-    max_text_chars: Count = Field(
+    max_text_chars: Annotated[Count, PerModel()] = Field(
         2_000_000, description="Maximum length of a text, in characters; longer texts are refused (413)."
     )
-    max_batch_items: Count = Field(
+    max_batch_items: Annotated[Count, PerModel()] = Field(
         256, description="Maximum number of texts in one request to /v1/extract/batch; more are refused (413)."
     )
-    max_entities: Count = Field(
+    max_entities: Annotated[Count, PerModel()] = Field(
         MAX_ENTITIES,
         description="Maximum number of entities in an answer; their texts may have 200 times as many characters in "
         "total. The texts of a batch share both limits in proportion to their lengths. Beyond a limit, a request fails "
         "(422), or its answer is cut (`on_limit`).",
     )
-    max_relations: Count = Field(
+    max_relations: Annotated[Count, PerModel()] = Field(
         MAX_RELATIONS,
         description="Maximum number of relations in an answer, with the same rules as max_entities; the texts of their "
         "heads and tails are counted.",
@@ -67,26 +70,26 @@ class GatewayFields(BaseSettings):
         ("all",),
         description=f"Wire formats of other servers that are served: all, none, or some of {', '.join(FORMATS)}.",
     )
-    presidio_labels: NamedLabels = Field(
+    presidio_labels: Annotated[NamedLabels, PerModel()] = Field(
         (),
         description="Entity types of /analyze that the model is asked for, and the labels that it reads for them, as "
         "NAME=label; in the file also as an object. They add to Presidio's types, or replace those types' labels; a "
         "type that is left to recognizers otherwise is then found by both (docs/migrate/presidio.md).",
     )
-    presidio_entities: EntityTypes = Field(
+    presidio_entities: Annotated[EntityTypes, PerModel()] = Field(
         (),
         description="Entity types that /analyze looks for when a request names none. Unset: those that Presidio looks "
         "for in English, and organizations.",
     )
-    presidio_min_score: Probability = Field(
+    presidio_min_score: Annotated[Probability, PerModel()] = Field(
         0.3, description="Lowest score of an entity from /analyze; a request's score_threshold can raise it."
     )
-    recognizers: RecognizerNames = Field(
+    recognizers: Annotated[RecognizerNames, PerModel()] = Field(
         ("all",),
         description="Recognizers (patterns and check digits): all, none, or some (CREDIT_CARD,EMAIL_ADDRESS); see "
         "docs/recognizers.md. They run for /analyze, the NIM's format, redact, and requests with a field recognizers.",
     )
-    phone_regions: PhoneRegions = Field(
+    phone_regions: Annotated[PhoneRegions, PerModel()] = Field(
         DEFAULT_REGIONS,
         description="Regions whose phone numbers recognizers find without a country code, as ISO 3166 codes.",
     )
@@ -125,7 +128,7 @@ class GatewayFields(BaseSettings):
         pattern=r"^(/[A-Za-z0-9._~-]+)+$",
         description="Path prefix of the routes for clients of gliner.serve.",
     )
-    api_keys: ApiKeysSource | None = Field(
+    api_keys: Annotated[ApiKeysSource | None, ForOneCaller(None)] = Field(
         None,
         description="YAML or JSON file of API keys (see docs/security.md), read again when it changes; or the keys "
         "themselves, as in such a file. Unset: no keys, and the server answers on the loopback address only, unless "
@@ -140,7 +143,7 @@ class GatewayFields(BaseSettings):
         (),
         description="Origins whose pages may call the server from a browser (https://app.example.com); * for all.",
     )
-    enable_playground: bool = Field(
+    enable_playground: Annotated[bool, ForOneCaller(False)] = Field(
         True, description="Serve /playground, a page that shows what the model extracts from a text."
     )
     enable_mcp: Mcp = Field(
@@ -159,10 +162,10 @@ class GatewayFields(BaseSettings):
         "that has been idle or sending a request for longest; if all await responses, the new one is refused (503). A "
         "connection with a short request takes about 0.13 MB in the server's processes.",
     )
-    header_timeout_s: Timeout = Field(
+    header_timeout_s: Annotated[Timeout, NoEffectWithRay("Ray's proxy accepts the connections", proxied=True)] = Field(
         10.0, description="Time in which a request's headers must arrive, in seconds; then 408."
     )
-    body_timeout_s: Timeout = Field(
+    body_timeout_s: Annotated[Timeout, NoEffectWithRay("Ray's proxy accepts the connections", proxied=True)] = Field(
         30.0,
         description="Time in which a request's body, or its next 64 KiB, must arrive, in seconds; then 408. A client "
         "that reads none of its response for as long is disconnected.",
@@ -171,7 +174,7 @@ class GatewayFields(BaseSettings):
         5,
         description="Time after which an idle connection is closed, in seconds; set it above a proxy's idle timeout.",
     )
-    tenant_header: HeaderName | None = Field(
+    tenant_header: Annotated[HeaderName | None, ForOneCaller(None)] = Field(
         None,
         description="Request header that names the tenant, where there are no API keys; set it only behind a proxy "
         "that overwrites it. Unset, or not sent: the client's address is the tenant.",
@@ -182,12 +185,12 @@ class GatewayFields(BaseSettings):
         "* for all. uvicorn's variable FORWARDED_ALLOW_IPS sets it too. Unset: the client's address is that of its "
         "connection.",
     )
-    max_tenant_concurrency: Annotated[int, Field(ge=0)] = Field(
+    max_tenant_concurrency: Annotated[int, Field(ge=0), ForOneCaller(0)] = Field(
         0,
         description="Maximum number of a tenant's requests that run concurrently, for extractions and /anonymize; more "
         "are refused (429 with Retry-After); 0: no limit. An API key may have a limit of its own, max_concurrency.",
     )
-    max_tenant_requests_per_s: Annotated[float, Field(ge=0, le=1_000_000)] = Field(
+    max_tenant_requests_per_s: Annotated[float, Field(ge=0, le=1_000_000), ForOneCaller(0.0)] = Field(
         0.0,
         description="Maximum number of a tenant's requests per second, for extractions and /anonymize; as many may "
         "arrive in one burst. More are refused (429 with Retry-After); 0: no limit. An API key may have a limit of its "

@@ -9,32 +9,33 @@ from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings
 
 from gliner_bento.settings.field_types import AbsolutePath, CountOrAuto, Dtype, Model, Models
+from gliner_bento.settings.marks import FlagOfCommands, OfAllModels, OfOperator
 
 
 class ModelFields(BaseSettings):
     """What is served, and how it runs."""
 
-    model: Model = Field(
+    model: Annotated[Model, OfAllModels(), FlagOfCommands()] = Field(
         "models/demo",
         description="GLiNER checkpoint: a local folder (relative to the working directory or to service.py), an "
         "archive of one (.zip, .tar.gz; relative to the working directory), or a Hugging Face hub id.",
     )
-    models: Models = Field(
+    models: Annotated[Models, OfAllModels()] = Field(
         (),
         description="Several models in one server, instead of the setting model: a list of NAME=CHECKPOINT. The file "
         "may have an object instead; a flag --model NAME=CHECKPOINT may be given for each model. A request names a "
         "model in its field model; if it names none, it gets the first, unless model_settings makes another model the "
         "default. model_settings can give each model settings of its own.",
     )
-    revision: str | None = Field(
+    revision: Annotated[str | None, FlagOfCommands()] = Field(
         None, description="Branch, tag or commit of a model on the Hugging Face hub; unset: its main branch."
     )
-    token: SecretStr | None = Field(
+    token: Annotated[SecretStr | None, FlagOfCommands()] = Field(
         None,
         description="Access token for private and gated models on the Hugging Face hub, never shown; unset: HF_TOKEN, "
         "or the token of `hf auth login`.",
     )
-    cache_dir: AbsolutePath | None = Field(
+    cache_dir: Annotated[AbsolutePath | None, OfOperator(), FlagOfCommands()] = Field(
         None, description="Folder of downloads from the Hugging Face hub; unset: huggingface_hub's (HF_HOME)."
     )
     convert: bool = Field(
@@ -42,22 +43,22 @@ class ModelFields(BaseSettings):
         description="Convert the weights of a pytorch_model.bin to safetensors once, so that later starts are faster; "
         "--no-convert: read the file at every start.",
     )
-    conversion_cache_dir: AbsolutePath = Field(
+    conversion_cache_dir: Annotated[AbsolutePath, OfAllModels()] = Field(
         Path("~/.cache/gliner-bento/weights"),
         description="Folder of converted weights and of unpacked archives, safe to delete; $XDG_CACHE_HOME replaces "
         "~/.cache if it is set.",
     )
-    device: str = Field(
+    device: Annotated[str, FlagOfCommands()] = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
         description="Device that the model runs on; auto: CUDA if available, else CPU.",
     )
-    dtype: Dtype = Field(
+    dtype: Annotated[Dtype, FlagOfCommands()] = Field(
         "auto",
         description="Data type of the model (short names: fp32, fp16, bf16); auto: bfloat16 if the hardware and "
         "the model support it, else float32.",
     )
-    runtime: Literal["torch", "onnxruntime"] = Field(
+    runtime: Annotated[Literal["torch", "onnxruntime"], FlagOfCommands()] = Field(
         "torch",
         description="Inference runtime; onnxruntime: run the ONNX graph that the checkpoint ships (entities only, "
         "no torch weights needed; requires the extra onnx).",
@@ -67,7 +68,7 @@ class ModelFields(BaseSettings):
         pattern=r"^\w[\w.-]*(/\w[\w.-]*)*\.onnx$",
         description="File name of the ONNX graph in the checkpoint folder, for runtime onnxruntime.",
     )
-    quantization: Literal["none", "int8"] = Field(
+    quantization: Annotated[Literal["none", "int8"], FlagOfCommands()] = Field(
         "none",
         description="Quantization of the encoder; int8: dynamic int8 linear layers, CPU only, less memory at "
         "lower accuracy.",
@@ -141,7 +142,7 @@ class ModelFields(BaseSettings):
         "passes; 0: the number that the checkpoint was trained with (max_types). A bi-encoder takes "
         "all labels in one pass.",
     )
-    compat_long_text: Literal["window", "truncate"] = Field(
+    compat_long_text: Annotated[Literal["window", "truncate"], OfAllModels()] = Field(
         "window",
         description="How the routes below route_prefix process long texts; window: in windows; truncate: cut, as "
         "gliner.serve does.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -15,18 +14,12 @@ from gliner_bento.settings.adapters import AdapterFields
 from gliner_bento.settings.configuration import SettingsError, suggestion
 from gliner_bento.settings.field_types import AbsolutePath, CountOrAuto, Probability, existing_folder
 from gliner_bento.settings.gateway import GatewayFields
+from gliner_bento.settings.marks import MODELS_STAY, OfAllModels, PerModel, marked
 from gliner_bento.settings.model import ModelFields
 from gliner_bento.settings.scheduling import SchedulingFields
-from gliner_bento.tasks.base import Limits
 
 MODEL_PROPERTIES = ("pinned", "required", "default")
 """Keys in `model_settings` that are not settings, but say how the server treats the model."""
-
-_SHARED = frozenset(
-    {"model", "models", "inference_lanes", "request_timeout_s", "hang_timeout_s", "compat_long_text"}
-    | {"adapter_id_pattern", "max_adapter_bytes", "conversion_cache_dir", "disk_cache_dir"}
-)
-"""Settings that a model cannot override: they are the process's, or used before the request's model is known."""
 
 
 def _decoded(value: object) -> object:
@@ -43,47 +36,47 @@ class ModelTableFields(BaseSettings):
         "{pii: {model: CHECKPOINT, dtype: float32}}. Besides settings: pinned (never evicted), required (the server "
         "does not start without it), default (it answers requests that name no model).",
     )
-    model_root: Annotated[AbsolutePath, AfterValidator(existing_folder)] | None = Field(
+    model_root: Annotated[Annotated[AbsolutePath, AfterValidator(existing_folder)] | None, MODELS_STAY] = Field(
         None,
         description="Folder of checkpoints that POST /v1/models may add. Unset: no folder may be added.",
     )
-    allow_model_hub: bool = Field(
+    allow_model_hub: Annotated[bool, MODELS_STAY] = Field(
         False, description="Allow POST /v1/models to download models from the Hugging Face hub."
     )
-    max_model_bytes: CountOrAuto = Field(
+    max_model_bytes: Annotated[CountOrAuto, MODELS_STAY] = Field(
         0,
         description="Maximum size of a model's archive that POST /v1/models may upload, and of its unpacked files, in "
         "bytes; larger ones are refused (413). The files are kept in the temporary folder ($TMPDIR) until the model is "
         "deleted or the server ends. 0: no archive may be uploaded.",
     )
-    max_loaded_models: CountOrAuto = Field(
+    max_loaded_models: Annotated[CountOrAuto, MODELS_STAY] = Field(
         0,
         description="Maximum number of models in memory. To load another, the least recently used model that is idle, "
         "not pinned and not the default is evicted; if there is none, loading fails (507). 0: no limit.",
     )
-    model_memory_fraction: Probability = Field(
+    model_memory_fraction: Annotated[Probability, MODELS_STAY] = Field(
         0.8,
         description="Fraction of the device's memory (on CPU: of the memory that the process may use) that the weights "
         "of all models may take. To load another model, models are evicted as for max_loaded_models; a model that "
         "would not fit even then is refused (507), usually before any is evicted.",
     )
-    evicted_models: Literal["wait", "refuse"] = Field(
+    evicted_models: Annotated[Literal["wait", "refuse"], MODELS_STAY] = Field(
         "wait",
         description="What happens to a request for an evicted model. The model is loaded in either case; wait: the "
         "request waits until it is loaded, within its deadline; refuse: the request fails (503 with Retry-After).",
     )
-    model_idle_unload_s: float = Field(
+    model_idle_unload_s: Annotated[float, MODELS_STAY] = Field(
         0.0,
         ge=0,
         le=86_400 * 365,
         description="Evict a model that is neither pinned nor the default after this time without requests; 0: never.",
     )
-    probe_models: bool = Field(
+    probe_models: Annotated[bool, MODELS_STAY] = Field(
         True,
         description="Load a model that is added to a running server in a separate process first, so that a model that "
         "crashes its process does not end the server. This takes twice as long, and briefly twice the memory.",
     )
-    max_load_failures: Annotated[int, Field(ge=1)] = Field(
+    max_load_failures: Annotated[int, Field(ge=1), MODELS_STAY] = Field(
         3, description="Number of failures after which a model is not loaded again until it is deleted and added again."
     )
 
@@ -95,9 +88,9 @@ def _own_validators() -> dict[str, TypeAdapter[Any]]:
         name: field
         for kind in (SchedulingFields, ModelFields, AdapterFields)
         for name, field in kind.model_fields.items()
-        if name not in _SHARED
+        if name not in marked(kind, OfAllModels)
     }
-    known |= {limit.name: GatewayFields.model_fields[limit.name] for limit in fields(Limits)}
+    known |= {name: GatewayFields.model_fields[name] for name in marked(GatewayFields, PerModel)}
     annotated: Any = Annotated  # `Annotated` needs metadata; fields without any get `name`
     types = {name: annotated[tuple([field.annotation, *field.metadata, name])] for name, field in known.items()}
     return {name: TypeAdapter(kind) for name, kind in types.items()}

@@ -8,17 +8,18 @@ from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from gliner_bento.settings.field_types import Count, CudaDevices
+from gliner_bento.settings.marks import ForOneCaller, NoEffectWithRay
 
 
 class ProcessFields(BaseSettings):
     """Processes of the server."""
 
-    num_instances: Annotated[int, Field(ge=1, le=64)] = Field(
+    num_instances: Annotated[int, Field(ge=1, le=64), ForOneCaller(1)] = Field(
         1,
         description="Number of instances: processes that each hold the model and share the requests; on CPU, at most "
         "one per core. They divide the cores among them, and the memory of a GPU that several of them use.",
     )
-    cuda_devices: CudaDevices = Field(
+    cuda_devices: Annotated[CudaDevices, NoEffectWithRay("Ray assigns the GPUs (ray_actor_options)")] = Field(
         (),
         description="CUDA devices of the instances, separated by commas, as in CUDA_VISIBLE_DEVICES; instances take "
         "them in turn. Unset: all instances use the setting device.",
@@ -29,7 +30,7 @@ class ProcessFields(BaseSettings):
         "per text. An instance at this maximum gets no more requests; while all have reached it, requests wait. "
         "Only with several instances.",
     )
-    max_instances: Annotated[int, Field(ge=0, le=10_000)] = Field(
+    max_instances: Annotated[int, Field(ge=0, le=10_000), ForOneCaller(0)] = Field(
         0,
         description="Maximum number of instances of each model. How many there are depends on the load; at least "
         "num_instances. 0: always num_instances. Only with Ray (see docs/scaling.md).",
@@ -50,15 +51,17 @@ class ProcessFields(BaseSettings):
         description="Export OpenTelemetry spans over OTLP, as the OTEL_ environment variables say (requires the extra "
         "otel; see docs/operations.md).",
     )
-    max_restarts: Annotated[int, Field(ge=0)] = Field(
+    max_restarts: Annotated[int, Field(ge=0), NoEffectWithRay("Ray starts replicas again without a limit")] = Field(
         5,
         description="Maximum number of restarts of a service's processes within restart_window_s; when another "
         "process dies in that time, the server ends (exit code 1).",
     )
-    restart_window_s: float = Field(
+    restart_window_s: Annotated[float, NoEffectWithRay("Ray starts replicas again without a limit")] = Field(
         600.0, gt=0, le=86_400, description="Time in which restarts are counted for max_restarts, in seconds."
     )
-    shutdown_timeout_s: float = Field(
+    shutdown_timeout_s: Annotated[
+        float, NoEffectWithRay("actors end when their requests have ended (request_timeout_s)", proxied=True)
+    ] = Field(
         25.0,
         gt=0,
         le=86_400,

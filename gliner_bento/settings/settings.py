@@ -32,6 +32,7 @@ from gliner_bento.settings.configuration import (
 from gliner_bento.settings.cores import usable_cores
 from gliner_bento.settings.gateway import GatewayFields
 from gliner_bento.settings.gliner_serve import ALIASES
+from gliner_bento.settings.marks import FlagOfCommands
 from gliner_bento.settings.model import ModelFields
 from gliner_bento.settings.models import ModelTableFields, checked_own, split_models
 from gliner_bento.settings.names import DISABLE_COMPILE, ENV_PREFIX, aliased_environment, env_name, flag_name, origin
@@ -62,7 +63,7 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         env_prefix=ENV_PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", validate_default=True
     )
 
-    config: Annotated[Path, AfterValidator(Path.resolve)] | None = Field(
+    config: Annotated[Annotated[Path, AfterValidator(Path.resolve)] | None, FlagOfCommands()] = Field(
         None, description="Path of the configuration file; unset: configuration.yaml next to service.py."
     )
 

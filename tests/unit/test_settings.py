@@ -21,7 +21,10 @@ from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.settings.configuration import CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
 from gliner_bento.settings.cores import usable_cores
 from gliner_bento.settings.field_types import text_of
+from gliner_bento.settings.marks import FlagOfCommands, NoEffectWithRay, OfAllModels, OfOperator, PerModel, marked
 from gliner_bento.settings.names import env_name, flag_name, origin
+from gliner_bento.tasks.base import Limits
+from tools.docs_site.reference import settings_table
 
 
 @pytest.mark.parametrize(("container", "host"), [("", "127.0.0.1"), ("true", "0.0.0.0")])
@@ -424,3 +427,15 @@ def test_models_have_settings_of_their_own(settings_file, monkeypatch):
     ):
         with pytest.raises(SettingsError, match=message):
             Settings.load(flags | {"model_settings": own_settings})
+
+
+def test_the_limits_of_a_model_are_the_settings_that_are_marked_so():
+    assert {limit.name for limit in dataclasses.fields(Limits)} == set(marked(Settings, PerModel))
+
+
+@pytest.mark.parametrize("kind", [OfAllModels, PerModel, OfOperator, FlagOfCommands, NoEffectWithRay])
+def test_the_reference_says_what_a_setting_may_do(kind):
+    rows = {row.split("`")[1]: row for row in settings_table().splitlines() if row.startswith("| `")}
+    settings = marked(Settings, kind)
+    assert settings
+    assert all(mark.note in rows[name] for name, mark in settings.items())

@@ -23,6 +23,7 @@ from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
 from gliner_bento.settings.field_types import text_of
+from gliner_bento.settings.marks import notes
 from gliner_bento.settings.names import aliases_of
 
 _API_HEAD = """\
@@ -160,7 +161,8 @@ def settings_table() -> str:
 
 
 def _description(name: str, field: FieldInfo) -> str:
-    return " ".join([str(field.description), *(f"gliner.serve's name: `{alias}`." for alias in aliases_of(name))])
+    aliases = (f"gliner.serve's name: `{alias}`." for alias in aliases_of(name))
+    return " ".join([str(field.description), *notes(field.metadata), *aliases])
 
 
 def _code(value: object) -> str:

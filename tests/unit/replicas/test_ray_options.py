@@ -9,16 +9,12 @@ import pytest
 from gliner_bento import asgi, cli
 from gliner_bento.errors import install_hint
 from gliner_bento.process.instances import by_model, plan_instances
-from gliner_bento.ray.options import (
-    MEANINGLESS,
-    MEANINGLESS_BEHIND_THE_PROXY,
-    check,
-    gateway_options,
-    replica_options,
-    replica_settings,
-)
+from gliner_bento.ray.options import check, gateway_options, replica_options, replica_settings
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
+from gliner_bento.settings.marks import NoEffectWithRay, marked
+
+WITHOUT_EFFECT = marked(Settings, NoEffectWithRay)
 
 VALUES = {
     "cuda_devices": "0",
@@ -97,12 +93,12 @@ def test_limits_are_those_of_the_settings():
     assert gateway_options(Settings(max_connections=5))["max_ongoing_requests"] == 5
 
 
-@pytest.mark.parametrize("name", [*MEANINGLESS, *MEANINGLESS_BEHIND_THE_PROXY])
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
 def test_a_setting_without_a_meaning_is_refused(name):
     settings = Settings(**{name: VALUES.get(name, 1)})
     with pytest.raises(SettingsError, match=f"^{name}: has no effect with Ray"):
         check(settings, proxied=True)
-    if name in MEANINGLESS_BEHIND_THE_PROXY:
+    if WITHOUT_EFFECT[name].proxied:
         check(settings, proxied=False)
 
 
