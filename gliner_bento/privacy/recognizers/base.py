@@ -5,34 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
-from typing import Any
+from typing import NamedTuple
 
 CONTEXT_SCORE, MIN_CONTEXT_SCORE = 0.35, 0.4
 """Added to the score of a match with a word near it, and the minimum of the sum, as in Presidio."""
 
-MAX_MATCH_CHARS = 2048
-"""Maximum length of a match of a rule that is not `numeric`."""
-PIECE_CHARS = 8192
-"""Characters that one call of `re` searches. They are few, because other threads cannot run meanwhile."""
+_MAX_MATCH_CHARS = 2048
+"""Maximum length of a match of a rule with a `sign`, behind the sign."""
 
 BEFORE, AFTER = r"(?<![^\W_])(?<!\d[.\-])", r"(?![^\W_])(?![.\-]\d)"
 """Where a number may begin and end: not within a word, nor within a longer number."""
 
-_START = re.compile(r"(?<![^\W_])(?=[A-Za-z]{0,6}[ \-]?\d)[A-Za-z\d]|[+(](?=\d)")
-_IDENTIFIER = re.compile(
-    r"-[\dA-Fa-f]{4}-[\dA-Fa-f]{4}-[\dA-Fa-f]{4}-[\dA-Fa-f]{12}|arn(?::[^\s:]{0,64}){3}:\d{12}", re.ASCII
-)
-"""A UUID without its first 8 characters; or the name of an AWS resource, as far as the account number."""
-_FRACTION = re.compile(r"(?:^|(?<=[\s(\[=,;:+\-]))\.(?=\d)")
-"""The point of a decimal such as .25."""
+_SEPARATORS = str.maketrans("", "", " ./")
 
 Check = Callable[[str], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """`text[start:end]` is an entity of the type `entity`, by Presidio's name.
 
     word: the word near the match; empty if there is none. base: the score without the word. valid: True if a check or
@@ -61,9 +52,11 @@ class Rule:
     least `MIN_CONTEXT_SCORE` and at most 1.
     check: returns whether the matched text is a match. name: of the pattern, if the entity has several patterns that a
     request can choose from, such as IPv4. span: returns where in the pattern's match the entity begins and ends, or
-    None. numeric: whether all matches begin at a start of a number (`starts_of`), and only these are tried.
-    title: name of a recognizer that a request brings with it. needs_word: whether matches without a word near them are
-    none, not even with a low score.
+    None. sign, reach: a pattern that is in each match, at most `reach` characters behind its start; only there is the
+    text searched. before: the characters that may be between the start and the sign, if a match begins behind another
+    one. Without a sign, all matches begin at one of the `Starts` of numbers. is_outer: whether no match has a digit and
+    a point or dash before it. title: name of a recognizer that a request brings with it. needs_word: whether matches
+    without a word near them are none, not even with a low score.
     """
 
     entity: str
@@ -74,7 +67,10 @@ class Rule:
     name: str = ""
     flags: int = re.ASCII
     span: Callable[[re.Match[str]], tuple[int, int] | None] = field(default=lambda match: match.span(), repr=False)
-    numeric: bool = True
+    sign: str = ""
+    reach: int = 0
+    before: str = ""
+    is_outer: bool = False
     title: str = ""
     needs_word: bool = False
 
@@ -91,11 +87,21 @@ class Rule:
         """The compiled pattern."""
         return re.compile(self.pattern, self.flags)
 
+    @cached_property
+    def _sign_regex(self) -> re.Pattern[str]:
+        return re.compile(self.sign, self.flags)
+
+    @cached_property
+    def _within_reach(self) -> re.Pattern[str]:
+        """Matches up to `reach` characters and a match of the pattern. The first group ends where that one begins."""
+        reach = 0 if self.before else self.reach
+        return re.compile(rf"((?s:.{{0,{reach}}}?))(?:{self.pattern})", self.flags)
+
     def matches(self, text: str, starts: Sequence[int]) -> Iterator[Match]:
-        """The matches in a folded text, in order, with the rule's score. starts: where numbers begin in the text."""
-        if not self.numeric:
-            for start in range(0, len(text), PIECE_CHARS):
-                yield from self._in_piece(text, start, start + PIECE_CHARS)
+        """The matches in a folded text, in order, with the rule's score. starts: where they may begin, for a rule
+        without a sign."""
+        if self.sign:
+            yield from self._beside_signs(text)
             return
         end, match_at = 0, self.regex.match
         for start in starts:
@@ -103,13 +109,20 @@ class Rule:
                 yield match
                 end = match.end
 
-    def _in_piece(self, text: str, start: int, end: int) -> Iterator[Match]:
-        """The matches that begin in a piece of the text."""
-        while (found := self.regex.search(text, start, end + MAX_MATCH_CHARS)) and found.start() < end:
-            match = self.of(found)
-            if match:
-                yield match
-            start = max(match.end if match else 0, found.start() + 1)
+    def _beside_signs(self, text: str) -> Iterator[Match]:
+        """The matches that begin at a sign or shortly before one."""
+        start = 0
+        for sign in self._sign_regex.finditer(text):
+            start, last = max(start, sign.start() - self.reach), sign.start() + _MAX_MATCH_CHARS
+            if self.before:
+                start += len(text[start : sign.start()].rstrip(self.before))
+            while start <= sign.start() and (near := self._within_reach.match(text, start, last)):
+                found = self.regex.match(text, near.end(1), last)
+                match = self.of(found) if found else None
+                start = max(match.end if match else 0, near.end(1) + 1)
+                if match:
+                    yield match
+            start = max(start, sign.start() + 1)
 
     def of(self, found: re.Match[str]) -> Match | None:
         """The `Match` of a match of the pattern; None if `span` or `check` refuses it."""
@@ -120,24 +133,18 @@ class Rule:
         return Match(*span, self.entity, self.score, rule=self, base=self.score, valid=valid)
 
 
-def starts_of(text: str) -> list[int]:
-    """Indexes where a number may begin, or the letters in front of its digits: not within a UUID or the name of an AWS
-    resource, nor right behind a decimal point."""
-    starts = [found.start() for found in _START.finditer(text)]
-    others = {found.end() for found in _FRACTION.finditer(text)}
-    for found in _IDENTIFIER.finditer(text):
-        others.update(range(found.start() - 8, found.end()))
-    return [start for start in starts if start not in others] if others else starts
-
-
 def stdnum_check(name: str, **options: bool) -> Check:
     """The check of a module of python-stdnum, which is imported when it is first used."""
 
+    @cache
+    def is_valid() -> Callable[..., bool]:
+        return import_module(f"stdnum.{name}").is_valid  # type: ignore[no-any-return]
+
     def check(text: str) -> bool:
-        module: Any = import_module(f"stdnum.{name}")
-        with_dashes = re.sub("[ ./]", "", text)
+        with_dashes = text.translate(_SEPARATORS)
         without_dashes = with_dashes.replace("-", "")
-        return any(module.is_valid(cleaned, **options) for cleaned in (with_dashes, without_dashes))
+        spellings = (with_dashes,) if with_dashes == without_dashes else (with_dashes, without_dashes)
+        return any(is_valid()(spelling, **options) for spelling in spellings)
 
     return check
 
@@ -145,4 +152,4 @@ def stdnum_check(name: str, **options: bool) -> Check:
 def number(entity: str, pattern: str, check: str | Check = "", score: float = 0.0, words: str = "") -> Rule:
     """A rule with `BEFORE` and `AFTER` around its pattern. check: a function, a module of python-stdnum, or none."""
     checked = stdnum_check(check) if isinstance(check, str) else check
-    return Rule(entity, f"{BEFORE}(?:{pattern}){AFTER}", score, words, checked if check else None)
+    return Rule(entity, f"{BEFORE}(?:{pattern}){AFTER}", score, words, checked if check else None, is_outer=True)

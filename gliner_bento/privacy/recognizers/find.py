@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from gliner_bento.privacy.recognizers import identity, network, numbers, phones, words
-from gliner_bento.privacy.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule, starts_of
+from gliner_bento.privacy.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule
 from gliner_bento.privacy.recognizers.folding import folded
-from gliner_bento.privacy.recognizers.joined import before_gaps, is_plausible, joined
+from gliner_bento.privacy.recognizers.joined import is_plausible, joined
 from gliner_bento.privacy.recognizers.spelled import unspelled
+from gliner_bento.privacy.recognizers.starts import Groups, Starts
 
 RULES = (*numbers.RULES, *identity.RULES, *network.RULES, *phones.RULES, *words.RULES)
+GROUPS = Groups(RULES)
 RECOGNIZERS = tuple(dict.fromkeys(rule.entity for rule in RULES))
 """The entity types that recognizers find, by Presidio's names."""
 
@@ -20,6 +21,9 @@ FORMS = {rule.name: rule.entity for rule in RULES if rule.name}
 
 ALWAYS_FORMED = frozenset(("CREDIT_CARD", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS", "US_SSN"))
 """Entity types whose texts always have a form that a recognizer knows: a model's entity without this form is wrong."""
+
+_NEEDS_NO_WORD = "+("
+"""First characters of divided phone numbers that need no word near them."""
 
 DEFAULT_REGIONS = ("US", "GB", "DE", "FR", "IL", "IN", "CA", "BR")
 """Presidio's default regions of phone numbers."""
@@ -50,8 +54,8 @@ def candidates(
 
 def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: Iterable[str]) -> list[Match]:
     """All matches in a folded text. A word near a match raises its score."""
-    starts = starts_of(text)
-    near_words = words.FoldedWords(rules, text, starts, context)
+    starts = Starts(text, GROUPS)
+    near_words = words.FoldedWords(rules, text, starts.every, context)
     whole = list(_whole(text, starts, rules, regions, near_words))
     divided = list(_divided(text, rules, regions, near_words, whole))
     proved = _chars_of((match for match in divided if match.score == 1), len(text))
@@ -60,17 +64,19 @@ def _matches(text: str, rules: Sequence[Rule], regions: Sequence[str], context: 
 
 
 def _whole(
-    text: str, starts: Sequence[int], rules: Sequence[Rule], regions: Sequence[str], near_words: words.FoldedWords
+    text: str, starts: Starts, rules: Sequence[Rule], regions: Sequence[str], near_words: words.FoldedWords
 ) -> Iterator[Match]:
     """The matches in the text as it is."""
     for rule in rules:
         if rule.score == 0:  # matches need a word: right before them, or from outside the text (`context`)
             yield from near_words.behind(rule)
             if word := near_words.outside(rule):
-                yield from (words.named(match, word, words.OUTSIDE) for match in rule.matches(text, starts))
+                yield from (words.named(match, word, words.OUTSIDE) for match in rule.matches(text, starts.of(rule)))
+            continue
+        if rule.needs_word and not near_words.has(rule):
             continue
         is_phone = rule.entity == phones.ENTITY
-        for match in (phones.Phones(regions) if is_phone else rule).matches(text, starts):
+        for match in _matches_of(rule, text, starts.of(rule), regions):
             word, distance = near_words.near(rule, match.start) if match.score < 1 else ("", 0)
             if word:
                 yield _with_word(match, word, distance)
@@ -82,23 +88,27 @@ def _divided(
     text: str, rules: Sequence[Rule], regions: Sequence[str], near_words: words.FoldedWords, whole: Sequence[Match]
 ) -> Iterator[Match]:
     """The matches that a gap divides (`joined`), if none is complete without it. Phone numbers must be valid."""
-    read = joined(text)
-    if not read:
+    divided = joined(text)
+    if not divided:
         return
-    starts = before_gaps(text, read, starts_of(read.text))
+    read = divided.read
     proved = [match for match in whole if match.valid]
     others = _chars_of((match for match in proved if match.score == 1 and match.entity != phones.ENTITY), len(text))
+    starts = Starts(read.text, GROUPS, divided.before_gaps)
+    if 1 in others:
+        starts.leave_out(lambda start: others[read.starts[start]])
     for rule in rules:
-        is_phone = rule.entity == phones.ENTITY
-        if rule.score == 0 or not rule.numeric or not (rule.score == 1 or is_phone or near_words.has(rule)):
+        tried = _starts_of_divided(rule, read.text, starts, near_words)
+        if not tried:
             continue
-        own = None
-        for found in (phones.Phones(regions) if is_phone else rule).matches(read.text, starts):
-            match = _moved(found, *read.span(found.start, found.end))
-            if text[match.start : match.end] == read.text[found.start : found.end]:
+        own = _chars_of((match for match in proved if match.entity == rule.entity), len(text))
+        for found in _matches_of(rule, read.text, tried, regions):
+            start, end = read.span(found.start, found.end)
+            is_invalid = found.entity == phones.ENTITY and not phones.is_valid(found)
+            if is_invalid or text[start:end] == read.text[found.start : found.end]:
                 continue
-            own = own or _chars_of((match for match in proved if match.entity == rule.entity), len(text))
-            if _goes_on(match, text, own, others) or (is_phone and not phones.is_valid(match)):
+            match = _moved(found, start, end)
+            if _goes_on(match, text, own, others):
                 continue
             word, distance = near_words.near(rule, match.start)
             if word:
@@ -107,11 +117,25 @@ def _divided(
                 yield match
 
 
+def _starts_of_divided(rule: Rule, text: str, starts: Starts, near_words: words.FoldedWords) -> Sequence[int]:
+    """Where divided matches of a rule may begin, for which a word is near, or that need none."""
+    if rule.score == 0 or rule.sign:
+        return ()
+    if near_words.has(rule) or rule.score == 1:
+        return starts.of(rule)
+    return [start for start in starts.of(rule) if text[start] in _NEEDS_NO_WORD] if rule.entity == phones.ENTITY else ()
+
+
+def _matches_of(rule: Rule, text: str, starts: Sequence[int], regions: Sequence[str]) -> Iterator[Match]:
+    """The matches of a rule that begin at `starts`, with the rule's score."""
+    return (phones.Phones(regions) if rule.entity == phones.ENTITY else rule).matches(text, starts)
+
+
 def _needs_no_word(match: Match, text: str) -> bool:
     """Whether a divided match is one also without a word near it: because of its check digit, if it does not look like
     columns, or because of the country code or the brackets of a phone number."""
     if match.entity == phones.ENTITY:
-        return text[match.start] in "+("
+        return text[match.start] in _NEEDS_NO_WORD
     return match.score == 1 and is_plausible(text, match.start, match.end)
 
 
@@ -124,7 +148,7 @@ def _goes_on(match: Match, text: str, own: bytearray, others: bytearray) -> bool
 
 
 def _moved(match: Match, start: int, end: int) -> Match:
-    return replace(match, start=start, end=end)
+    return match._replace(start=start, end=end)
 
 
 def _chars_of(matches: Iterable[Match], chars: int) -> bytearray:
@@ -141,7 +165,7 @@ def _is_in(match: Match, taken: bytes | bytearray) -> bool:
 
 def _with_word(match: Match, word: str, distance: int) -> Match:
     score = max(match.score + CONTEXT_SCORE, MIN_CONTEXT_SCORE)
-    return replace(match, score=min(1.0, score) if match.valid is None else 1.0, word=word, distance=distance)
+    return match._replace(score=min(1.0, score) if match.valid is None else 1.0, word=word, distance=distance)
 
 
 def resolved(matches: Iterable[Match], chars: int) -> list[Match]:

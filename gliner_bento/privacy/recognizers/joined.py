@@ -8,17 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gliner_bento.privacy.recognizers.folding import Folded
 
 _LINE_CHARS = 80
 """Maximum characters of a line that are read before or behind a line end."""
-_MIN_DIGITS = 8
+_ENOUGH_DIGITS = re.compile(r"(?:\D*\d){8}")
 _GAP = r"[ \t\r\n./()\-\u00b7\u2022\u2219\u2027\u30fb\u30fc_|~>]"
 _TOKEN = r"(?:[A-Za-z]{0,4}\d[A-Za-z\d]{0,33}|[A-Z]{1,4}(?![^\W_]))"
 _RUN = re.compile(rf"(?<![^\W_]){_TOKEN}(?:{_GAP}{{1,48}}{_TOKEN})+")
 _GAPS = re.compile(f"{_GAP}+")
-_USUAL = re.compile(r"[ \-.()]|\) | \(")
+_UNUSUAL_GAPS = re.compile(rf"(?<!{_GAP})(?!(?:[ \-.()]|\) | \()(?!{_GAP})){_GAP}+")
 _LINE_END = re.compile(r"\r?\n|\r")
 _QUOTED = re.compile(r"[\r\n][ \t]*>")
 """The beginning of a quoted line of a mail."""
@@ -36,20 +37,32 @@ class _Line:
     line_end: _Part | None = None
 
 
-def joined(text: str) -> Folded | None:
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The divided numbers in a folded text, as a text in which a line end is behind each.
+
+    before_gaps: [start, index of the last gap) of each in `read.text`.
+    """
+
+    read: Folded
+    before_gaps: Sequence[tuple[int, int]]
+
+
+def joined(text: str) -> Joined | None:
     """The divided numbers in a folded text, each with at most one line end in it; None if there are none."""
-    parts = [part for found in _RUN.finditer(text) for window in _windows(text, *found.span()) for part in window]
-    return Folded(text, range(len(text)), range(1, len(text) + 1)).replaced(parts) if parts else None
-
-
-def before_gaps(text: str, read: Folded, starts: Sequence[int]) -> list[int]:
-    """Those of the indexes `starts` in `read`, which `joined` returned for `text`, that have a gap behind them."""
-    gap_behind, has_gap = bytearray(len(read.text)), 0
-    for index in range(len(read.text) - 1, -1, -1):
-        gap_behind[index] = has_gap
-        char = read.text[index]
-        has_gap = char != "\n" and (has_gap or char != text[read.starts[index] : read.ends[index]])
-    return [start for start in starts if gap_behind[start]]
+    parts: list[_Part] = []
+    before_gaps, chars = [], 0
+    for found in _RUN.finditer(text):
+        for window in _windows(text, *found.span()):
+            first = chars
+            for start, end, char in window:
+                if char and char != "\n":
+                    last_gap = chars
+                chars += 1 if char else end - start
+            parts.extend(window)
+            before_gaps.append((first, last_gap))
+    whole = Folded(text, range(len(text)), range(1, len(text) + 1))
+    return Joined(whole.replaced(parts), before_gaps) if parts else None
 
 
 def is_plausible(text: str, start: int, end: int) -> bool:
@@ -66,7 +79,7 @@ def is_plausible(text: str, start: int, end: int) -> bool:
 
 def _windows(text: str, start: int, end: int) -> Iterator[Sequence[_Part]]:
     """The parts of each text to read in a run of digits, with a line end behind them."""
-    if sum(map(str.isdigit, text[start:end])) < _MIN_DIGITS:
+    if not _ENOUGH_DIGITS.match(text, start, end):
         return
     lines = _lines(text, start, end)
     behind = (end - 1, end, "\n")
@@ -82,13 +95,11 @@ def _lines(text: str, start: int, end: int) -> list[_Line]:
     """The lines of a run of digits; also what no number goes across ends one. Two more characters at both ends show
     whether a word, or an address, goes on there."""
     lines, at = [_Line()], max(0, start - 2)
-    for found in _GAPS.finditer(text, start, end):
-        gap, line = found[0], lines[-1]
-        if _USUAL.fullmatch(gap):
-            continue
+    for found in _UNUSUAL_GAPS.finditer(text, start, end):
+        line = lines[-1]
         line.parts.append((at, found.start(), None))
         at = found.end()
-        char, line_ends = _char(gap), len(_LINE_END.findall(gap))
+        char, line_ends = _meaning(found[0])
         if char and not line_ends:
             line.parts.append((*found.span(), char))
             line.is_divided = True
@@ -100,14 +111,16 @@ def _lines(text: str, start: int, end: int) -> list[_Line]:
     return lines
 
 
-def _char(gap: str) -> str:
-    """The separator that a gap stands for; empty if it divides numbers."""
+@lru_cache(maxsize=1000)
+def _meaning(gap: str) -> tuple[str, int]:
+    """The separator that a gap stands for, empty if it divides numbers; and how many line ends are in it."""
+    line_ends = len(_LINE_END.findall(gap))
     separators = "".join(_QUOTED.sub("\n", gap).split())
     brackets = re.sub("[^()]", "", separators)
     others = re.sub("[()]", "", separators)
     if len(brackets) > 1 or len(others) > 1:
-        return ""
-    return brackets or (others if others and others in "-." else " ")
+        return "", line_ends
+    return brackets or (others if others and others in "-." else " "), line_ends
 
 
 def _clipped(text: str, parts: Sequence[_Part], *, last: bool) -> Sequence[_Part]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from string import ascii_lowercase, digits
 
 from gliner_bento.privacy.recognizers.base import Rule, number
 from gliner_bento.privacy.recognizers.spelled import DOMAINS
@@ -48,7 +49,8 @@ RULES = (
         1.0,
         "email,e-mail,mail",
         flags=0,
-        numeric=False,
+        sign="@",
+        reach=66,
     ),
     Rule(
         "IP_ADDRESS",
@@ -60,21 +62,23 @@ RULES = (
     ),
     Rule(
         "IP_ADDRESS",
-        r"(?<![\w.])(?<![\dA-Fa-f:]:)(?P<ip>(?=[\dA-Fa-f]{0,4}:)[\dA-Fa-f:]{2,39}(?:(?<=:)(?:\d{1,3}\.){3}\d{1,3})?(?:%\w{1,16})?)"
+        r"(?<![\w.])(?<![\dA-Fa-f:]:)(?P<ip>(?=[\dA-Fa-f]{0,4}:[\dA-Fa-f]{0,4}:)[\dA-Fa-f:]{2,39}(?:(?<=:)(?:\d{1,3}\.){3}\d{1,3})?(?:%\w{1,16})?)"
         r"(?:/(?P<bits>\d{1,3}))?(?![\w:]|\.\d)",
         0.6,
         "ip,ipv6,address,host,server",
         name="IPv6",
         span=_ip,
-        numeric=False,
+        sign=r":(?=[\dA-Fa-f]{0,4}:)",
+        reach=4,
     ),
     Rule(
         "MAC_ADDRESS",
-        r"(?<![\w:.\-])(?:[\dA-Fa-f]{2}([:-])(?:[\dA-Fa-f]{2}\1){4}[\dA-Fa-f]{2}|(?:[\dA-Fa-f]{4}\.){2}[\dA-Fa-f]{4})"
+        r"(?<![\w:.\-])(?:[\dA-Fa-f]{2}(?P<mark>[:-])(?:[\dA-Fa-f]{2}(?P=mark)){4}[\dA-Fa-f]{2}|(?:[\dA-Fa-f]{4}\.){2}[\dA-Fa-f]{4})"
         r"(?![\w:\-]|\.\w)",
         0.6,
         "mac,ether,hardware",
-        numeric=False,
+        sign=r"[:\-](?=[\dA-Fa-f]{2}[:\-])|\.(?=[\dA-Fa-f]{4}\.)",
+        reach=4,
     ),
     Rule(
         "URL",
@@ -83,7 +87,8 @@ RULES = (
         "url,website,link,site",
         flags=re.IGNORECASE,
         span=_url,
-        numeric=False,
+        sign=r":(?=//)|\.(?<=www\.)",
+        reach=5,
     ),
     Rule(
         "URL",  # of a host that is an IP address, which has a higher score; of any scheme, with a name and a password
@@ -92,7 +97,8 @@ RULES = (
         "url,website,link,site",
         flags=re.IGNORECASE,
         span=_url,
-        numeric=False,
+        sign="://",
+        reach=20,
     ),
     Rule(
         "URL",
@@ -102,7 +108,9 @@ RULES = (
         "url,website,link,site",
         flags=re.ASCII,
         span=_url,
-        numeric=False,
+        sign=rf"\.(?:{DOMAINS})(?![\w@-])(?!\.\w)",
+        reach=255,
+        before=ascii_lowercase + digits + ".-",
     ),
     number(
         "CRYPTO", r"[13][1-9A-HJ-NP-Za-km-z]{25,34}|(?:bc1|BC1)[02-9a-zA-Z]{11,87}", "bitcoin", 1.0, "wallet,bitcoin"

@@ -16,10 +16,16 @@ _CARD = re.compile(
 )
 """First digits and lengths of the brands: Visa, Mastercard, American Express, Diners, JCB, Maestro and the like, Troy,
 UATP."""
+_GAPS = str.maketrans("", "", " .-")
+_DIGIT = re.compile("[0-9]")
 _USUAL = re.compile(r"\d+|\d{4}([ .\-])(?:\d{4}\1){2,3}\d{1,4}|\d{4}([ .\-])\d{6}\2\d{4,5}|\d(?:([ .\-])\d)(?:\3\d)*")
 """Usual groups of a card's digits: one, of four, 4-6-4, 4-6-5, or all digits apart."""
-_LUHN = {str(digit): (digit, 2 * digit if digit < 5 else 2 * digit - 9) for digit in range(10)}
-"""What a digit adds to the Luhn sum: as it is, and doubled."""
+_LUHN = bytes.maketrans(b"0123456789", bytes([0, 2, 4, 6, 8, 1, 3, 5, 7, 9]))
+"""What each second digit adds to the Luhn sum: the sum of the digits of its double."""
+
+
+_USUAL_START = r"(?=\d{13}|\d{4}([ .\-])(?:\d{4}\1){2}\d|\d{4}([ .\-])\d{6}\2\d{4}|\d([ .\-])(?:\d\3){11}\d)"
+"""The first 13 digits in usual groups."""
 
 
 def _card(match: re.Match[str]) -> tuple[int, int] | None:
@@ -35,23 +41,24 @@ def _regrouped_card(match: re.Match[str]) -> tuple[int, int] | None:
 def _cards(match: re.Match[str]) -> Iterator[tuple[int, int, bool]]:
     """[start, end) of each card number at the beginning of a match, the longest first, and whether its digits are
     grouped as usual. Points are between usual groups only: 154.892304753225 is a decimal."""
-    text = match[0]
-    compact, ends = re.sub(r"\D", "", text), []
-    digits = checksum = doubled = 0  # Luhn sums of the digits so far: with the last digit as it is, and with it doubled
-    for end, char in enumerate(text, start=1):
-        if char in _LUHN:
-            digits += 1
-            checksum, doubled = doubled + _LUHN[char][0], checksum + _LUHN[char][1]
-            if digits >= 13 and checksum % 10 == 0 and _CARD.fullmatch(compact, 0, digits):
-                ends.append(end)
-    start, string = match.start(), match.string
-    for end in reversed(ends):
+    text, start, string = match[0], match.start(), match.string
+    compact = text.translate(_GAPS)
+    for digits in range(len(compact), 12, -1):
+        if not _CARD.fullmatch(compact, 0, digits) or not _is_luhn(compact[:digits]):
+            continue
+        end = digits if len(compact) == len(text) else [*_DIGIT.finditer(text)][digits - 1].end()
         usual, is_grouped = bool(_USUAL.fullmatch(text, 0, end)), not text[:end].isdigit()
         around = string[max(0, start - 2) : start], string[start + end : start + end + 2]
         if around[1][:1].isalnum() or (_is_decimal(*around) and not (usual and is_grouped)):
             continue
         if usual or "." not in text[:end]:
             yield start, start + end, usual
+
+
+def _is_luhn(digits: str) -> bool:
+    ascii_digits = digits.encode()
+    plain = sum(ascii_digits[::-2]) - ord("0") * len(ascii_digits[::-2])
+    return (plain + sum(ascii_digits[-2::-2].translate(_LUHN))) % 10 == 0
 
 
 def _is_decimal(before: str, after: str) -> bool:
@@ -91,12 +98,19 @@ def _is_iban(text: str) -> bool:
         return False
 
 
-_CARD_PATTERN = r"(?<![^\W_])(?<!\+)[1-69](?:[ .\-]?\d){12,18}(?![^\W_])"
+_CARD_PATTERN = r"(?<![^\W_])(?<!\+){}[1-69](?:[ .\-]?\d){{12,18}}(?![^\W_])"
 _CARD_WORDS = "card,cards,visa,mastercard,amex,cc"
 
 RULES = (
-    Rule("CREDIT_CARD", _CARD_PATTERN, 1.0, _CARD_WORDS, span=_card),
-    Rule("CREDIT_CARD", _CARD_PATTERN, 0.1, _CARD_WORDS, stdnum_check("luhn"), span=_regrouped_card),
+    Rule("CREDIT_CARD", _CARD_PATTERN.format(_USUAL_START), 1.0, _CARD_WORDS, span=_card),
+    Rule(
+        "CREDIT_CARD",
+        _CARD_PATTERN.format(r"(?!\d+(?![ \-]?\d))(?=[\d \-]{13})"),
+        0.1,
+        _CARD_WORDS,
+        stdnum_check("luhn"),
+        span=_regrouped_card,
+    ),
     Rule("IBAN_CODE", r"(?<![^\W_])[A-Za-z]{2}\d{2}(?:[ .\-]?[A-Za-z0-9]){11,30}", 1.0, "iban", span=_iban),
     number("ABA_ROUTING_NUMBER", r"\d{9}|\d{4}-\d{4}-\d", "us.rtn", 0.05, "aba,routing,rtn,bank transit"),
 )

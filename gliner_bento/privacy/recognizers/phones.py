@@ -29,6 +29,7 @@ _RULE = Rule(
     _POSSIBLE,
     _WORDS,
     flags=re.ASCII | re.IGNORECASE,
+    is_outer=True,
 )
 RULES = (_RULE,)
 

@@ -85,7 +85,7 @@ def _words(text: str) -> Spots:
 _STEPS: tuple[tuple[tuple[str, ...], Callable[[str], Spots]], ...] = (
     (("&", "\\u"), _entities),
     (("[", "(", "{", "<"), _bracketed),
-    (("@", "%40", "\u3002"), _signs),
+    (("@ ", "@\t", "@\r", "@\n", "%40", "\u3002"), _signs),
     (("@",), _wrapped_dots),
     ((" dot ", " DOT "), _words),
 )

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
-from gliner_bento.privacy.recognizers.base import AFTER, CONTEXT_SCORE, PIECE_CHARS, Match, Rule
+from gliner_bento.privacy.recognizers.base import AFTER, CONTEXT_SCORE, Match, Rule
 from gliner_bento.privacy.recognizers.folding import folded
 
 _NEAR_CHARS = 60
 """Maximum number of characters between the end of a word and a number that it is near."""
+_PART_CHARS = 8192
+"""Characters that one call of `re` searches. They are few, because other threads cannot run meanwhile."""
 
 _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
 _DATE = (
@@ -90,7 +92,7 @@ OUTSIDE = _NEAR_CHARS + 1
 
 def named(match: Match, word: str, distance: int) -> Match:
     """The match of a code, with the score that its word gives it."""
-    return replace(match, score=SCORE, base=SCORE - CONTEXT_SCORE, word=word, valid=None, distance=distance)
+    return match._replace(score=SCORE, base=SCORE - CONTEXT_SCORE, word=word, valid=None, distance=distance)
 
 
 class FoldedWords:
@@ -197,15 +199,18 @@ def _index_of(rules: tuple[tuple[int, str], ...]) -> _Index:
     for word, rule_id in words:
         rule_ids.setdefault(_plain(word), set()).add(rule_id)
     read = {folded(word).text for word, _ in words}
-    any_word = "|".join(map(_spelled, sorted(read, key=len, reverse=True)))
+    by_char: dict[str, list[str]] = {}  # by their first character, so that few are tried
+    for word in sorted(read, key=len, reverse=True):
+        by_char.setdefault(word[0], []).append(_spelled(word))
+    any_word = "|".join(f"(?={re.escape(char)})(?:{'|'.join(spelled)})" for char, spelled in by_char.items())
     return _Index(words, rule_ids, re.compile(rf"(?<![^\W_])({any_word})s?(?![^\W_])", re.IGNORECASE))
 
 
 def _parts_before(starts: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """[start, end) of the parts of a text that are shortly before numbers, each at most about `PIECE_CHARS` long."""
+    """[start, end) of the parts of a text that are shortly before numbers, each at most about `_PART_CHARS` long."""
     begin = end = 0
     for start in starts:
-        if start - _NEAR_CHARS > end or end - begin > PIECE_CHARS:
+        if start - _NEAR_CHARS > end or end - begin > _PART_CHARS:
             yield begin, end
             begin = max(0, start - _NEAR_CHARS)
         end = start

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import sys
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
 
-from gliner_bento.privacy.recognizers.find import RECOGNIZERS, RULES, candidates, find
+from gliner_bento.privacy.recognizers.find import GROUPS, RECOGNIZERS, RULES, candidates, find
+from gliner_bento.privacy.recognizers.folding import folded
 from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS, entities_of
+from gliner_bento.privacy.recognizers.starts import Starts
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
 pytestmark = pytest.mark.long
@@ -183,6 +187,58 @@ def test_long_runs_take_linear_time(unit):
     finally:
         sys.setprofile(None)
     assert calls["call"] < 2 * 2_000 * len(RULES)  # each rule is tried once at a character, once more beside a gap
+
+
+IDENTIFIERS = {
+    "US_SSN": lambda random: f"{random.randrange(100, 665)}-{random.randrange(10, 99)}-{random.randrange(1000, 9999)}",
+    "ES_NIF": lambda random: "{:08}{}".format(*_nif(random.randrange(10**8))),
+    "decimals": lambda random: " ".join(f"{random.uniform(-180, 180):.4f}" for _ in range(4)),
+    "EMAIL_ADDRESS": lambda random: f"{random.randrange(10**6)}.ada@mail{random.randrange(100)}.example",
+    "prose": lambda random: " ".join(random.choices(["house", "Hall", "e.g.", "2019", "of", "well-known"], k=20)),
+}
+
+
+def _nif(digits: int) -> tuple[int, str]:
+    return digits, "TRWAGMYFPDXBNJZSQVHLCKE"[digits % 23]
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [("US_SSN", 350), ("ES_NIF", 300), ("decimals", 450), ("EMAIL_ADDRESS", 100), ("prose", 120)]
+)
+def test_few_rules_are_tried_at_each_identifier_of_a_list(kind, most):
+    """Time would depend on the machine. Each rule that is tried is a call; there are more than 70."""
+    random = Random(kind)
+    lines = [IDENTIFIERS[kind](random) for _ in range(100)]
+    find("\n".join(lines))
+    calls = Counter()
+    sys.setprofile(lambda _, event, __: calls.update([event]))
+    try:
+        find("\n".join(lines))
+    finally:
+        sys.setprofile(None)
+    assert calls["call"] + calls["c_call"] < most * len(lines)
+
+
+def test_no_match_begins_elsewhere_than_where_a_rule_is_tried():
+    """Tries each rule at each character."""
+    lines = [
+        re.sub(r"\[\[[A-Z_]+ (.*?)\]\]", r"\1", line)
+        for name in ("sentences", "documents", "identity_numbers")
+        for line in (MEASURE.parents[2] / "tests/unit/privacy/recognizers" / f"{name}.txt")
+        .read_text("utf-8")
+        .split("\n")
+    ]
+    for line in lines:
+        text = folded(line).text
+        starts = Starts(text, GROUPS)
+        for rule in RULES:
+            if rule.score and rule.entity != "PHONE_NUMBER":
+                everywhere = [at for at in range(len(text)) if rule.regex.match(text, at)]
+                expected = [*replace(rule, sign="").matches(text, everywhere)]
+                if not rule.sign:
+                    expected = [match for match in expected if match.start in starts.every]
+                got = [*rule.matches(text, starts.of(rule))]
+                assert [match[:4] for match in got] == [match[:4] for match in expected], (rule.entity, line)
 
 
 MEASURE = PROJECT_ROOT / "docs" / "measurements" / "recognizers.py"
