@@ -38,6 +38,7 @@ _NO_PHONE = re.compile(
     r"\d{1,2}[./\- ]\d{1,2}[./\- ]\d{4}|\d{4}[./\-]\d\d?[./\-]\d\d?|\d{4}-\d{4}|\d+\.\d+"  # dates, years, decimals
     r"|\d{1,3}(?:\.\d{1,3}){3}|\d{3}[ .\-]\d\d[ .\-]\d{4}"  # IP addresses, social security numbers
 )
+_DECIMAL = re.compile(r"(?<![\d.])\d+\.\d+(?![\d.])")
 
 
 _DIALED = re.compile(r"[+(]*[\d ./()\-]*(?: ?(?i:x|ext\.?|extension|#) ?\d{1,6})?")
@@ -71,6 +72,11 @@ def needs_word(match: Match, text: str) -> bool:
     return not is_valid(match) and text[match.start : match.end].isdigit()
 
 
+def _is_row(number: str, digits: str) -> bool:
+    """Whether a number is a row of a table: several decimals, or only zeros and ones."""
+    return len(_DECIMAL.findall(number)) > 1 or not digits.strip("01")
+
+
 class Phones:
     """Finds phone numbers. of_regions: regions whose numbers need no country code."""
 
@@ -102,7 +108,7 @@ class Phones:
         """The score of a number; 0 if it is no phone number."""
         without_extension = re.split("(?i)[xe#]", number, maxsplit=1)[0]
         digits = re.sub(r"\D", "", without_extension)
-        if not 7 <= len(digits) <= 15 or _NO_PHONE.fullmatch(number.strip("()")):
+        if not 7 <= len(digits) <= 15 or _NO_PHONE.fullmatch(number.strip("()")) or _is_row(number, digits):
             return 0.0
         if number[0] == "+":
             return self._best(f"+{digits}", (None,)) or _POSSIBLE

@@ -62,6 +62,23 @@ def test_digits_of_decimals_are_no_numbers():
         assert candidates(text, RECOGNIZERS) == [], text
 
 
+@pytest.mark.parametrize("gap", [" ", "  ", "\t", "/", " / ", " - "])
+@pytest.mark.parametrize("form", ["{:.1f}", "{:.2f}", "{:.4f}", "{:+.3f}", "{:.6f}", "{!r}"])
+def test_rows_of_decimals_are_no_phone_numbers(gap, form):
+    random = Random(f"{gap}{form}")
+    for most in (1, 10, 180):
+        for columns in range(2, 7):
+            rows = [gap.join(form.format(random.uniform(-most / 9, most)) for _ in range(columns)) for _ in range(12)]
+            assert found("values\n" + "\n".join(rows)) == []
+
+
+@pytest.mark.parametrize(
+    "number", ["030.123.4567", "01.70.36.39.50", "+49.30 9018 2001", "(617) 555.0142", "1 800.555.0199"]
+)
+def test_points_in_phone_numbers(number):
+    assert found(f"Call {number} today") == [("PHONE_NUMBER", number)]
+
+
 def test_a_point_beside_a_grouped_card_is_no_decimal_point():
     assert found("1.4111 1111 1111 1111.2024") == [("CREDIT_CARD", "4111 1111 1111 1111")]
     assert found("Card 4111111111111111.") == [("CREDIT_CARD", "4111111111111111")]
