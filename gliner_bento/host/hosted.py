@@ -13,6 +13,7 @@ from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.commands import AdapterCommand
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import ModelNotLoaded, NotReady
+from gliner_bento.host.eviction import Weights
 from gliner_bento.model_types import AddModelRequest, ModelRow, ModelState
 from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus, StreamStep
 from gliner_bento.replicas.local.replica import LocalReplica
@@ -31,7 +32,7 @@ class HostedModel:
 
     default: requests that name no model get it. loading: the load under way, done when the model is loaded or has
     failed. running: number of calls under way. admits: whether it admits further calls while it is unloading. drained:
-    set when no call runs. last_used_s: when a call last began or ended, on the clock of `LocalModels`. failures: failed
+    set when no call runs. last_used_s: when a call last began or ended, on the clock of `Machine`. failures: failed
     loads since it was last loaded. load_begun: whether the load under way is no longer waiting for other loads.
     cancelled: set to end that load, because the model is being deleted. request: the request that added it; None for a
     model of the settings.
@@ -83,11 +84,11 @@ class HostedModel:
         )
 
     @property
-    def weights_key(self) -> object:
+    def weights(self) -> Weights:
         """Loaded models with equal keys share their weights and adapters."""
         settings = self.settings
         options = settings.view(EngineOptions), settings.view(AdapterSettings)
-        return settings.model, settings.device, settings.dtype, options
+        return Weights((settings.model, settings.device, settings.dtype, options), self.bytes or 0)
 
     @property
     def evictable(self) -> bool:
@@ -97,7 +98,7 @@ class HostedModel:
     def twin(self, rows: Iterable[HostedModel]) -> HostedModel | None:
         """Another loaded model with the same weights and options."""
         others = (row for row in rows if row is not self and row.replica)
-        return next((row for row in others if row.weights_key == self.weights_key), None)
+        return next((row for row in others if row.weights.key == self.weights.key), None)
 
 
 UseModel: TypeAlias = Callable[[HostedModel, Call], AbstractAsyncContextManager[LocalReplica]]
@@ -107,7 +108,7 @@ class HostedReplica:
     """The `Replica` of a row, whose model may not be loaded. Raises `ModelNotFound` once the row has been removed."""
 
     def __init__(self, find_row: Callable[[], HostedModel], using: UseModel) -> None:
-        """find_row: raises `ModelNotFound`. using: see `LocalModels.using`."""
+        """find_row: raises `ModelNotFound`. using: see `ModelLoader.using`."""
         self._find_row, self._using = find_row, using
 
     @property

@@ -114,6 +114,7 @@ def run(
 def load_models(parts: ProcessParts, cores: int | None = None) -> ReplicaSource:
     """Load the models in this process; they can be changed while it serves. cores: how many each model may use;
     default: all that the process may use."""
+    from gliner_bento.host.loader import Machine  # noqa: PLC0415
     from gliner_bento.host.models import LocalModels  # noqa: PLC0415
     from gliner_bento.replicas.local.replica import LocalReplica  # noqa: PLC0415  # a gateway without a model needs no scheduler
 
@@ -127,8 +128,7 @@ def load_models(parts: ProcessParts, cores: int | None = None) -> ReplicaSource:
     models = LocalModels(
         by_model(parts.settings),
         parts.settings,
-        load,
-        cores=cores,
+        Machine(load, cores),
         journal=parts.process.models_journal,
         linger_s=2 * ROWS_AGE_S,  # until then, every gateway has read the rows again
     )

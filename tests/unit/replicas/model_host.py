@@ -12,6 +12,7 @@ from doubles.fake_engine import FakeEngine
 from serving import PATIENCE_S, call, item, run, scheduler_config
 
 from gliner_bento.host.journal import ModelsJournal
+from gliner_bento.host.loader import Machine
 from gliner_bento.host.models import LocalModels
 from gliner_bento.model_types import AddModelRequest
 from gliner_bento.process.instances import by_model
@@ -50,12 +51,14 @@ class Host:
         made = LocalModels(
             by_model(loaded),
             loaded,
-            self.load,
+            Machine(
+                self.load,
+                probe=lambda settings, limits: self.probe(settings, limits),  # noqa: PLW0108  # tests replace it
+                weights=lambda _: WEIGHTS,
+                capacity=lambda _: 1000,
+                clock=lambda: self.now_s,
+            ),
             journal=ModelsJournal(self.folder, runner),
-            probe_model=lambda settings, limits: self.probe(settings, limits),  # noqa: PLW0108  # tests replace it
-            weights=lambda _: WEIGHTS,
-            capacity=lambda _: 1000,
-            clock=lambda: self.now_s,
         )
         made.start()
         return made

@@ -33,7 +33,8 @@ from gliner_bento.gateway.models import ModelTable
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.host import probe
 from gliner_bento.host.journal import ModelsJournal
-from gliner_bento.host.models import LocalModels, without_folders
+from gliner_bento.host.loader import Machine, without_folders
+from gliner_bento.host.models import LocalModels
 from gliner_bento.model_types import UPLOADED, AddModelRequest
 from gliner_bento.process.instances import by_model
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
@@ -261,7 +262,9 @@ def test_a_model_without_requests_is_evicted(host: Host) -> None:
             return await states_now(models) == expected
 
         await until(swept)
-        await until(lambda: bool(models._sweeping and models._sweeping.done()))  # no model is left to evict
+        await until(
+            lambda: bool(models.loader._sweeping and models.loader._sweeping.done())
+        )  # no model is left to evict
 
     scene(models, play)
 
@@ -288,7 +291,7 @@ def test_unloading_waits_for_running_requests(host: Host) -> None:
 
 def test_a_model_that_is_unloaded_admits_the_requests_of_gateways_that_do_not_know(host: Host) -> None:
     models = host.models()
-    models._linger_s = 0.05
+    models.loader._linger_s = 0.05
 
     async def play() -> None:
         host.batch_gate.clear()
@@ -402,7 +405,7 @@ def test_the_next_process_has_the_models_of_the_last_and_tries_what_killed_it(ho
 def test_a_runner_that_was_away_has_the_models_that_the_others_were_given(host: Host) -> None:
     here, away = host.models(runner="here"), host.models(runner="away")
     for one in (here, away):
-        one._probe = lambda settings, timeout_s: None
+        one.loader.machine.probe = lambda settings, timeout_s: None
 
     class Away:
         """The other runner while it cannot be reached."""
@@ -433,10 +436,14 @@ async def _ended(_: Any) -> None:
     """The fleet has none to end."""
 
 
+def _machine(host: Host, weights: int) -> Machine:
+    return Machine(host.load, weights=lambda _: weights, capacity=lambda _: 1000)
+
+
 def test_models_of_one_checkpoint_share_its_weights(host: Host) -> None:
     given = {"models": f"x={host.folder / 'a'},y={host.folder / 'a'}", "model_root": host.folder, "device": "cpu"}
     settings = Settings.load(given)
-    models = LocalModels(by_model(settings), settings, host.load, weights=lambda _: 900, capacity=lambda _: 1000)
+    models = LocalModels(by_model(settings), settings, _machine(host, 900))
     models.start()  # 1800 bytes would not fit
     assert host.shared == [False, True]
 
@@ -451,9 +458,9 @@ def test_a_model_that_shares_its_weights_frees_none(host: Host) -> None:
     """To make room for c, x alone does not suffice: y has the same weights."""
     given = {"models": f"b={host.folder / 'b'},x={host.folder / 'a'},y={host.folder / 'a'}"}
     settings = Settings.load(given | {"model_root": host.folder, "device": "cpu", "model_memory_fraction": 0.25})
-    models = LocalModels(by_model(settings), settings, host.load, weights=lambda _: WEIGHTS, capacity=lambda _: 1000)
+    models = LocalModels(by_model(settings), settings, _machine(host, WEIGHTS))
     models.start()
-    models._probe = lambda one, timeout_s: None
+    models.loader.machine.probe = lambda one, timeout_s: None
 
     async def play() -> None:
         await models.apply(AddModel(added("c"), PATIENCE_S))
@@ -465,14 +472,14 @@ def test_a_model_that_shares_its_weights_frees_none(host: Host) -> None:
 def test_weights_that_a_load_shares_are_not_freed_meanwhile(host: Host) -> None:
     given = {"models": f"b={host.folder / 'b'},x={host.folder / 'a'},y={host.folder / 'a'}", "device": "cpu"}
     settings = Settings.load(given | {"model_root": host.folder})
-    models = LocalModels(by_model(settings), settings, host.load, weights=lambda _: WEIGHTS, capacity=lambda _: 1000)
+    models = LocalModels(by_model(settings), settings, _machine(host, WEIGHTS))
     models.start()
 
     async def play() -> None:
         await models.apply(ChangeModel("y", "unload", PATIENCE_S))
         host.gate.clear()
         loading = asyncio.ensure_future(models.apply(ChangeModel("y", "load", PATIENCE_S)))
-        await until(models._changing.locked)
+        await until(models.loader._changing.locked)
         unloading = asyncio.ensure_future(models.apply(ChangeModel("x", "unload", PATIENCE_S)))
         await until(lambda: models.row_of("x").state == "unloading")
         await asyncio.sleep(0.01)
@@ -487,7 +494,7 @@ def test_weights_that_a_load_shares_are_not_freed_meanwhile(host: Host) -> None:
 def test_a_request_that_begins_during_an_eviction_is_answered(host: Host) -> None:
     """d needs the memory of two models, and a request begins on the second one while the first is closed."""
     models = host.models("abc", model_memory_fraction=0.35)
-    models._weights = lambda settings: 2 * WEIGHTS if Path(settings.model).name == "d" else WEIGHTS
+    models.loader.machine.weights = lambda settings: 2 * WEIGHTS if Path(settings.model).name == "d" else WEIGHTS
 
     async def play() -> None:
         for host.now_s, name in ((1.0, "b"), (2.0, "c")):
@@ -513,10 +520,10 @@ def test_an_evicted_model_that_is_removed_is_not_loaded_again(host: Host) -> Non
 
     async def play() -> None:
         await models.apply(ChangeModel("c", "unload", PATIENCE_S))
-        await models._close(models.row_of("b"), "evicted")
+        await models.loader._close(models.row_of("b"), "evicted")
         host.gate.clear()
         loading = asyncio.ensure_future(models.apply(ChangeModel("c", "load", PATIENCE_S)))
-        await until(models._changing.locked)
+        await until(models.loader._changing.locked)
         await models.apply(RemoveModel("b", PATIENCE_S))  # does not wait for the other model's load
         with pytest.raises(ModelNotFound):
             await answer(models, "b")
@@ -553,7 +560,7 @@ def test_memory_that_runs_out_in_the_warm_up_is_reported(host: Host) -> None:
         raise RuntimeError("CUDA out of memory")
 
     async def play() -> None:
-        models._load_replica = load
+        models.loader.machine.load = load
         with pytest.raises(DoesNotFit):
             await models.apply(AddModel(added("c"), PATIENCE_S))
 
@@ -640,7 +647,7 @@ def test_a_ready_server_keeps_its_default_and_its_only_model(
 
     async def play() -> None:
         for name in failed:
-            models._fail(models.row_of(name), ModelFailed("is broken"))
+            models.loader.fail(models.row_of(name), ModelFailed("is broken"))
         for action in (table.change(needed, "unload"), table.remove(needed)) if needed else ():
             with pytest.raises(Conflict, match=message):
                 await action
