@@ -1,6 +1,7 @@
 """Who needs shares of batches and an express lane (decision 21): the real queue and dispatcher on a simulated clock.
 
-`python docs/measurements/lanes.py` prints lanes.txt. Nothing runs a model: a batch takes as long as its tokens say.
+`python docs/measurements/lanes.py` prints lanes.txt. Nothing runs a model: a batch takes a fixed time, and a time per
+token. Both are those of the bundled model on a CPU (10 ms, 8,000 tokens per second), and guesses for a GPU.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import heapq
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,20 +22,21 @@ from gliner_bento.scheduler.batching import NO_ADAPTERS
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
-SHORT, SHORT_TOKENS = Item("Ada Lovelace wrote a program in London, and Charles Babbage built it.", {"p": "p"}), 60
-MEDIUM, MEDIUM_TOKENS = Item("x" * 2_000, {"p": "p"}), 450
+SHORT, SHORT_TOKENS = Item("Ada Lovelace wrote a program in London, and Charles Babbage built it.", {"p": "p"}), 40
+MEDIUM, MEDIUM_TOKENS = Item("x" * 2_000, {"p": "p"}), 710
 LONG, PASS_TOKENS, PASSES = Item("x" * 60_000, {"p": "p"}), 600, 40
-BATCH_S, GAIN = 0.002, 0.7
-"""Fixed time of a batch, and how much faster a lane is while another one is idle."""
+GAIN, ROUND_TRIP_S = 0.7, 0.08
+"""How much faster a lane is while another one is idle; in `shares`, mean time from an answer to the next request."""
 RULES = ("no rule", "shares of batches", "and an express lane")
 FLOODS = ("impatient connections", "the same with 300 words", "bulk requests", "long texts")
 
 
 class Simulation:
-    """One dispatcher. rules: how many of RULES[1:] hold. rate: tokens per second and lane."""
+    """One dispatcher. rules: how many of RULES[1:] hold. rate: tokens per second and lane. batch_s: fixed time of a
+    batch. tokens: run so far, by tenant."""
 
-    def __init__(self, rules: int, lanes: int, rate: float, batch_tokens: int) -> None:
-        self.now_s, self.tokens, self._rate = 0.0, 0, rate
+    def __init__(self, rules: int, lanes: int, rate: float, batch_s: float, batch_tokens: int) -> None:
+        self.now_s, self.tokens, self._rate, self._batch_s = 0.0, Counter[str](), rate, batch_s
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self._queue = WaitingQueue(100_000, lambda: self.now_s, packs=True)
@@ -157,20 +161,20 @@ class Simulation:
         self.after(seconds, end)
 
     def _seconds(self, batch: Any, speed: float) -> float:
-        return BATCH_S + sum(entry.cost for entry in batch.entries) / (self._rate * speed)
+        return self._batch_s + sum(entry.cost for entry in batch.entries) / (self._rate * speed)
 
     def _finish(self, batch: Any) -> None:
         for entry in batch.entries:
-            self.tokens += entry.cost
+            self.tokens[entry.tenant.name] += entry.cost
             self._queue.finish(entry)
         for entry in batch.entries:
             self._ended.pop(entry.sequence)()
 
 
-def measure(flood: str, *, same: bool, rules: int, lanes: int, rate: float, batch_tokens: int) -> list[float]:
+def measure(flood: str, *, same: bool, rules: int, **machine: Any) -> list[float]:
     """p50 and p95 of short requests in ms, and tokens per second of all."""
-    seconds, every_s = (300, 0.5) if rate < 10_000 else (20, 0.02)
-    scene, rng = Simulation(rules, lanes, rate, batch_tokens), random.Random(1)
+    lanes, (seconds, every_s) = machine["lanes"], (60, 0.5) if machine["rate"] < 10_000 else (20, 0.02)
+    scene, rng = Simulation(rules, **machine), random.Random(1)
     own = TenantShare("a")
     other = own if same else TenantShare("b")
     latencies_ms: list[float] = []
@@ -196,16 +200,33 @@ def measure(flood: str, *, same: bool, rules: int, lanes: int, rate: float, batc
         scene.after(number / 1000, send)
     scene.run(seconds)
     latencies_ms.sort()
-    return [*(latencies_ms[int(part * len(latencies_ms))] for part in (0.5, 0.95)), scene.tokens / seconds]
+    return [*(latencies_ms[int(part * len(latencies_ms))] for part in (0.5, 0.95)), scene.tokens.total() / seconds]
+
+
+def shares(**machine: Any) -> tuple[int, int]:
+    """Tokens per second of two tenants: 24 connections with texts of 300 words, 24 with short ones."""
+    scene, rng, seconds = Simulation(2, **machine), random.Random(1), 30
+
+    def send(share: TenantShare, item: Item, tokens: int) -> None:
+        again = partial(send, share, item, tokens)
+        scene.send(1, share, lambda: scene.after(ROUND_TRIP_S * (0.5 + rng.random()), again), item, tokens)
+
+    for number in range(24):
+        scene.after(number / 1000, partial(send, TenantShare("a"), MEDIUM, MEDIUM_TOKENS))
+        scene.after(number / 1000, partial(send, TenantShare("b"), SHORT, SHORT_TOKENS))
+    scene.run(seconds)
+    return round(scene.tokens["a"] / seconds), round(scene.tokens["b"] / seconds)
 
 
 if __name__ == "__main__":
     sys.stdout.write("p50 ms, p95 ms; tokens/s\n")
-    for lanes, rate, batch_tokens in ((2, 1500, 1024), (4, 1500, 1024), (1, 100_000, 16_384)):
-        of: dict[str, Any] = {"lanes": lanes, "rate": rate, "batch_tokens": batch_tokens}
+    machines = ((2, 8000, 0.01, 1024), (4, 8000, 0.01, 1024), (1, 100_000, 0.002, 16_384))
+    for lanes, rate, batch_s, batch_tokens in machines:
+        of: dict[str, Any] = {"lanes": lanes, "rate": rate, "batch_s": batch_s, "batch_tokens": batch_tokens}
         p50, p95, _ = measure("", same=True, rules=2, **of)
         sys.stdout.write(
-            f"\n{lanes} lanes, {rate} tokens/s each, batches of {batch_tokens} tokens; alone {p50:.0f}, {p95:.0f}\n"
+            f"\n{lanes} lanes, {rate} tokens/s each, batches of {batch_tokens} tokens and {1000 * batch_s:.0f} ms; "
+            f"alone {p50:.0f}, {p95:.0f}\n"
         )
         for flood in FLOODS:
             for same in (True, False):
@@ -215,3 +236,4 @@ if __name__ == "__main__":
                     for rule, (p50, p95, speed) in zip(RULES, rows, strict=True)
                 )
                 sys.stdout.write(f"{flood} of {'the same' if same else 'another'} tenant | {shown}\n")
+        sys.stdout.write(f"24 connections of 300 words, 24 of short texts of another tenant | {shares(**of)}\n")

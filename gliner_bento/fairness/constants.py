@@ -39,8 +39,8 @@ CHARGED_ITEMS_OF_PASS = 8
 # Sharing lanes, batches and preparation threads
 
 SENDS_S = 2.0
-"""Protects tenants that send little: for SENDS_S after one of their items has arrived, no other tenant fills a
-batch."""
+"""Protects tenants that send little: for SENDS_S after they have sent an item that the express lane does not run, no
+other tenant fills a batch."""
 
 QUOTAS_PER_BATCH = 4
 """Protects tenants that send little: another tenant gets at most 1/4 of a batch, so that the batch ends soon. The

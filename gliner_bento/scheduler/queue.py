@@ -76,11 +76,12 @@ class Tally:
 @dataclass(frozen=True, slots=True)
 class NextBatch:
     """The waiting entries that would run next. ahead: all waiting entries before the last of `entries`, in the
-    order of service. full: no later entry could join."""
+    order of service. full: no later entry could join. express: it is for the express lane."""
 
     entries: list[Entry]
     ahead: list[Entry]
     full: bool
+    express: bool = False
 
 
 class WaitingQueue:
@@ -137,13 +138,15 @@ class WaitingQueue:
     # Who sends
 
     def batch_quota(self, tokens: int) -> BatchQuota | None:
-        """Each tenant's quota of a batch; None: no limit, because at most one tenant sends, and only large requests."""
-        smallest = self._senders.smallest()
+        """Each tenant's quota of a batch; None: no limit, because at most one tenant sends, and only large requests.
+        An entry must be waiting: the first one will be in the batch."""
+        first = next(iter(self._waiting))
+        smallest = min(self._senders.smallest(), first.size)
         if not self._packs:
             smallest = max(smallest, MEDIUM)  # see `BatchQuota`
-        senders: set[str] = set()
-        for arrival in self._senders:
-            senders.add(arrival.tenant)
+        senders = {first.tenant.name} if first.size is SHORT else set()
+        for item in self._senders:
+            senders.add(item.tenant)
             if len(senders) > 1:
                 break
         several_tenants = len(senders) > 1 or any(map(self._waiting.others_wait, senders))
@@ -153,7 +156,7 @@ class WaitingQueue:
         """Whether `entries` are all of one tenant while another one sends, or of large requests while small ones
         arrive."""
         tenants = {entry.tenant.name for entry in entries}
-        if len(tenants) == 1 and any(arrival.tenant not in tenants for arrival in self._senders):
+        if len(tenants) == 1 and any(item.tenant not in tenants for item in self._senders):
             return True
         return entries[0].size is LARGE and self._senders.smallest() < LARGE
 
@@ -227,7 +230,8 @@ class WaitingQueue:
         if prepared.chunked is not None:
             self._move(entry, CHUNKED, prepared)
         else:
-            self._senders.arrived(entry)
+            if entry.size is not SHORT:
+                self._senders.add(entry)
             self._wait(entry, prepared)
 
     def put_pass(self, parent: Entry, prepared: Prepared) -> Entry:
@@ -244,12 +248,15 @@ class WaitingQueue:
         return entry
 
     def take(self, batch: NextBatch) -> list[Entry]:
-        """Remove `batch` from the queue to run it. batch: what `next_batch` has just returned."""
+        """Remove `batch` from the queue to run it. batch: what `next_batch` or `next_express_batch` has just
+        returned."""
         for entry in batch.ahead:
             entry.bypassed += 1  # no effect on the batch's own entries, which never wait again
         for entry in batch.entries:
             self._move(entry, RUNNING)
             entry.tenant.serve(entry)
+            if entry.size is SHORT and not batch.express:
+                self._senders.add(entry)
         for entry in batch.entries:  # after all were served: see `TenantState.serve`
             entry.tenant.leave(entry)
         self._waiting.take(batch.entries)
@@ -341,7 +348,7 @@ class WaitingQueue:
         if not candidates:
             return None
         chosen = form_batch(candidates, limits, packs=self._packs, slots=slots, lanes=lanes)
-        return NextBatch([candidates[index] for index in chosen], ahead=[], full=False)
+        return NextBatch([candidates[index] for index in chosen], ahead=[], full=False, express=True)
 
     # Look-ups
 

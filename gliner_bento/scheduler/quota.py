@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from gliner_bento.fairness.constants import SENDS_S
-from gliner_bento.scheduler.entry import LARGE, Entry, Size
+from gliner_bento.scheduler.entry import LARGE, MEDIUM, SHORT, Entry, Size
 
 
 @dataclass(frozen=True, slots=True)
-class LastArrival:
-    """When an item of this tenant, in a request of this size, last started to wait."""
+class LastItem:
+    """When lanes last got work of this tenant, in a request of this size."""
 
     at_s: float
     tenant: str
@@ -25,30 +25,32 @@ class LastArrival:
 
 
 class Senders:
-    """The tenants whose items arrived within the last SENDS_S seconds: they are sending."""
+    """The tenants that sent work to the lanes within the last SENDS_S seconds. What the express lane runs does not
+    count: lanes' batches need not be smaller for it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._last_arrivals: dict[tuple[str, Size], LastArrival] = {}  # by tenant and size, in order of time
-        self._last_s_by_size: dict[Size, float] = {}  # the time of the last arrival of any tenant
+        self._last_items: dict[tuple[str, Size], LastItem] = {}  # by tenant and size, in order of time
+        self._last_s_by_size: dict[Size, float] = {}  # the time of the last item of any tenant
 
-    def arrived(self, entry: Entry) -> None:
-        """An item starts to wait. Not called for passes of chunked requests."""
+    def add(self, entry: Entry) -> None:
+        """The lanes get an item: a short one when a lane takes it, because until then the express lane may run it;
+        others when they start to wait. Not called for passes of chunked requests."""
         tenant, size, now = entry.tenant.name, entry.size, self._clock()
-        self._last_arrivals.pop((tenant, size), None)
-        self._last_arrivals[tenant, size] = LastArrival(now, tenant, size)
+        self._last_items.pop((tenant, size), None)
+        self._last_items[tenant, size] = LastItem(now, tenant, size)
         self._last_s_by_size[size] = now
         since_s = now - SENDS_S
-        for old in list(takewhile(lambda key: self._last_arrivals[key].at_s <= since_s, self._last_arrivals)):
-            del self._last_arrivals[old]
+        for old in list(takewhile(lambda key: self._last_items[key].at_s <= since_s, self._last_items)):
+            del self._last_items[old]
 
-    def __iter__(self) -> Iterator[LastArrival]:
-        """The last arrivals of the tenants that are sending, the latest first."""
+    def __iter__(self) -> Iterator[LastItem]:
+        """The last items of the tenants that are sending, the latest first."""
         since_s = self._clock() - SENDS_S
-        return takewhile(lambda arrival: arrival.at_s > since_s, reversed(self._last_arrivals.values()))
+        return takewhile(lambda item: item.at_s > since_s, reversed(self._last_items.values()))
 
     def smallest(self) -> Size:
-        """The size of the smallest requests that arrived within the last SENDS_S seconds; LARGE if there are none."""
+        """The size of the smallest requests of the last SENDS_S seconds; LARGE if there are none."""
         since_s = self._clock() - SENDS_S
         return min((size for size, at_s in self._last_s_by_size.items() if at_s > since_s), default=LARGE)
 
@@ -59,8 +61,10 @@ class BatchQuota:
 
     The limit holds for a tenant while another one sends, and for requests larger than `smallest`. While small requests
     arrive, a batch has either large or small requests, so that a short request does not wait for a pass of a large one.
+    If also several tenants send, short and medium requests share no batch: a tenant that sends short ones would wait
+    for the longer ones of others, and get less than its share.
 
-    senders: tenants that send, at most two of them. smallest: size of the smallest requests that arrive; at least
+    senders: tenants that send, at most two of them. smallest: size of the smallest requests that are sent; at least
     MEDIUM if batches are padded, because smaller padded batches cost throughput.
     """
 
@@ -70,12 +74,11 @@ class BatchQuota:
 
     def admitted(self, waiting: Sequence[Entry]) -> list[Entry]:
         """The entries within the quota of their tenant; a tenant's first entry always is. While small requests arrive,
-        leaves out large entries if the first of `waiting` is small, and small entries if it is large."""
+        leaves out entries that may not share a batch with the first of `waiting`."""
         costs: Counter[str] = Counter()
         admitted = []
         for entry in waiting:
-            large = entry.size is LARGE
-            if self.smallest < LARGE and large != (waiting[0].size is LARGE):
+            if self.smallest < LARGE and self._group(entry) is not self._group(waiting[0]):
                 continue
             tenant = entry.tenant.name
             cost = costs[tenant] + entry.cost
@@ -84,3 +87,8 @@ class BatchQuota:
                 costs[tenant] = cost
                 admitted.append(entry)
         return admitted
+
+    def _group(self, entry: Entry) -> Size:
+        """Only entries of the same group share a batch."""
+        apart = self.smallest is SHORT and len(self.senders) > 1
+        return entry.size if apart else max(entry.size, MEDIUM)

@@ -84,6 +84,56 @@ def test_a_short_text_runs_while_all_lanes_are_busy(
     assert gate.nothing_came
 
 
+def flood_batches(scheduler: Scheduler, gate: Gate, item: MakeItem, until: Until, texts: int = 1) -> list[int]:
+    """How many items of a flood of A, which cost a tenth of a batch, are in each of the next three batches."""
+    for number in range(0, 80, texts):
+        flood = [item(f"{MEDIUM} {number + text}") for text in range(texts)]
+        scheduler.submit_many(flood, request_id=f"flood {number}", share=A)
+    settle(scheduler, until)
+    sizes = []
+    for _ in range(3):
+        gate.let_through()
+        sizes.append(len(gate.arrival()))
+    return sizes
+
+
+@pytest.mark.parametrize("share", [A, B], ids=["of the same tenant", "of another tenant"])
+@pytest.mark.parametrize("texts", [1, 40], ids=["medium", "large"])
+def test_lanes_batches_are_as_large_beside_what_it_runs(
+    start: Start, gate: Gate, item: MakeItem, until: Until, clock: Clock, tally: Tally, share: TenantShare, texts: int
+) -> None:
+    engine = FakeEngine(
+        on_forward=by_lane(gate, nothing), packs=True, cost=lambda one: 100 if one.text.startswith(MEDIUM) else 10
+    )
+    scheduler = start(engine, inference_lanes=1, max_batch_size=32)
+    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
+    clock.now_s += 10  # what the lane runs was sent long ago
+    for _ in range(3):
+        assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="ada", share=share)), Extraction)
+    assert tally["express"] == 3
+    assert flood_batches(scheduler, gate, item, until, texts) == [10, 10, 10]
+
+
+@pytest.mark.parametrize("text", ["costly", "z not on the device"])
+def test_lanes_batches_are_small_beside_short_texts_that_it_cannot_run(
+    start: Start, gate: Gate, item: MakeItem, until: Until, text: str, tally: Tally
+) -> None:
+    engine = FakeEngine(
+        on_forward=by_lane(gate, nothing),
+        packs=True,
+        cost=lambda one: 251 if one.text == "costly" else 100,
+        lease=lease_by_first_letter,
+        slot_state=SlotState(slots=1),  # type: ignore[arg-type]
+    )
+    scheduler = start(engine, inference_lanes=1, max_batch_size=32)
+    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
+    submit_waiting(scheduler, until, [item(text)], share=B)
+    gate.let_through()
+    assert gate.arrival() == [text]
+    assert flood_batches(scheduler, gate, item, until) == [2, 2, 2]
+    assert tally["express"] == 0
+
+
 def test_it_runs_nothing_while_a_lane_is_idle(start: Start, item: MakeItem, until: Until, tally: Tally) -> None:
     engine = FakeEngine()
     scheduler = start(engine, inference_lanes=2)

@@ -94,7 +94,7 @@ def test_a_tenant_has_a_quarter_of_a_batch_while_another_one_sends(
     scheduler.submit(item("flood"), request_id="a", share=A)
     assert gate.arrival() == ["flood"]
     submit_waiting(scheduler, until, [item("Ada " * 300)], share=B)  # too long for the express lane
-    submit_waiting(scheduler, until, [item(f"flood {number}") for number in range(40)], share=A)
+    submit_waiting(scheduler, until, [item(f"flood {number} " + "x" * 1000) for number in range(40)], share=A)
     gate.let_through()
     assert batch_of(gate) == (2, 1), "A has at most 250 of 1000 tokens"
     assert batch_of(gate) == (2, 0)
@@ -102,6 +102,21 @@ def test_a_tenant_has_a_quarter_of_a_batch_while_another_one_sends(
     later = [batch_of(gate) for _ in range(3)]  # one or two were collated before
     assert later[-1] == (10, 0)
     assert set(later) <= {(2, 0), (10, 0)}
+
+
+def test_short_texts_are_in_no_batch_with_longer_ones_of_another_tenant(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
+    """They would wait for the longer ones, and their tenant would get less than its share."""
+    engine = FakeEngine(on_forward=gate, packs=True, cost=lambda one: 100 if one.text.startswith("flood") else 50)
+    scheduler = start(engine, inference_lanes=1, max_batch_size=32)
+    hold_lane(scheduler, gate, item)  # short, too: it sends, and the express lane leaves its tenant to the lane
+    for number in range(15):
+        scheduler.submit(item(f"flood {number} " + "x" * 1000), request_id=f"flood {number}", share=A)
+        scheduler.submit_many([item("Ada"), item("Bea")], request_id=f"short {number}")
+    settle(scheduler, until)
+    gate.let_through()
+    assert {batch_of(gate) for _ in range(6)} == {(2, 0), (0, 5)}, "each has at most 250 of 1000 tokens"
 
 
 def test_a_tenant_alone_has_all_of_a_batch(start: Start, gate: Gate, item: MakeItem, until: Until) -> None:
