@@ -32,8 +32,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = command(actions, "list", "show all adapters", EXAMPLES)
     put = command(actions, "put", "upload a folder or archive, or install one that the server can read", EXAMPLES)
-    put.add_argument("id")
-    put.add_argument("source", help="a local folder that PEFT saved, or a .zip or .tar.gz of it; hub:owner/name")
+    put.add_argument("id", metavar="ID", help="id of the adapter")
+    put.add_argument(
+        "source", metavar="SOURCE", help="a local folder that PEFT saved, or a .zip or .tar.gz of it; hub:owner/name"
+    )
     put.add_argument("--pinned", action="store_true", default=None, help="evict it from memory last")
     put.add_argument("--replace", action="store_true", help="replace an adapter of this id with other content")
     put.add_argument("--on-server", action="store_true", help="the source is a folder below the server's adapter_root")
@@ -42,7 +44,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     unpin = command(actions, "unpin", "evict an adapter from memory like the others", EXAMPLES)
     delete = command(actions, "delete", "delete an adapter", EXAMPLES)
     for action in (pin, unpin, delete):
-        action.add_argument("id")
+        action.add_argument("id", metavar="ID", help="id of the adapter")
     for action in (listed, put, pin, unpin, delete):
         add_server(action, f"the server (default: {DEFAULT_URL})", default=DEFAULT_URL)
         add_json(action, "print what the API answers")

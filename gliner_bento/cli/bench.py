@@ -25,14 +25,22 @@ exit codes: 0 done; 1 an argument or the server is wrong, and one line says whic
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags."""
     parser.add_argument("url", type=server_url, metavar="URL", help="a running gliner-bento server")
-    parser.add_argument("--workload", default="mixed", help="texts and labels to send (default: mixed)")
+    parser.add_argument("--workload", default="mixed", metavar="NAME", help="texts and labels to send (default: mixed)")
     parser.add_argument(
-        "--concurrency", type=_counts, default="1,8,32", help="numbers of concurrent requests (default: 1,8,32)"
+        "--concurrency",
+        type=_counts,
+        default="1,8,32",
+        metavar="NUMBERS",
+        help="numbers of concurrent requests (default: 1,8,32)",
     )
-    parser.add_argument("--rate", type=_positive, help="open loop: send this many requests/s, answered or not")
-    parser.add_argument("--seconds", type=_positive, default=15.0, help="duration of each load (default: 15)")
+    parser.add_argument(
+        "--rate", type=_positive, metavar="X", help="open loop: send this many requests/s, answered or not"
+    )
+    parser.add_argument(
+        "--seconds", type=_positive, default=15.0, metavar="X", help="duration of each load (default: 15)"
+    )
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="results folder (default: build/bench/<time>)")
-    parser.add_argument("--api-key", help="key for the server (default: GLINER_CLIENT_API_KEY)")
+    parser.add_argument("--api-key", metavar="KEY", help="key for the server (default: GLINER_CLIENT_API_KEY)")
     add_json(parser, "print the results file, server.json")
 
 

@@ -25,9 +25,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     new = command(actions, "new", "make a key; print its entry for the file of keys, and the key itself", EXAMPLES)
-    new.add_argument("name", help="name of the key and, by default, of its tenant")
-    new.add_argument("--scopes", default="extract", help=f"some of {','.join(sorted(ALL_SCOPES))} (default: extract)")
-    new.add_argument("--tenant", help="the key's tenant; several keys may share one (default: the name)")
+    new.add_argument("name", metavar="NAME", help="name of the key and, by default, of its tenant")
+    new.add_argument(
+        "--scopes",
+        default="extract",
+        metavar="NAMES",
+        help=f"some of {','.join(sorted(ALL_SCOPES))} (default: extract)",
+    )
+    new.add_argument(
+        "--tenant", metavar="NAME", help="the key's tenant; several keys may share one (default: the name)"
+    )
     add_json(new, "print the entry and the key as one JSON object")
 
 

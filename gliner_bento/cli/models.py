@@ -66,15 +66,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     show = command(actions, "show", "show what a checkpoint is and needs", EXAMPLES)
     show.add_argument("checkpoint", metavar="MODEL", help="hub id or local folder")
     show.add_argument("--adapter", type=Path, metavar="FOLDER", help="a LoRA adapter, saved by PEFT, to check")
-    add_settings(show, [name for name in backend.SETTINGS if name not in ("model", "enable_lora")])
-    add_settings(show, ["max_lora_rank"])
+    add_settings(show, [*(name for name in backend.SETTINGS if name not in ("model", "enable_lora")), "max_lora_rank"])
     fetch = command(actions, "fetch", "write a model to a folder that can be served without the hub", EXAMPLES)
     fetch.add_argument("checkpoint", metavar="MODEL", help="hub id or local folder")
     fetch.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER", help="new or empty folder")
     add_settings(fetch, FETCH_SETTINGS)
     changes = {action: command(actions, action, text, EXAMPLES) for action, text in _CHANGES.items()}
     for change in changes.values():
-        change.add_argument("name", metavar="NAME")
+        change.add_argument("name", metavar="NAME", help="name of the model on the server")
         add_server(change, f"the server (default: {DEFAULT_URL})", models=False, default=DEFAULT_URL)
     source = f"a local {', '.join(SUFFIXES)} file; a folder in the server's model_root; hub:owner/name"
     changes["add"].add_argument("source", metavar="SOURCE", help=source)

@@ -61,9 +61,10 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _example(line: str, width: int) -> str:
-    """A command line, continued after a backslash where it is too long, never inside quotes."""
+    """A command line, continued after a backslash where it is too long, not inside quotes or before a flag's value."""
     wrapped = line[: len(line) - len(line.lstrip())]
-    for word in re.findall(r"""(?:"[^"]*"|'[^']*'|\S)+""", line):
+    quoted = r"""(?:"[^"]*"|'[^']*'|\S)+"""
+    for word in re.findall(rf"-\S* (?!-){quoted}|{quoted}", line):
         wrapped_line = wrapped.rpartition("\n")[2]
         if wrapped_line.strip() and len(wrapped_line) + len(word) > width - 3:
             wrapped += f"\\\n      {word} "
@@ -73,10 +74,14 @@ def _example(line: str, width: int) -> str:
 
 
 def command(commands: Any, name: str, help_text: str, examples: str | None = None) -> argparse.ArgumentParser:
-    """Add a command, or an action of a command; returns its parser."""
+    """Add a command, or an action of a command; returns its parser. examples: of the command and its exit codes; the
+    help of an action shows those of the action."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=help_text, description=help_text, epilog=examples, formatter_class=HelpFormatter, allow_abbrev=False
+        name, help=help_text, description=help_text, formatter_class=HelpFormatter, allow_abbrev=False
     )
+    lines = (examples or "").split("\n")
+    others = re.compile(rf"  (?!.*{re.escape(parser.prog)}\b)")
+    parser.epilog = "\n".join(line for line in lines if not others.match(line))
     return parser
 
 

@@ -37,7 +37,13 @@ def test_every_help_has_exit_codes_and_examples_that_are_parsed(words, capsys):
     for line in examples:
         arguments = shlex.split(re.split("[>|)]|  #", line.partition("gliner-bento ")[2])[0])
         assert "COMMAND" in arguments or parse(arguments)
-    assert words == [] or any(" ".join(words) in line for line in examples)
+    assert words == [] or all(" ".join(["gliner-bento", *words]) in line for line in examples)
+    assert not re.search(r" -\S+ \\\n +[^- ]", text), "a flag and its value are in one line"
+    assert text.count("\nsettings:\n") <= 1
+    described = text.partition("\npositional arguments:\n")[2]
+    if described and words:
+        arguments = re.findall(r"^  (\S+)(?: +(\S.*))?$", described.partition("\n\n")[0], re.MULTILINE)
+        assert all(name.isupper() or name[0] in "{|" for name, _ in arguments), "arguments are in capitals"
 
 
 @pytest.mark.parametrize("words", [[], *COMMANDS], ids=" ".join)
