@@ -141,7 +141,7 @@ def build(site: Path = SITE) -> int:
     if code := subprocess.run(_zensical("build", "--strict"), check=False).returncode:
         return code
     shutil.rmtree(site, ignore_errors=True)
-    shutil.copytree(WORK / "site", site)
+    shutil.copytree(WORK / "site", site, ignore=shutil.ignore_patterns("404.html"))  # its links need the host's root
     size = sum(file.stat().st_size for file in site.rglob("*") if file.is_file())
     print(f"{site.relative_to(ROOT) if site.is_relative_to(ROOT) else site}: {size / 1e6:.1f} MB; served at /docs")
     return 0

@@ -84,7 +84,7 @@ def test_the_site_is_built_before_what_contains_it():
 
 
 def test_all_pages_are_in_the_site_and_reachable(site):
-    pages = {file.relative_to(site).as_posix() for file in site.rglob("*.html")} - {"404.html"}
+    pages = {file.relative_to(site).as_posix() for file in site.rglob("*.html")}
     assert {"index.html", "overview.html", "reference/http-api.html", "decisions/index.html"} <= pages
     found, waiting = set(), ["index.html"]
     while waiting:
@@ -103,8 +103,13 @@ def test_pages_load_nothing_from_elsewhere_and_all_that_they_load_exists(site):
         loaded = re.findall(r'<(?:script|img|source|iframe)[^>]* src="([^"]*)"', text)
         loaded += re.findall(r'<link[^>]* href="([^"]*)"', text)
         assert len(loaded) > 3
-        if page.name != "404.html":  # its links are absolute; a server has a 404 of its own
-            assert [one for one in loaded if not (page.parent / one.partition("#")[0]).exists()] == [], page.name
+        assert [one for one in loaded if not (page.parent / one.partition("#")[0]).exists()] == [], page.name
+
+
+def test_the_scheme_follows_the_system_until_the_reader_chooses_one(site):
+    first = re.search(r'<input class="md-option"[^>]*>', (site / "index.html").read_text(encoding="utf-8"))
+    assert first
+    assert 'data-md-color-media="(prefers-color-scheme)"' in first[0]
 
 
 def test_a_built_page_may_run_its_own_scripts(site, monkeypatch):
