@@ -147,6 +147,12 @@ class ModelInfo:
             examples=["5f0c8e1b7d3a9246"],
         ),
     ] = None
+    unquantized_layers: Annotated[
+        Sequence[str],
+        Field(
+            description="With quantization int8: layers of the encoder that would be too inexact, so stay as they are."
+        ),
+    ] = ()
     languages: Annotated[
         Sequence[str],
         Field(

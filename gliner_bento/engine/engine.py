@@ -21,6 +21,7 @@ import torch
 
 from gliner_bento.adapters.device import DeviceSlots
 from gliner_bento.engine.base import AdapterLease, Prepared, SlotState, Steps, run_all
+from gliner_bento.engine.calibration import calibration_items
 from gliner_bento.engine.checkpoint.card import languages_of
 from gliner_bento.engine.checkpoint.device import DType, pick_device, pick_dtype
 from gliner_bento.engine.checkpoint.find import ModelError
@@ -36,6 +37,7 @@ from gliner_bento.engine.gliner_forward import GlinerForward
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.invariance import is_batch_invariant, thread_counts
 from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.int8 import multiplies_int8
 from gliner_bento.engine.layers.kernels import EAGER, compiled
 from gliner_bento.engine.memory import CudaAllocator, MemoryModel, calibrate, release_freed_memory
 from gliner_bento.engine.onnx_forward import OnnxForward
@@ -86,6 +88,7 @@ class GLiNEREngine:
     _memory: MemoryModel | None = None
     _acquire: Callable[[str], AdapterLease] | None = None
     _invariant_threads: Sequence[int] = ()
+    _quantizable: LayerFactory | None = None  # until `calibrate`
     adapter_slots: DeviceSlots | None = None
     adaptable_layers: Mapping[str, tuple[int, int] | str] = MappingProxyType({})
 
@@ -158,6 +161,7 @@ class GLiNEREngine:
             model.model.eval(), slots=slots, int8=int8, threads=threads, padded=padded, kernels=kernels
         )
         forward = build_forward(layers)
+        self._quantizable = layers if int8 else None
         self._invariant_threads = layers.threads if layers.batch_invariant and forward.packs else ()
         if slots:
             self.adaptable_layers = layers.describe()
@@ -218,11 +222,13 @@ class GLiNEREngine:
         loaded = load_with_dtype(torch_dtype)
         engine_class = cls._class_for(loaded)
         engine = engine_class(loaded, name, options, languages, padded=padded)
+        engine.calibrate(options)
         if dtype == "auto" and torch_dtype != torch.float32 and not engine._is_runnable():
             logger.warning("%s does not run in %s on this machine; using float32", name, torch_dtype)
             torch_dtype = torch.float32
             loaded = load_with_dtype(torch_dtype)
             engine = engine_class(loaded, name, options, languages, padded=padded)
+            engine.calibrate(options)
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
         failure = engine.run_self_test(loaded, options)
@@ -271,6 +277,24 @@ class GLiNEREngine:
         failure = self_test(self, model)
         self.info = replace(self.info, self_test="failed" if failure else "passed")
         return failure
+
+    def calibrate(self, options: EngineOptions) -> None:
+        """Let the encoder's layers multiply in 8 bits, with scales from the texts of the calibration. Does nothing
+        without quantization. Sets `info.unquantized_layers`. Raises ModelError for a file that cannot be read."""
+        if self._quantizable is None:
+            return
+        for item in calibration_items(self.info, options.calibration_file):
+            prepared = self.prepare(item)
+            if prepared.chunked is not None:  # relations of several sentences take several passes
+                prepared = self.prepare(replace(item, relations={}))
+            self.forward(self.collate([prepared]), torch.get_num_threads())
+        layers, self._quantizable = self._quantizable, None
+        errors = layers.quantize()
+        self._invariant_threads = layers.threads if layers.batch_invariant and self._forward.packs else ()
+        unquantized = tuple(sorted(name for name, error in errors.items() if error is None))
+        self.info = replace(self.info, unquantized_layers=unquantized)
+        if unquantized:
+            logger.warning("%s: too inexact in int8, not quantized: %s", self.info.model, ", ".join(unquantized))
 
     def check_batch_invariance(self, options: EngineOptions) -> None:
         """Test batch invariance, if the layers are made for it. Sets `info.batch_invariant`."""
@@ -460,3 +484,9 @@ def check_options(options: EngineOptions, device: torch.device) -> None:
             raise ModelError("max_model_len and max_span_width are for runtime torch; an ONNX file has fixed shapes")
     if options.quantization == "int8" and device.type != "cpu":
         raise ModelError("quantization int8 is for the CPU")
+    if options.quantization == "int8" and not multiplies_int8():
+        raise ModelError(
+            "quantization int8 needs a CPU with VNNI or AMX instructions; here it would be slower than none"
+        )
+    if options.calibration_file and options.quantization != "int8":
+        raise ModelError("calibration_file is for quantization int8")

@@ -30,6 +30,7 @@ class EngineOptions(CheckpointOptions):
     runtime: Runtime
     onnx_model_file: str
     quantization: Quantization
+    calibration_file: Path | None
     enable_sequence_packing: bool
     enable_flashdeberta: bool
     enable_compilation: bool

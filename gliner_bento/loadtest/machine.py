@@ -25,7 +25,7 @@ def provenance() -> dict[str, Any]:
         "machine": {
             "cpu": _cpu(),
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-            "flags": _flags(("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_int8")),
+            "flags": _flags(("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")),
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "system": platform.platform(),
             "python": platform.python_version(),

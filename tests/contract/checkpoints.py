@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from gliner import GLiNER, GLiNERConfig
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -22,6 +23,7 @@ from views import view
 from gliner_bento.engine.checkpoint.device import DType
 from gliner_bento.engine.checkpoint.resolve import Checkpoint, find_checkpoint
 from gliner_bento.engine.engine import GLiNEREngine
+from gliner_bento.engine.layers.int8 import multiplies_int8
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.tasks.extraction import ExtractionItem as Item
@@ -142,6 +144,9 @@ BACKBONES = {
     # Padding changes its output.
     "convbert": {**_BERT, "model_type": "convbert", "embedding_size": 16, "head_ratio": 2},
 }
+
+
+needs_int8 = pytest.mark.skipif(not multiplies_int8(), reason="needs a CPU with VNNI or AMX")
 
 
 def load_engine(

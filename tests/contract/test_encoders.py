@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import BACKBONES, HIDDEN, POSITIONS, draw_weights
+from checkpoints import BACKBONES, HIDDEN, POSITIONS, draw_weights, needs_int8
 from comparison import extract_one, random_item
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -166,14 +166,21 @@ def test_texts_do_not_depend_on_other_texts(name: str, layout: Layout) -> None:
     assert (after[1] - before[1]).abs().max() > 0.1
 
 
+@needs_int8
 @pytest.mark.parametrize("name", ["bert", "deberta", "modernbert"])
 def test_quantized_layers_are_close(name: str) -> None:
-    encode = packed_backbone(backbone(name), LayerFactory(backbone(name), int8=True))
+    layers = LayerFactory(backbone(name), int8=True)
+    encode = packed_backbone(backbone(name), layers)
     assert encode is not None
     lengths = [random.Random(0).randint(5, 40) for _ in range(8)]
-    ids = torch.cat(some_rows(lengths, 0))
+    ids, rows = torch.cat(some_rows(lengths, 0)), TextRows(tuple(lengths))
     with torch.inference_mode():
-        exact, rounded = (BLOCKS(some)(ids, TextRows(tuple(lengths)), None) for some in (packed(name), encode))
+        exact = BLOCKS(packed(name))(ids, rows, None)
+        torch.testing.assert_close(BLOCKS(encode)(ids, rows, None), exact)
+        errors = layers.quantize()
+        rounded = BLOCKS(encode)(ids, rows, None)
+    assert errors
+    assert None not in errors.values()
     assert 1e-4 < (rounded - exact).norm() / exact.norm() < 0.2
 
 

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import load_engine
+import torch
+from checkpoints import load_engine, needs_int8
 from comparison import assert_same, extract_batch, extract_one, random_item
 
 from gliner_bento.engine.checkpoint.find import ModelError
+from gliner_bento.engine.layers import linear
 from gliner_bento.engine.layers.kernels import Kernels
 
 
@@ -26,6 +28,7 @@ def test_without_sequence_packing_transformers_encodes_padded_texts(backbone: st
         assert_same(answer, expected)
 
 
+@needs_int8
 def test_int8_is_reported_and_results_are_nearly_equal(checkpoint: Any) -> None:
     folder = checkpoint("span", backbone="bert", seed=1)
     exact, rounded = load_engine(folder), load_engine(folder, quantization="int8")
@@ -39,6 +42,7 @@ def test_int8_is_reported_and_results_are_nearly_equal(checkpoint: Any) -> None:
     assert 0 < sum(differences) / len(differences) < 0.05
 
 
+@needs_int8
 def test_int8_results_do_not_depend_on_batching(checkpoint: Any) -> None:
     engine = load_engine(checkpoint("span", backbone="deberta", seed=2), quantization="int8")
     items = [random_item(seed, relations=False) for seed in range(8)]
@@ -46,9 +50,55 @@ def test_int8_results_do_not_depend_on_batching(checkpoint: Any) -> None:
         assert_same(answer, extract_one(engine, item))
 
 
+@needs_int8
+def test_int8_scales_are_of_the_texts_in_a_file(checkpoint: Any, tmp_path: Path) -> None:
+    folder, file = checkpoint("span", backbone="bert", seed=1), tmp_path / "texts.txt"
+    item = random_item(3, relations=False)
+    file.write_text(f"{item.text}\n\n", encoding="utf-8")
+    own, of_package, exact = (
+        load_engine(folder, **options)
+        for options in ({"quantization": "int8", "calibration_file": file}, {"quantization": "int8"}, {})
+    )
+    scores = [[e.score for e in extract_one(engine, item).entities] for engine in (own, of_package, exact)]
+    assert scores[0] != scores[1]
+    assert all(len(one) == len(scores[2]) for one in scores)
+
+
+@needs_int8
+def test_a_layer_that_is_too_inexact_is_not_quantized_and_is_named(
+    checkpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, item = checkpoint("span", backbone="bert", seed=1), random_item(3, relations=False)
+    monkeypatch.setattr(linear, "INT8_MAX_ERROR", 0.0)
+    engine = load_engine(folder, quantization="int8")
+    assert "token_rep_layer.bert_layer.model.encoder.layer.0.attention.self.query" in engine.info.unquantized_layers
+    assert_same(extract_one(engine, item), extract_one(load_engine(folder), item))
+
+
+@needs_int8
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "cannot be read"), (b"\xff\xfe", "cannot be read"), (b"\n \n", "has no text")]
+)
+def test_a_calibration_file_without_texts_is_refused(
+    content: bytes | None, reason: str, checkpoint: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "texts.txt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ModelError, match=reason):
+        load_engine(checkpoint("span", backbone="bert", seed=1), quantization="int8", calibration_file=file)
+
+
+def test_int8_is_refused_where_it_would_be_slower(checkpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_vnni": False})
+    with pytest.raises(ModelError, match="needs a CPU with VNNI or AMX"):
+        load_engine(checkpoint("span", backbone="bert", seed=1), quantization="int8")
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
+        ({"calibration_file": Path("texts.txt")}, "is for quantization int8"),
         ({"quantization": "int8", "enable_sequence_packing": False}, "needs a packed encoder"),
         ({"quantization": "int8", "runtime": "onnxruntime"}, "for runtime torch"),
         ({"enable_flashdeberta": True, "runtime": "onnxruntime"}, "for runtime torch"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import LABELS, TEXTS, load_engine, named
+from checkpoints import LABELS, TEXTS, load_engine, named, needs_int8
 from gliner import GLiNER
 from lora_training import train
 from safetensors.torch import load_file, save_file
@@ -44,7 +44,10 @@ def test_it_is_the_same_in_every_dtype(checkpoint: Checkpoint, dtype: Any) -> No
     assert fingerprint(folder, dtype=dtype) == fingerprint(folder)
 
 
-@pytest.mark.parametrize("options", [{"quantization": "int8"}, {"enable_lora": True, "max_device_adapters": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({"quantization": "int8"}, marks=needs_int8), {"enable_lora": True, "max_device_adapters": 2}],
+)
 def test_it_does_not_depend_on_how_the_engine_computes(checkpoint: Checkpoint, options: dict[str, Any]) -> None:
     folder = checkpoint("span", seed=1)
     assert fingerprint(folder, **options) == fingerprint(folder)

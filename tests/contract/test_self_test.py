@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from checkpoints import FAMILIES, LABELS, TEXTS, checkpoint_in, load_engine, named
+from checkpoints import FAMILIES, LABELS, TEXTS, checkpoint_in, load_engine, named, needs_int8
 from chunked_requests import extract_in_passes, long_text
 from comparison import assert_same, extract_batch, gliner_extraction, random_item
 from lora_training import linears, serving, train
@@ -98,7 +98,7 @@ def test_a_correct_forward_pass_passes_in_float16(family: str, checkpoint: Any) 
 @pytest.mark.parametrize(
     ("options", "settings"),
     [
-        ({"backbone": "deberta", "seed": 2}, {"quantization": "int8"}),
+        pytest.param({"backbone": "deberta", "seed": 2}, {"quantization": "int8"}, marks=needs_int8),
         ({"backbone": "deberta", "seed": 2}, {"enable_sequence_packing": False}),
         (BERT, {"enable_lora": True}),
         (BERT, {"max_labels_per_pass": 1}),

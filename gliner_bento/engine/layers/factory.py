@@ -129,7 +129,7 @@ class LayerFactory:
 
     slots: number of adapter slots on the device; 0: adapters are off, and no slice is recorded.
     sinks: where adapters are written; each layer that adapters may change has one.
-    int8: whether `encoder_linear` layers multiply in 8 bits.
+    int8: whether `encoder_linear` layers multiply in 8 bits after `quantize`.
     threads: on a CPU, a row's result has the same bits with each of these numbers of threads and any other rows in the
         batch; empty: results may differ by rounding.
     batch_invariant: whether all layers that were made so far are as `threads` requires.
@@ -156,6 +156,8 @@ class LayerFactory:
         self.batch_invariant = bool(self.threads)
         self.sinks: list[AdapterSink] = []
         self._int8 = int8
+        self._quantizable: dict[str, Linear] = {}
+        self._layers: list[Linear] = []
         self._names = {module: name for name, module in model.named_modules()}
         self._adaptable: set[str] = set()
         # Not a method: layers keep it, and a method's reference to the factory would keep the model in memory.
@@ -164,8 +166,20 @@ class LayerFactory:
     def encoder_linear(
         self, *sources: nn.Linear | WeightSlice, activation: Activation = "none", residual: bool = False
     ) -> Linear:
-        """As `linear`, for a layer of an encoder: multiplies in 8 bits if the factory is made with `int8`."""
-        return self.linear(*sources, activation=activation, residual=residual, int8=self._int8)
+        """As `linear`, for a layer of an encoder: multiplies in 8 bits after `quantize`."""
+        layer = self.linear(*sources, activation=activation, residual=residual, int8=self._int8)
+        if self._int8:
+            modules = [source if isinstance(source, nn.Linear) else source.layer for source in sources]
+            self._quantizable[self._names.get(modules[0], "")] = layer
+        return layer
+
+    def quantize(self) -> dict[str, float | None]:
+        """Let all encoder layers multiply in 8 bits, by the inputs that they have had since they were made. The error
+        of each, by the name of its first module; see `Linear.quantize`."""
+        errors = {name: layer.quantize() for name, layer in self._quantizable.items()}
+        self.batch_invariant = bool(self.threads) and all(layer.batch_invariant for layer in self._layers)
+        self._quantizable.clear()
+        return errors
 
     def linear(
         self,
@@ -192,6 +206,7 @@ class LayerFactory:
             residual=residual,
             padded=self.padded,
         )
+        self._layers.append(layer)
         self.batch_invariant &= layer.batch_invariant
         return layer
 

@@ -1,7 +1,7 @@
 """A linear layer for inference: weights in the CPU's fastest layout, activation and residual fused.
 
-The only module that uses oneDNN's linear kernels and int8. A `Linear` keeps no reference to the module that it was made
-from. The updates of adapters are in `updates`.
+The only module that uses oneDNN's linear kernels in floating point. A `Linear` keeps no reference to the module that it
+was made from. The updates of adapters are in `updates`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional as F
 
 from gliner_bento.engine.layers.heights import Heights, cancelling, equal_heights
+from gliner_bento.engine.layers.int8 import InputRecord, Int8
 from gliner_bento.engine.layers.lora import SlotUpdates
 from gliner_bento.engine.layers.rows import SlotRows
 from gliner_bento.engine.layers.threads import torch_threads
@@ -28,20 +29,20 @@ _ROWS_HINT = 512
 _HEIGHTS = (16, 32, 48, *range(64, 513, 64))
 # Twice the number of elements in the widest vectors that torch computes with, because its loops take two at a time.
 _VECTOR = 64
-_INT8_MAX = 127.0
+# A layer is not quantized if its outputs on the texts of the calibration would differ by more than this share.
+INT8_MAX_ERROR = 0.08
 
 
 class Linear:
     """`activation(x @ weight.T + bias)`; `x` has shape (N, in), `weight` (out, in), `bias` (out) or None.
 
-    int8: multiply in 8 bits (see `Int8`); on the CPU only.
+    int8: record inputs until `quantize`, and multiply in 8 bits from then on; on the CPU only.
     updates: what adapters add before the activation, to the rows of their slots.
     threads: a row's result has the same bits with each of these numbers of threads and any other rows; empty: rows may
         affect each other's rounding.
     residual: `plus` will be called, not the layer itself.
     padded: one operation computes all rows, as on a GPU.
-    batch_invariant: whether `threads` is given and satisfied. It is satisfied if the self-check found allowed heights,
-        or if int8 is used.
+    batch_invariant: whether `threads` is given and satisfied: the self-check found allowed heights.
     """
 
     def __init__(
@@ -60,25 +61,48 @@ class Linear:
         self._bias = bias
         self._updates = updates
         self._int8: Int8 | None = None
+        self._calibrated = (weight.detach(), InputRecord()) if int8 else None
+        self._threads = tuple(threads)
+        self._residual = residual
         self._reordered: torch.Tensor | None = None  # the weight in oneDNN's layout
         self._weight: torch.Tensor | None = None
-        if int8:
-            self._int8 = Int8(weight)
-        elif weight.device.type == "cpu" and multiplies_in(weight.dtype) and not padded:
+        if weight.device.type == "cpu" and multiplies_in(weight.dtype) and not padded:
             self._reordered = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _ROWS_HINT)
         else:
             self._weight = weight.detach()
         self._heights = Heights(_HEIGHTS) if self._reordered is not None else None
         self.batch_invariant = bool(threads)
-        if threads and not int8:
-            biased, shape = bias is not None, (len(weight), weight.shape[1])
-            allowed = _equal_heights(shape, weight.dtype, biased, activation, residual, tuple(threads))
-            self.batch_invariant = bool(allowed)
-            if allowed:
-                self._heights = Heights(allowed)
+        if threads and (allowed := self._check_heights(weight, int8=False)):
+            self._heights = Heights(allowed)
+
+    def quantize(self) -> float | None:
+        """Multiply in 8 bits from now on, with scales for the inputs that were recorded. Returns the relative error of
+        its outputs on them; None if it is too large or no input was recorded, and the layer stays as it was."""
+        assert self._calibrated is not None
+        (weight, record), self._calibrated = self._calibrated, None
+        if record.low is None:
+            return None
+        int8 = Int8(weight, self._bias, record)
+        if int8.error > INT8_MAX_ERROR:
+            return None
+        self._int8, self._heights = int8, Heights(_HEIGHTS)
+        if self._threads:
+            allowed = self._check_heights(weight, int8=True)
+            self._heights = Heights(allowed or _HEIGHTS)
+        self._reordered = self._weight = None
+        return int8.error
+
+    def _check_heights(self, weight: torch.Tensor, *, int8: bool) -> tuple[int, ...]:
+        """The heights at which rows have the same bits. Sets `batch_invariant`."""
+        shape, biased = (len(weight), weight.shape[1]), self._bias is not None
+        allowed = _equal_heights(shape, weight.dtype, biased, self._activation, self._residual, self._threads, int8)
+        self.batch_invariant = bool(allowed)
+        return allowed
 
     def __call__(self, x: torch.Tensor, slot_rows: SlotRows | None = None) -> torch.Tensor:
         """Shape (N, out)."""
+        if self._calibrated is not None:
+            self._calibrated[1].add(x)
         if slot_rows is None or self._updates is None or not self._updates.applies_to(slot_rows):
             return self._computed(x, self._activation)
         parts = []
@@ -92,6 +116,8 @@ class Linear:
 
     def plus(self, x: torch.Tensor, residual: torch.Tensor, slot_rows: SlotRows | None = None) -> torch.Tensor:
         """`self(x) + residual`, for a layer without activation."""
+        if self._calibrated is not None:
+            self._calibrated[1].add(x)
         if self._heights is None:
             y = self._added(x, residual)
         else:
@@ -109,6 +135,8 @@ class Linear:
 
     def _multiplied(self, x: torch.Tensor, activation: Activation) -> torch.Tensor:
         """`_computed`, in one product."""
+        if self._int8 is not None:
+            return self._int8(x, activation)
         if self._reordered is None:
             return _activated(self._affine(x), activation)
         algorithm = "none" if activation == "gelu" else None  # "none": exact GELU, not its tanh approximation
@@ -117,15 +145,14 @@ class Linear:
 
     def _added(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """`_computed(x, "none") + residual`, in one product."""
+        if self._int8 is not None:
+            return self._int8.plus(x, residual)
         if self._reordered is None:
             return self._affine(x) + residual
         y: torch.Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._reordered, self._bias, "add")
         return y
 
     def _affine(self, x: torch.Tensor) -> torch.Tensor:
-        if self._int8 is not None:
-            y = self._int8(x)
-            return (y if self._bias is None else y.add_(self._bias)).to(x.dtype)
         assert self._weight is not None
         return F.linear(x, self._weight, self._bias)
 
@@ -166,10 +193,15 @@ def _equal_heights(
     activation: Activation,
     residual: bool,
     threads: tuple[int, ...],
+    int8: bool,
 ) -> tuple[int, ...]:
     """`equal_heights` for layers with a weight of this shape (out, in). Cached, as kernels do not depend on weights."""
     rows, weight = cancelling(shape[1], shape[0], dtype)
-    layer = Linear(weight, weight.new_zeros(len(weight)) if biased else None, activation=activation)
+    layer = Linear(weight, weight.new_zeros(len(weight)) if biased else None, activation=activation, int8=int8)
+    if int8:  # sums of integers are exact, so what could differ is what follows them
+        rows = torch.rand(rows.shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+        layer(rows)
+        layer.quantize()
     zeros = weight.new_zeros(_HEIGHTS[-1], len(weight))
 
     def product(x: torch.Tensor) -> torch.Tensor:
@@ -183,27 +215,3 @@ def multiplies_in(dtype: torch.dtype) -> bool:
     if platform.machine() not in {"x86_64", "AMD64"} or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))
-
-
-class Int8:
-    """`x @ weight.T` in 8 bits: the weight has a scale per output, `x` has a scale per row.
-
-    torch's dynamically quantized layers have one scale for all of `x`. Here each row has its own, because rows may
-    belong to different texts, whose results must not depend on each other.
-    """
-
-    def __init__(self, weight: torch.Tensor) -> None:
-        rounded, scale = quantized_rows(weight.detach().float())
-        self._weight, self._scale = rounded.T, scale[:, 0]
-
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Shape (N, out), in float32."""
-        rounded, scale = quantized_rows(x.float())
-        return torch._int_mm(rounded, self._weight).float().mul_(scale).mul_(self._scale)
-
-
-def quantized_rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows (N, D) as int8, and their scales (N, 1)."""
-    largest = x.abs().amax(1, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny * _INT8_MAX)  # no scale of 0
-    scale = largest / _INT8_MAX
-    return (x / scale).round_().to(torch.int8), scale
