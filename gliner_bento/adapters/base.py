@@ -32,7 +32,7 @@ class StoredAdapter:
     version: identifies the content. Adapters with the same id and version are the same.
     folder: holds `adapter_config.json` and `adapter_model.safetensors`.
     size_bytes: size of both files together.
-    pinned: whether it is evicted from memory last.
+    pinned: whether it is kept in memory: evicted only after all others.
     """
 
     adapter_id: str

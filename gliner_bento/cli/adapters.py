@@ -36,12 +36,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     put.add_argument(
         "source", metavar="SOURCE", help="a local folder that PEFT saved, or a .zip or .tar.gz of it; hub:owner/name"
     )
-    put.add_argument("--pinned", action="store_true", default=None, help="evict it from memory last")
+    put.add_argument("--pinned", action="store_true", default=None, help="keep it in memory, evicted after all others")
     put.add_argument("--replace", action="store_true", help="replace an adapter of this id with other content")
     put.add_argument("--on-server", action="store_true", help="the source is a folder below the server's adapter_root")
     put.add_argument("--revision", help="branch, tag or commit of the hub repository")
-    pin = command(actions, "pin", "evict an adapter from memory last", EXAMPLES)
-    unpin = command(actions, "unpin", "evict an adapter from memory like the others", EXAMPLES)
+    pin = command(actions, "pin", "keep an adapter in memory: it is evicted only after all others", EXAMPLES)
+    unpin = command(actions, "unpin", "let an adapter be evicted from memory like the others", EXAMPLES)
     delete = command(actions, "delete", "delete an adapter", EXAMPLES)
     for action in (pin, unpin, delete):
         action.add_argument("id", metavar="ID", help="id of the adapter")

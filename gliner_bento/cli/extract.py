@@ -41,7 +41,10 @@ class _Unreadable(Exception):
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags, and those of `backend`."""
     parser.add_argument(
-        "text", nargs="?", metavar="TEXT|FILE|-", help="an argument like a path is a file; default: -, standard input"
+        "text",
+        nargs="?",
+        metavar="TEXT|FILE|-",
+        help="a text, or a file if it looks like a path; default: -, standard input",
     )
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--table", action="store_true", help="show tables instead of the text")

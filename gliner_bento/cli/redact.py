@@ -91,7 +91,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--scope",
         default="document",
         choices=["document", "run"],
-        help="equal names are equal in a document (a text file or record; default), or in the whole run",
+        help="a name has one placeholder per document (text file, record; default), or per run",
     )
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="write the originals to this file, for --restore")
     mode = parser.add_mutually_exclusive_group()
@@ -99,7 +99,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     mode.add_argument(
         "--check",
         action="store_true",
-        help="show what is found; with -o, in the copies",
+        help="list what would be redacted; with -o, what is left",
     )
     finders = parser.add_mutually_exclusive_group()
     finders.add_argument("--patterns-only", action="store_true", help="use no model")

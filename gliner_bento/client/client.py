@@ -151,7 +151,7 @@ class Client:
         adapter: a `Path` is uploaded: the folder that PEFT saved, or a .zip or .tar.gz of it. A string names a source
             of the server: a folder in its `adapter_root`, or `hub:owner/name` (of `revision`). None: the adapter is
             installed already.
-        pinned: whether the adapter is evicted from memory last; None changes nothing.
+        pinned: whether the adapter is kept in memory, evicted only after all others; None changes nothing.
         preload: load the adapter before this returns, instead of at its first request.
         replace: replace an adapter that has this id and other content, instead of raising `Conflict`.
         """
