@@ -1,9 +1,12 @@
-"""Options of the scheduler, the engine and the adapters for tests: the settings' defaults, decided for one CPU core."""
+"""Options for tests: the settings' defaults, decided for one CPU core, but for what a test changes."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
 
 from gliner_bento.settings import Settings
 
@@ -12,7 +15,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 
-_SETTINGS = Settings().decided_for("cpu", cores=1)
+with pytest.MonkeyPatch.context() as _patch:  # tests of servers have settings in the environment
+    for _name in [name for name in os.environ if name.startswith("GLINER_")]:
+        _patch.delenv(_name)
+    _SETTINGS = Settings().decided_for("cpu", cores=1)
 
 
 def view(kind: type[T], **changes: Any) -> T:
