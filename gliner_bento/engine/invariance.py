@@ -53,7 +53,7 @@ def _results(engine: Engine, items: Sequence[Item], threads: int) -> list[Any]:
     """The results of one batch. Items run as passes, whose results have the suppressed entities too."""
     prepared = [replace(engine.prepare(item), is_pass=True) for item in items]
     results = engine.decode(engine.forward(engine.collate(prepared), threads))
-    return [(list(result.entities), list(result.suppressed), result.relations, result.classes) for result in results]
+    return [(list(result.entities), list(result.suppressed), result.relations, result.parts) for result in results]
 
 
 def _items(info: ModelInfo) -> Iterator[Item]:

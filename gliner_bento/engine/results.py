@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from gliner_bento.engine.limits import warning_of
 from gliner_bento.engine.text.words import NO_WORDS
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.tasks.base import Usage
-from gliner_bento.tasks.classifications import ClassScores, results_of
+from gliner_bento.tasks.classifications import results_of
 from gliner_bento.tasks.extraction import Entity, Extraction, Relation, RelationArgument
 from gliner_bento.tasks.structures import FieldValue, Instance, Structure
 
@@ -86,7 +86,8 @@ class PassResult:
     """The predictions of one pass of a chunked request. Offsets are characters of the whole text.
 
     suppressed: entities above the threshold that overlap resolution dropped within the pass.
-    classes, structures: those of the pass's item. cut: whether relations were dropped (`max_relations`).
+    cut: whether relations were dropped (`max_relations`).
+    parts: by field of the result, what `Part.windows` merges. Empty if the pass's item does not ask for it.
     ends: [start, end) of heads and tails that are no entities; relations refer to them as `len(entities)` + index.
     """
 
@@ -95,9 +96,8 @@ class PassResult:
     relations: Sequence[PairRelation] = ()
     tokens: int = 0
     cut: bool = False
-    classes: ClassScores = field(default_factory=dict)
     ends: Sequence[tuple[int, int]] = ()
-    structures: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | PassResult | LimitExceeded:
@@ -120,9 +120,8 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
     if prepared.is_pass:
         suppressed = _entities(prepared, predictions.suppressed)
         cut = bool(predictions.cut)
-        return PassResult(
-            table, suppressed, relations, prepared.tokens, cut=cut, classes=classes, ends=ends, structures=structures
-        )
+        parts = {"classifications": classes, "structures": structures}
+        return PassResult(table, suppressed, relations, prepared.tokens, cut=cut, ends=ends, parts=parts)
     entities = list(table)
     return Extraction(
         entities=entities,

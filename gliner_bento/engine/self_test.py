@@ -190,7 +190,7 @@ def _schema_differences(
     # Copied for mypy: the key type of a mapping is invariant.
     reference = Scores({key: score for key, score in span_scores.items()}, frozenset(span for span, _ in span_scores))
     yield from _compared(item, engine_scores(replace(result, relations=())), reference, single_words)
-    scores = dict(zip(item.labels, result.classes["all"], strict=True))
+    scores = dict(zip(item.labels, result.parts["classifications"]["all"], strict=True))
     for relation in result.relations:
         scores[relation.relation] = max(relation.score, scores.get(relation.relation, 0.0))
     for name in (*item.labels, *item.relations):
@@ -201,7 +201,9 @@ def _class_differences(model: Any, item: Item, result: PassResult) -> Iterator[D
     """model: a `GLiClass`."""
     for name, classification in item.classifications.items():
         (reference,) = model.pipeline([item.text], list(classification.labels.values()), threshold=0.0)
-        for label, score, theirs in zip(classification.labels, result.classes[name], reference, strict=True):
+        for label, score, theirs in zip(
+            classification.labels, result.parts["classifications"][name], reference, strict=True
+        ):
             yield Difference(item.text, (label,), score, theirs["score"])
 
 

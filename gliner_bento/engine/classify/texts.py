@@ -279,7 +279,7 @@ class ClassificationRequest(PassQueue):
     def add(self, prepared: Prepared, result: PassResult) -> Sequence[Entity]:
         """See `ChunkedRequest`."""
         with self._lock:
-            self._scores.add(self._open.pop(id(prepared)), result.classes)
+            self._scores.add(self._open.pop(id(prepared)), result.parts["classifications"])
             tokens, passes = self._usage.tokens + result.tokens, self._usage.passes + 1
             self._usage = replace(self._usage, tokens=tokens, passes=passes)
             return ()

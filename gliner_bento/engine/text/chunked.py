@@ -36,10 +36,8 @@ from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.engine.text.windows import Cutter, Window
 from gliner_bento.engine.text.words import Words
 from gliner_bento.tasks.base import Usage
-from gliner_bento.tasks.classifications import WindowScores
-from gliner_bento.tasks.extraction import Entity, Extraction
+from gliner_bento.tasks.extraction import PARTS, Entity, Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item
-from gliner_bento.tasks.structures import WindowInstances
 
 # Maximum number of passes that one call of `next_passes` makes: with many labels and relations a window has thousands.
 _PASSES_PER_CALL = 8
@@ -152,7 +150,7 @@ class WindowedRequest(PassQueue):
         label_order = list(groups.labels[0]) if len(groups.labels) == 1 else sorted(item.labels)
         self._merger = Merger(item, label_order, schema=tokenizer.prompts.schema)
         self._truncated_at = truncated_at
-        self._classes, self._instances = WindowScores(), WindowInstances()
+        self._merged = [(part, part.windows()) for part in PARTS if part.windows]
         self._windows = self._words = self._tokens = self._ended_passes = 0  # counters for `usage`
 
     def add(self, prepared: Prepared, result: PassResult) -> Sequence[Entity]:
@@ -160,8 +158,8 @@ class WindowedRequest(PassQueue):
         with self._lock:
             opened: _OpenWindow = self._open.pop(id(prepared))
             self._tokens += result.tokens
-            self._classes.add(opened.window.number, result.classes)
-            self._instances.add(opened.window.number, result.structures)
+            for part, windows in self._merged:
+                windows.add(opened.window.number, result.parts.get(part.result, {}))
             self._ended_passes += 1
             opened.add(self._item, result)
             if result.cut and opened.relations is not None:
@@ -188,8 +186,7 @@ class WindowedRequest(PassQueue):
         return Extraction(
             entities=entities,
             relations=relations,
-            classifications=self._classes.results(self._item.classifications),
-            structures=self._instances.results(self._item.structures),
+            **{part.result: windows.results(getattr(self._item, part.option)) for part, windows in self._merged},
             warnings=[warning_of(limit) for limit in sorted(self._merger.cut)],
             truncated=self._truncated_at is not None,
             truncated_at=self._truncated_at,

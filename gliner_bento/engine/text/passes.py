@@ -20,6 +20,7 @@ from gliner_bento.engine.text.relation_windows import RelationWindows
 from gliner_bento.engine.text.subwords import shortened
 from gliner_bento.engine.text.tokenize import ItemTokenizer, Tokenized
 from gliner_bento.errors import InvalidField
+from gliner_bento.tasks.extraction import OPTIONAL_PARTS
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 Names = tuple[str, ...]
@@ -130,7 +131,7 @@ class PassPlanner:
     def no_room(self, item: Item) -> InvalidField:
         """The error for an item whose names leave no tokens for the text. Names the option that is too long."""
         abilities = item.abilities
-        params = [param for param in ("classifications", "structures") if param in abilities] or list(abilities)
+        params = [part.option for part in OPTIONAL_PARTS if part.option in abilities] or list(abilities)
         alone: dict[str, dict[str, Any]] = {
             param: {other: {} for other in abilities if other != param} for param in params
         }
@@ -211,15 +212,15 @@ def windows_of(item: Item, words: int, overlap_words: int, limit: int, unit: str
 
 
 def part_of(item: Item, labels: Names, relations: Names, *, rest: bool = True) -> Item:
-    """The item with only these labels and relations. rest: also with its classifications and structures."""
+    """The item with only these labels and relations. rest: also with its other parts."""
+    others: dict[str, Any] = {} if rest else {part.option: {} for part in OPTIONAL_PARTS}
     return replace(
         item,
         labels={name: item.labels[name] for name in labels},
         relations={name: item.relations[name] for name in relations},
         relation_heads={},  # applied after merging, because another window may give a span another label
         relation_tails={},
-        classifications=item.classifications if rest else {},
-        structures=item.structures if rest else {},
+        **others,
     )
 
 
