@@ -10,7 +10,9 @@ from gliner_bento.adapter_types import AdapterInfo, AdapterOptions, PutAdapterRe
 from gliner_bento.adapters.base import Source
 from gliner_bento.status_types import AbortResponse, ModelCard, ModelInfo
 from gliner_bento.tasks.base import ExtractionWarning, Usage
+from gliner_bento.tasks.classifications import Classification
 from gliner_bento.tasks.extraction import (
+    PARTS,
     BatchResult,
     Entity,
     ExtractBatchResponse,
@@ -24,6 +26,7 @@ from gliner_bento.tasks.extraction import (
     StreamedEntity,
 )
 from gliner_bento.tasks.extraction import ExtractionItem as Item
+from gliner_bento.tasks.part import Mergers
 from gliner_bento.tasks.requests import ExtractBatchRequest, ExtractItem, ExtractRequest, RequestOptions
 
 PUBLIC_TYPES = [
@@ -192,6 +195,38 @@ def test_the_last_line_of_a_stream_is_an_answer_without_its_entities():
     answer, end = ({field.name for field in dataclasses.fields(kind)} for kind in (ExtractResponse, StreamedEnd))
     assert end == answer - {"entities"}
     assert {field.name for field in dataclasses.fields(Extraction)} <= answer
+
+
+def test_every_part_has_its_fields():
+    of_items, of_ends = ({field.name for field in dataclasses.fields(kind)} for kind in (Item, StreamedEnd))
+    assert {part.option for part in PARTS} <= set(OPTIONS) & of_items
+    results = {part.result for part in PARTS if part.result}
+    assert results - {"entities"} <= of_ends
+    blank = Extraction.blank(
+        Item("", classifications={"c": Classification({"a": "a", "b": "b"})}, structures={"s": {}})
+    )
+    for part in PARTS:
+        assert not part.result or not list(part.rows(getattr(blank, part.result)))
+        assert bool(part.columns) == bool(part.result)
+
+
+class Adding:
+    """A merger that adds an entity to a result, and to each step of a stream."""
+
+    def __init__(self, label):
+        self.entity = Entity(0, 1, "a", label, 1.0)
+
+    def add(self, parts):
+        return [*parts, self.entity]
+
+    def whole(self, result):
+        return dataclasses.replace(result, entities=[*result.entities, self.entity])
+
+
+def test_parts_without_a_model_add_to_a_result_in_order():
+    mergers = Mergers([Adding("first"), Adding("second")])
+    assert [entity.label for entity in mergers.add(())] == ["first", "second"]
+    assert [entity.label for entity in mergers.whole(Extraction(())).entities] == ["first", "second"]
 
 
 def test_what_to_do_with_a_long_text_is_one_type_everywhere():

@@ -13,7 +13,7 @@ from doubles.memory_replica import MemoryReplica
 
 from gliner_bento.errors import Aborted, InternalError, NotReady
 from gliner_bento.tasks.base import Usage
-from gliner_bento.tasks.extraction import Entity, Extraction, Relation, RelationArgument
+from gliner_bento.tasks.extraction import PARTS, Entity, Extraction, Relation, RelationArgument
 
 PATH = "/v1/extract/stream"
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
@@ -78,7 +78,7 @@ def test_the_lines_are_what_extract_answers(client, body):
     assert [line["entity"] for line in entities] == answer.pop("entities")
     assert end == answer
     described = {"truncated", "truncated_at", "usage", "warnings", "model", "adapter_id", "request_id"}
-    assert set(end) == {"relations", "classifications", "structures"} | described
+    assert set(end) == {part.result for part in PARTS if part.result} - {"entities"} | described
     assert [found["relation"] for found in end["relations"]] == body.get("relations", [])
     for relation in end["relations"]:
         for side in ("head", "tail"):

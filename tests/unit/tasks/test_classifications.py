@@ -26,7 +26,7 @@ from gliner_bento.tasks.classifications import (
     classification_options,
     results_of,
 )
-from gliner_bento.tasks.extraction import ExtractionItem
+from gliner_bento.tasks.extraction import PARTS, ExtractionItem
 from gliner_bento.tasks.requests import ExtractRequest
 
 TONE = ["good", "bad"]
@@ -182,7 +182,7 @@ def test_a_model_that_cannot_classify_is_named_before_it_is_called() -> None:
     refused = (
         "classifications: 'ner-only' does not support the task classifications; it supports entities and relations"
     )
-    missing = "labels: Field required, or relations or classifications or structures or recognizers"
+    missing = f"labels: Field required, or {' or '.join(part.option for part in PARTS[1:])}"
     assert ask(replica, scene) == [refused, missing, refused, missing]
 
 
