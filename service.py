@@ -9,6 +9,7 @@ import bentoml
 
 from gliner_bento.gateway.app import OwnReadiness
 from gliner_bento.gateway.http_protocol import limit_connections
+from gliner_bento.gateway.json_body import ReadableBody
 from gliner_bento.gateway.v1.extract import answer_batch, answer_one
 from gliner_bento.process.app import gateway_app
 from gliner_bento.process.bentoml_options import bentoml_options, handles_requests
@@ -59,5 +60,6 @@ class GLiNERService:
 
 
 _service: bentoml.Service[Any] = GLiNERService  # the decorators return a service, not the class
-for middleware, arguments in (*app.middleware, (OwnReadiness, {"routes": app.routes})):
+_own_routes = (ReadableBody, {"paths": {api.route for api in _service.apis.values()}})
+for middleware, arguments in (*app.middleware, (OwnReadiness, {"routes": app.routes}), _own_routes):
     _service.add_asgi_middleware(middleware, **arguments)

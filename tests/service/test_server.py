@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import re
 import subprocess
@@ -17,6 +18,7 @@ from gliner_bento.client import AsyncClient
 from gliner_bento.errors import AdapterNotFound, DeadlineExceeded, InvalidField
 from gliner_bento.gateway.app import INDEX_PAGE
 
+JSON_TYPE = {"content-type": "application/json"}
 BODY = {"text": "Ada Lovelace lived in London.", "labels": ["person", "city"]}
 
 
@@ -142,6 +144,18 @@ def test_a_model_that_the_url_names_must_be_served(service, path):
         assert "no model 'none'; there are demo" in response.text
     for url in (f"{path}?model=demo", f"/models/demo{path}"):
         assert service.request("POST", url, json=body).status_code == 200
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_byte_order_mark_and_half_of_a_surrogate_pair_are_read(service, batch):
+    """BentoML's parser of JSON, which reads the body of these routes in a bento, takes neither."""
+    text = "Ada Lovelace \ud83d lived in London \U0001f600."
+    body = {"labels": BODY["labels"], **({"texts": [text]} if batch else {"text": text})}
+    content = codecs.BOM_UTF8 + json.dumps(body).encode()
+    response = service.request("POST", "/v1/extract" + "/batch" * batch, content=content, headers=JSON_TYPE)
+    assert response.status_code == 200, response.text
+    result = response.json()["results"][0]["result"] if batch else response.json()
+    assert [entity["text"] for entity in result["entities"]] == ["Ada Lovelace", "London"]
 
 
 @pytest.mark.parametrize("path", ["/v1/extract/", "/v1/extract/batch/", "/v1/extract/stream/", "/gliner/"])
