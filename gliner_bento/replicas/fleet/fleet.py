@@ -34,6 +34,7 @@ _ABORT_TIMEOUT_S = 5.0
 
 _ABORTED = "the request was aborted"
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
+_LOST_TWICE = "the model's process was lost twice while it ran this request, which may be the cause; send it again once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class Fleet:
                         if begun:
                             raise NotReady(_BROKEN_STREAM) from error
                         if repeated:
-                            raise
+                            raise NotReady(_LOST_TWICE) from error
         if result is not None:  # it is sent whatever `abort` says from now on, so `abort` no longer finds the request
             yield result
 
@@ -253,7 +254,7 @@ class Fleet:
                 try:
                     outcomes = await member.run(member.replica.extract(items, request.call))
                 except NotReady as error:
-                    outcomes = [error] * len(items)
+                    outcomes = [NotReady(_LOST_TWICE) if repeated else error] * len(items)
                 self._count_tokens(member)
                 for item, outcome in zip(items, outcomes, strict=True):
                     if not isinstance(outcome, GLiNERBentoError):
