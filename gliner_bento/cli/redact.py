@@ -31,7 +31,7 @@ from gliner_bento.files.redaction.files import (
 )
 from gliner_bento.files.redaction.mapping import new_mapping
 from gliner_bento.privacy.recognizers.find import RECOGNIZERS
-from gliner_bento.privacy.recognizers.labels import for_model
+from gliner_bento.privacy.recognizers.labels import PERSONAL_LABELS, for_model
 from gliner_bento.privacy.spans import find_patterns
 from gliner_bento.privacy.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
@@ -41,8 +41,6 @@ from gliner_bento.tasks.extraction import BatchResult, Extraction
 from gliner_bento.tasks.recognition import enabled
 from gliner_bento.tasks.requests import check_shared
 
-LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
-"""The default labels. Those that recognizers know are left to them (`for_model`)."""
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
 NOT_ALL_DONE, ENTITIES_LEFT = 2, 3
 PATTERN_SETTINGS = ("recognizers", "phone_regions")
@@ -212,7 +210,8 @@ async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], *, by_
     if not by_model:
         yield _empty_results
         return
-    labels = backend.names(options.labels, "--labels") or for_model(LABELS, () if options.no_patterns else RECOGNIZERS)
+    recognizers = () if options.no_patterns else RECOGNIZERS
+    labels = backend.names(options.labels, "--labels") or for_model(PERSONAL_LABELS, recognizers)
     fields = backend.request_fields(options)
     check_shared(labels, fields)
     async with backend.client(options, flags) as client:

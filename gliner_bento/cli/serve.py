@@ -123,7 +123,7 @@ def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str
     given = settings.model_fields_set
     from_flags = {ALIASES.get(name, name) for name in flags}
     with_paths = {name for name in given if isinstance(getattr(settings, name), Path)} | {"model"}
-    with_paths |= given & {"api_keys", "models"}
+    with_paths |= given & {"api_keys", "models", "redaction_key"}
     aliased = given & {*ALIASES.values(), "enable_compilation"}  # `replace_process` removes the aliases
     names = from_flags | with_paths | aliased
     return {env_name(name): _plain(getattr(settings, name)) for name in sorted(names)}

@@ -20,6 +20,7 @@ from gliner_bento.gateway.handler import Handler
 from gliner_bento.gateway.models import ModelTable, Replicas, ServedModel
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.blocked_ids import BlockedIds
+from gliner_bento.gateway.sealing import Sealing
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.replicas.base import Call, Models, Outcome
 from gliner_bento.status_types import AbortResponse, ServerStatus
@@ -47,7 +48,7 @@ MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 class Gateway:
     """The public API over the served models, within the operator's limits.
 
-    expressions: runs callers' regular expressions.
+    expressions: runs callers' regular expressions. sealing: seals mappings of redacted texts.
     read_metrics: reads the metrics of processes on other machines, by replica. models: adds, changes and removes models
     while the server runs; None: not supported.
     """
@@ -64,6 +65,7 @@ class Gateway:
         self.options = options
         self.models = ModelTable(replicas, options, models)
         self.expressions = ExpressionRunner(options.request_timeout_s)
+        self.sealing = Sealing(options)
         self._handler = Handler(options.handler) if options.handler else None
         self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()

@@ -129,8 +129,11 @@ def _is_short(value: Any) -> bool:
 
 
 def _has_flat_elements(values: Sequence[Any]) -> bool:
-    """Whether the elements are flat. The first element decides, because all elements of a list have one type."""
-    return isinstance(values, LazySequence) or not values or _is_flat(values[0])
+    """Whether the elements are flat, and no long texts. The first element decides, because all elements of a list have
+    one type."""
+    if isinstance(values, LazySequence) or not values:
+        return True
+    return all(map(_is_short, values)) if isinstance(values[0], str) else _is_flat(values[0])
 
 
 def _is_flat(value: Any) -> bool:

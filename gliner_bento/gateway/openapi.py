@@ -20,6 +20,7 @@ from gliner_bento.gateway.media import JSON
 
 _TAGS = {
     "extract": "Entities and relations in texts.",
+    "redact": "Personal data replaced, and restored.",
     "adapters": "LoRA adapters: one base model, many tenants.",
     "models": "Models that come and go while the server runs.",
     "server": "What is served, and its state.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.extraction import LongText
 
@@ -13,6 +15,9 @@ from gliner_bento.tasks.extraction import LongText
 class GatewayOptions(Limits):
     """docs/settings.md describes each setting."""
 
+    redaction_key: SecretStr | None
+    max_mapping_bytes: int
+    mapping_lifetime_s: int
     max_body_bytes: int
     max_adapter_bytes: int
     max_model_bytes: int

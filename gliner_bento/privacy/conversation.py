@@ -36,7 +36,7 @@ class OnePlaceholder:
     """
 
     def __init__(self, make: Replace, mapping: Mapping[str, str]) -> None:
-        self._make = make
+        self.make = make
         self.mapping = dict(mapping)
         self._by_value = {normalized(original): placeholder for placeholder, original in mapping.items()}
 
@@ -46,7 +46,7 @@ class OnePlaceholder:
         value = normalized(original)
         placeholder = self._by_value.get(value)
         if placeholder is None:
-            placeholder = self._by_value[value] = self._make(text, span)
+            placeholder = self._by_value[value] = self.make(text, span)
             self.mapping[placeholder] = original
         return placeholder
 

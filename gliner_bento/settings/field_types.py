@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
 from gliner_bento.errors import install_hint
@@ -20,7 +20,9 @@ from gliner_bento.privacy.recognizers.phones import regions
 from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
 from gliner_bento.storage.api_keys import is_content, read_keys
 from gliner_bento.storage.archives import SUFFIXES
+from gliner_bento.storage.files import in_cache
 from gliner_bento.storage.other_models import config_name, no_checkpoint
+from gliner_bento.storage.redaction_keys import is_path, keys_in
 from gliner_bento.tasks.recognition import ALL, NONE
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -55,10 +57,7 @@ def _checkpoint(value: str) -> str:
 
 def _absolute(value: Path) -> Path:
     """The absolute path; a leading `~/.cache` is replaced by `$XDG_CACHE_HOME` if it is set."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    if cache and value.parts[:2] == ("~", ".cache"):
-        value = Path(cache, *value.parts[2:])
-    return value.expanduser().resolve()
+    return in_cache(value).resolve()
 
 
 def existing_folder(value: Path) -> Path:
@@ -92,6 +91,15 @@ def _api_keys(value: str) -> str:
     source = value if is_content(value) else os.path.abspath(Path(value).expanduser())
     read_keys(source)
     return source
+
+
+def _redaction_key(value: SecretStr) -> SecretStr:
+    """Keys, or the absolute path of a file of keys, which need not exist. Raises ValueError; its message has no key."""
+    source = value.get_secret_value()
+    if is_path(source):
+        return SecretStr(os.path.abspath(Path(source).expanduser()))  # links are kept, see `_api_keys`
+    keys_in(source)
+    return value
 
 
 def _needs(package: str) -> Callable[[bool], bool]:
@@ -194,6 +202,7 @@ Listed = Annotated[tuple[T, ...], NoDecode, BeforeValidator(_comma_separated)]
 
 _Text = Annotated[str, Field(pattern=r"\S")]
 
+RedactionKey = Annotated[SecretStr, AfterValidator(_redaction_key)]
 ApiKeysSource = Annotated[str, AfterValidator(_api_keys)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Model = Annotated[str, AfterValidator(_checkpoint)]

@@ -26,6 +26,7 @@ from gliner_bento.settings.field_types import (
     Probability,
     ProxyAddresses,
     RecognizerNames,
+    RedactionKey,
     Timeout,
     existing_file,
 )
@@ -92,6 +93,19 @@ class GatewayFields(BaseSettings):
     phone_regions: Annotated[PhoneRegions, PerModel()] = Field(
         DEFAULT_REGIONS,
         description="Regions whose phone numbers recognizers find without a country code, as ISO 3166 codes.",
+    )
+    redaction_key: RedactionKey | None = Field(
+        None,
+        description="Secret key of the mappings that /v1/redact returns, and of hashes: the path of a file with a key "
+        "per line, or keys of at least 32 characters, separated by commas. The first one seals, all open. Several "
+        "servers for the same clients need the same key. Unset: ~/.cache/gliner-bento/redaction.key. A file that does "
+        "not exist is made.",
+    )
+    max_mapping_bytes: Count = Field(
+        2**20, description="Maximum size of a sealed mapping of /v1/redact, in bytes; larger ones are refused."
+    )
+    mapping_lifetime_s: Count = Field(
+        7 * 86_400, description="Time after which a sealed mapping cannot be opened, in seconds; each turn renews it."
     )
     nemo_prefix: str = Field(
         "/nemo",

@@ -39,6 +39,14 @@ def side_stem(path: Path) -> Path:
     return path.with_name(f"{path.name[:_CUT_CHARS]}-{hashlib.sha256(name).hexdigest()[:16]}")
 
 
+def in_cache(path: Path) -> Path:
+    """The path with the user's folder for `~`; a leading `~/.cache` is replaced by `$XDG_CACHE_HOME` if it is set."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    if cache and path.parts[:2] == ("~", ".cache"):
+        path = Path(cache, *path.parts[2:])
+    return path.expanduser()
+
+
 def sync(path: Path) -> None:
     """Flush a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)

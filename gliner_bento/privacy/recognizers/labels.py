@@ -190,6 +190,11 @@ def label_of(name: str, configured: Mapping[str, str]) -> str:
     return configured.get(name) or PRESIDIO_LABELS.get(name) or _words(name).lower()
 
 
+PERSONAL_LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
+"""The labels of personal data that are redacted by default; those that recognizers know are left to them
+(`for_model`)."""
+
+
 def is_for_model(entity: str, recognizers: Collection[str]) -> bool:
     """Whether a model is asked for an entity type by default. It is not if a form, check digits or a word decide.
 

@@ -19,9 +19,8 @@ from doubles.memory_replica import INFO
 
 from gliner_bento import cli
 from gliner_bento.cli import backend
-from gliner_bento.cli.redact import LABELS
 from gliner_bento.client import AsyncClient
-from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS
+from gliner_bento.privacy.recognizers.labels import PERSONAL_LABELS, PRESIDIO_LABELS
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.styles import Placeholders
 from gliner_bento.tasks.extraction import BatchResult, Extraction
@@ -87,16 +86,16 @@ def test_a_label_has_one_placeholder_whoever_has_found_it():
     assert {label: placeholders(text, LabeledSpan(0, 15, label)) for label in tags} == {
         k: f"[{v}_1]" for k, v in tags.items()
     }
-    assert {"date"} <= set(LABELS)
-    assert "date of birth" not in LABELS
-    assert {PRESIDIO_LABELS[name] for name in ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD")} <= set(LABELS)
+    assert {"date"} <= set(PERSONAL_LABELS)
+    assert "date of birth" not in PERSONAL_LABELS
+    assert {PRESIDIO_LABELS[name] for name in ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD")} <= set(PERSONAL_LABELS)
 
 
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
         ((), ["person", "street address", "city", "date"]),
-        (("--no-patterns",), [*LABELS]),
+        (("--no-patterns",), [*PERSONAL_LABELS]),
         (("--labels", "person,credit card number"), ["person", "credit card number"]),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydantic import SecretStr
 from views import view
 
 from gliner_bento.gateway.options import GatewayOptions
@@ -17,6 +18,9 @@ OPTIONS = view(
     max_relations=200,
     phone_regions=("US", "GB", "DE"),
     presidio_entities=("PERSON", "EMAIL_ADDRESS"),
+    redaction_key=SecretStr("a-key-of-the-tests-with-40-characters-xx"),
+    max_mapping_bytes=5000,
+    mapping_lifetime_s=3600,
     max_body_bytes=1000,
     max_adapter_bytes=3 * 2**20,
     max_queue_wait_s=0.0,

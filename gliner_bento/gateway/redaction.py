@@ -1,0 +1,235 @@
+"""Redacts and restores texts, for all wire formats. All or nothing: an error of one text is the request's error."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gliner_bento.errors import InvalidField
+from gliner_bento.gateway import request_id
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.wire_format import results_or_raise
+from gliner_bento.privacy.conversation import (
+    Lists,
+    OnePlaceholder,
+    RedactedConversation,
+    canonical,
+    redact_conversation,
+    reserved_in,
+)
+from gliner_bento.privacy.recognizers.labels import PERSONAL_LABELS, PRESIDIO_LABELS, for_model
+from gliner_bento.privacy.restoring import Form, Restorer
+from gliner_bento.privacy.sealing import Sealer
+from gliner_bento.privacy.spans import spans_of
+from gliner_bento.privacy.styles import Placeholders, Replace, hashes, mask, remove
+from gliner_bento.redact_types import RedactedEntity, RedactResult, Style
+from gliner_bento.tasks.base import ExtractionWarning, Limits
+from gliner_bento.tasks.extraction import (
+    BatchResult,
+    ExtractBatchResponse,
+    Extraction,
+    ExtractionOptions,
+    Request,
+    extraction_of,
+)
+from gliner_bento.tasks.recognition import enabled
+
+_RESTORABLE = ("placeholder", "hash")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedactionOptions:
+    """What to replace in texts, and by what. Fields that are None have defaults for personal data: `RedactRequest`."""
+
+    labels: Sequence[str] | Mapping[str, str] | None = None
+    recognizers: bool | list[str] | dict[str, str] | None = None
+    phone_regions: Sequence[str] | None = None
+    threshold: float | None = None
+    adapter_id: str | None = None
+    style: Style = "placeholder"
+    lists: Lists = field(default_factory=Lists)
+    conversation: str | None = None
+
+    @property
+    def hashed(self) -> bool:
+        """Whether placeholders are hashes."""
+        return self.style == "hash" or self.conversation is not None
+
+    def extraction(self, limits: Limits) -> ExtractionOptions:
+        """The options of the extraction that finds the values: long texts are read whole, and limits are errors."""
+        running = enabled(limits.recognizers)
+        recognizers = self.recognizers
+        if recognizers is None or recognizers is True:
+            recognizers = {name: PRESIDIO_LABELS.get(name, name) for name in running}
+        labels = self.labels
+        if labels is None:
+            labels = for_model(PERSONAL_LABELS, [*recognizers] if recognizers else ())
+        return ExtractionOptions(
+            labels=labels if isinstance(labels, Mapping) else [*labels],
+            threshold=self.threshold,
+            recognizers=recognizers or False,
+            phone_regions=None if self.phone_regions is None else [*self.phone_regions],
+            adapter_id=self.adapter_id,
+            on_limit="error",
+            long_text="window",
+        )
+
+
+class Mappings:
+    """The mappings of one tenant, sealed. On a server that cannot tell its callers apart, all of them are one tenant:
+    an address may be a proxy's, or another one for the next turn."""
+
+    def __init__(self, sealer: Sealer, options: GatewayOptions) -> None:
+        self._sealer = sealer
+        self._tenant = tenants.current().name if options.api_keys or options.tenant_header else ""
+
+    def open(self, sealed: str | None) -> dict[str, str]:
+        """The content of a sealed mapping; of None, an empty one. Raises `InvalidField`."""
+        return {} if sealed is None else self._sealer.open(self._tenant, sealed)
+
+    def seal(self, mapping: Mapping[str, str]) -> str:
+        """Seal a mapping. Raises `TooLarge`."""
+        return self._sealer.seal(self._tenant, mapping)
+
+    def replace_of(self, options: RedactionOptions, texts: Sequence[str], mapping: Mapping[str, str]) -> Replace:
+        """Makes new placeholders, or whatever else the style prescribes."""
+        if options.style == "mask":
+            return mask
+        if options.style == "remove":
+            return remove
+        if options.hashed:
+            return hashes(self._sealer.hash_key(self._tenant, options.conversation))
+        reserved = reserved_in(texts) | {canonical(placeholder) for placeholder in mapping}
+        return Placeholders(lambda placeholder: canonical(placeholder) in reserved)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found in texts, and the name of the model that read them."""
+
+    extractions: Sequence[Extraction]
+    model: str
+
+
+async def mappings_of(gateway: Gateway) -> Mappings:
+    """The mappings of the current request's tenant. Raises `StorageUnavailable`."""
+    return Mappings(await gateway.sealing.sealer(), gateway.options)
+
+
+async def find(
+    gateway: Gateway, texts: Sequence[str], options: RedactionOptions, request: Request, *, single: bool = False
+) -> Found:
+    """Find the values to replace in texts. request: has the model, the id and the deadline. single: the only text was
+    not sent in a list. Raises the error of the first text that failed."""
+    if single:
+        served = await gateway.models.find(request.model)
+        extraction = options.extraction(served.limits)
+        if not (extraction.labels or extraction.recognizers):
+            gateway.check_text(texts[0], served.limits)
+            return Found([Extraction(())], (await served.info()).model)
+        answer = await gateway.run(replace(request, inputs=[(texts[0], extraction)], all_found=True))
+        return Found([answer], answer.model)
+    answers = await find_each(gateway, texts, options, request)
+    return Found(results_or_raise(answers), answers.model)
+
+
+async def find_each(
+    gateway: Gateway, texts: Sequence[str], options: RedactionOptions, request: Request
+) -> ExtractBatchResponse:
+    """As `find`, with one result or error per text."""
+    served = await gateway.models.find(request.model)
+    extraction = options.extraction(served.limits)
+    if not (extraction.labels or extraction.recognizers):  # only what `deny_list` has
+        gateway.check_texts(texts, served.limits)
+        results = [BatchResult(Extraction(())) for _ in texts]
+        return ExtractBatchResponse(results, (await served.info()).model, request_id.current())
+    return await gateway.run_batch(replace(request, inputs=[(text, extraction) for text in texts], all_found=True))
+
+
+def redacted(
+    texts: Sequence[str],
+    extractions: Sequence[Extraction],
+    options: RedactionOptions,
+    mappings: Mappings,
+    mapping: Mapping[str, str],
+) -> tuple[RedactResult, Mapping[str, str]]:
+    """Replace what was found; returns the result without its sealed mapping, and the mapping. Takes as long as the
+    texts are: call it in a thread."""
+    one = OnePlaceholder(mappings.replace_of(options, texts, mapping), mapping)
+    style: Replace = one if options.style in _RESTORABLE else one.make
+    spans = [spans_of(extraction.entities) for extraction in extractions]
+    conversation = redact_conversation(texts, spans, style, mapping=mapping, lists=options.lists, hashed=options.hashed)
+    entities = _entities(conversation)
+    warnings: dict[ExtractionWarning, None] = dict.fromkeys(
+        warning for extraction in extractions for warning in extraction.warnings
+    )
+    result = RedactResult(
+        texts=[text.text for text in conversation.texts],
+        mapping=None,
+        entities=entities,
+        counts=Counter(entity.label for entity in entities),
+        warnings=[*warnings],
+    )
+    return result, one.mapping
+
+
+async def redact(
+    gateway: Gateway,
+    texts: Sequence[str],
+    options: RedactionOptions,
+    *,
+    mapping: str | None = None,
+    request: Request | None = None,
+    single: bool = False,
+) -> tuple[RedactResult, Found]:
+    """Redact the texts of one conversation. mapping: the sealed one of earlier turns. request, single: see `find`.
+
+    Raises the error of the first text that failed, and errors about the mapping.
+    """
+    if mapping is not None and options.style not in _RESTORABLE:
+        raise InvalidField(f"mapping: the style {options.style} has no placeholders", param="mapping")
+    mappings = await mappings_of(gateway)
+    opened = mappings.open(mapping)
+    found = await find(gateway, texts, options, request or extraction_of([], ExtractionOptions()), single=single)
+    return await asyncio.to_thread(_sealed, texts, found.extractions, options, mappings, opened), found
+
+
+def _sealed(
+    texts: Sequence[str],
+    extractions: Sequence[Extraction],
+    options: RedactionOptions,
+    mappings: Mappings,
+    opened: Mapping[str, str],
+) -> RedactResult:
+    result, mapping = redacted(texts, extractions, options, mappings, opened)
+    return replace(result, mapping=mappings.seal(mapping)) if options.style in _RESTORABLE else result
+
+
+def redact_one(text: str, extraction: Extraction, options: RedactionOptions, mappings: Mappings) -> RedactResult:
+    """Redact a text of its own, in which `extraction` was found. Raises `TooLarge`."""
+    return _sealed([text], [extraction], options, mappings, {})
+
+
+def restore(
+    texts: Sequence[str], mapping: Mapping[str, str], form: Form, *, partial: bool
+) -> tuple[Sequence[str], str, Restorer]:
+    """The restored texts; of a partial text, what is held back; and the restorer, with its counts."""
+    restorer = Restorer(mapping)
+    if not partial:
+        return [restorer.restore(text, form) for text in texts], "", restorer
+    restored, held = restorer.restore_chunk(texts[0], form)
+    return [restored], held, restorer
+
+
+def _entities(conversation: RedactedConversation) -> list[RedactedEntity]:
+    return [
+        RedactedEntity(
+            index, span.start, span.end, span.label, span.score, replaced.replacement, replaced.start, replaced.end
+        )
+        for index, (text, spans) in enumerate(zip(conversation.texts, conversation.spans, strict=True))
+        for span, replaced in zip(spans, text.replacements, strict=True)
+    ]

@@ -1,0 +1,179 @@
+"""The routes of redaction: `/v1/redact`, `/v1/redact/batch` and `/v1/restore`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import fields
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gliner_bento.errors import GLiNERBentoError, InvalidField
+from gliner_bento.gateway import redaction, request_id
+from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
+from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.json_body import json_body
+from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
+from gliner_bento.privacy.conversation import Lists
+from gliner_bento.redact_types import (
+    RedactBatchRequest,
+    RedactBatchResponse,
+    RedactBatchResult,
+    RedactRequest,
+    RedactResponse,
+    RestoreRequest,
+    RestoreResponse,
+)
+from gliner_bento.tasks import extraction
+
+_RESTORE_ERRORS = (400, 413, 415, 422, 429, 500, 507)
+_DENIED = "sensitive"
+"""The label of values in a `deny_list` that has none."""
+
+
+def options_of(body: RedactRequest | RedactBatchRequest) -> redaction.RedactionOptions:
+    """What a request asks for."""
+    denied = body.deny_list if isinstance(body.deny_list, dict) else {_DENIED: body.deny_list or []}
+    return redaction.RedactionOptions(
+        labels=body.labels,
+        recognizers=body.recognizers,
+        phone_regions=body.phone_regions,
+        threshold=body.threshold,
+        adapter_id=body.adapter_id,
+        style=body.style,
+        lists=Lists(body.allow_list or [], denied),
+        conversation=body.conversation,
+    )
+
+
+async def _redact(gateway: Gateway, request: Request) -> Response:
+    body = await json_body(request, RedactRequest)
+    texts = _texts(body.text, body.texts)
+    result, found = await redaction.redact(
+        gateway,
+        texts,
+        options_of(body),
+        mapping=body.mapping,
+        request=_request(body),
+        single=body.text is not None,
+    )
+    about = {field.name: getattr(result, field.name) for field in fields(result)}
+    return json_response(RedactResponse(**about, model=found.model, request_id=request_id.current()))
+
+
+async def _batch(gateway: Gateway, request: Request) -> Response:
+    body = await json_body(request, RedactBatchRequest)
+    options, mappings = options_of(body), await redaction.mappings_of(gateway)
+    found = await redaction.find_each(gateway, body.texts, options, _request(body))
+
+    def result_of(text: str, outcome: extraction.BatchResult) -> RedactBatchResult:
+        if outcome.result is None:
+            return RedactBatchResult(error=outcome.error)
+        try:
+            return RedactBatchResult(redaction.redact_one(text, outcome.result, options, mappings))
+        except GLiNERBentoError as error:
+            return RedactBatchResult(error=error.detail(request_id.current()))
+
+    results = await asyncio.to_thread(lambda: [*map(result_of, body.texts, found.results)])
+    return json_response(RedactBatchResponse(results, found.model, request_id.current()))
+
+
+async def _restore(gateway: Gateway, request: Request) -> Response:
+    body = await json_body(request, RestoreRequest)
+    request_id.adopt(body.request_id)
+    texts = _texts(body.text, body.texts)
+    if body.partial and body.text is None:
+        raise InvalidField("partial: only with text", param="partial")
+    if body.text is None:
+        gateway.check_texts(texts, gateway.models.default.limits)
+    else:
+        gateway.check_text(body.text)
+    mapping = (await redaction.mappings_of(gateway)).open(body.mapping) if body.mapping is not None else {}
+    form = "text" if body.partial and body.format == "auto" else body.format
+    restored, held, restorer = await asyncio.to_thread(redaction.restore, texts, mapping, form, partial=body.partial)
+    counts = restorer.counts
+    return json_response(
+        RestoreResponse(
+            texts=restored,
+            held=held,
+            restored=counts.restored,
+            ambiguous=counts.ambiguous,
+            unknown=[*counts.unknown],
+            request_id=request_id.current(),
+        )
+    )
+
+
+def _texts(text: str | None, texts: Sequence[str] | None) -> Sequence[str]:
+    if text is not None and texts is None:
+        return [text]
+    if text is None and texts is not None:
+        return texts
+    raise InvalidField("text: send either text or texts", param="text")
+
+
+def _request(body: RedactRequest | RedactBatchRequest) -> extraction.Request:
+    """The request for an extraction, without its texts."""
+    return extraction.Request(
+        [], body.model, body.request_id, timeout_ms=body.timeout_ms, priority=body.priority, all_found=True
+    )
+
+
+_TEXT = "Dear Ada Lovelace, write to ada@example.com."
+ENDPOINTS = [
+    Endpoint(
+        method="POST",
+        path="/v1/redact",
+        scope="extract",
+        handler=_redact,
+        operation=Operation(
+            name="redact",
+            tag="redact",
+            summary="Replace personal data in the texts of a conversation",
+            description="Find values with the model and recognizers, and replace them in all texts: by placeholders "
+            "that /v1/restore turns into the originals again, or by hashes, masks or nothing. If one text fails, the "
+            "request fails. The server keeps nothing: the answer has the originals as a sealed `mapping`.",
+            request=RedactRequest,
+            response=RedactResponse,
+            errors=EXTRACT_ERRORS,
+            examples={RedactRequest: {"text": _TEXT}},
+        ),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/redact/batch",
+        scope="extract",
+        handler=_batch,
+        operation=Operation(
+            name="redact_batch",
+            tag="redact",
+            summary="Replace personal data in independent texts",
+            description="As /v1/redact, but each text has its own placeholders and mapping: results[i] is the result "
+            "of the i-th text, or its error, without any text.",
+            request=RedactBatchRequest,
+            response=RedactBatchResponse,
+            errors=EXTRACT_ERRORS,
+            examples={RedactBatchRequest: {"texts": [_TEXT, "Ada Lovelace lived in London."]}},
+        ),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v1/restore",
+        scope="extract",
+        handler=_restore,
+        needs_model=False,
+        operation=Operation(
+            name="restore",
+            tag="redact",
+            summary="Put the originals back into a text",
+            description="Restore the placeholders of a mapping from /v1/redact, also as language models change them: "
+            "[Person 1], <PERSON_1>, PERSON_1. What is ambiguous or unknown stays, and is reported. With `partial`, "
+            "for each chunk of a stream.",
+            request=RestoreRequest,
+            response=RestoreResponse,
+            errors=_RESTORE_ERRORS,
+            examples={RestoreRequest: {"text": "Dear [PERSON_1],"}},
+        ),
+    ),
+]

@@ -1,0 +1,246 @@
+"""`/v1/redact`, `/v1/redact/batch` and `/v1/restore`."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import stat
+from hashlib import sha256
+
+import pytest
+from doubles.memory_replica import MemoryReplica
+from gateway_options import OPTIONS
+from pydantic import SecretStr
+from test_recognizers_of_requests import Scripted
+
+from gliner_bento.errors import InternalError
+from gliner_bento.settings import Settings, SettingsError
+from gliner_bento.storage import redaction_keys
+
+TEXT = "Ada Ng pays with 4111 1111 1111 1111"
+FOUND = ("Ada Ng", "person"), ("Bob Ek", "person")
+LARGE = dataclasses.replace(OPTIONS, max_body_bytes=2**20, max_batch_items=20, max_labels=10)
+KEYS = json.dumps([{"name": name, "sha256": sha256(name.encode()).hexdigest(), "scopes": ["extract"]} for name in "ab"])
+
+
+@pytest.fixture
+def post(serving):
+    """Sends a body to a route, or all bodies to one server; returns the responses' JSON."""
+
+    def send(path, body, replica=None, key="", options=LARGE, status=200):
+        client = serving(replica or Scripted(*FOUND), options)
+        headers = {"X-API-Key": key} if key else {}
+        response = asyncio.run(client.post(path, json=body, headers=headers))
+        assert response.status_code == status, response.text
+        return response.json()
+
+    return send
+
+
+def test_values_are_replaced_and_come_back(post):
+    answer = post("/v1/redact", {"text": TEXT})
+    assert answer["texts"] == ["[PERSON_1] pays with [CREDIT_CARD_1]"]
+    assert answer["counts"] == {"person": 1, "credit card number": 1}
+    assert (answer["model"], answer["warnings"]) == ("memory", [])
+    for entity, original in zip(answer["entities"], ("Ada Ng", "4111 1111 1111 1111"), strict=True):
+        redacted = answer["texts"][entity["text_idx"]]
+        assert TEXT[entity["start"] : entity["end"]] == original
+        assert redacted[entity["redacted_start"] : entity["redacted_end"]] == entity["replacement"]
+    assert "Ada" not in json.dumps(answer)
+    restored = post("/v1/restore", {"text": "**[Person 1]** [CREDIT_CARD_1] [CITY_1]", "mapping": answer["mapping"]})
+    assert restored["texts"] == ["**Ada Ng** 4111 1111 1111 1111 [CITY_1]"]
+    assert (restored["restored"], restored["ambiguous"], restored["unknown"]) == (2, 0, ["[CITY_1]"])
+
+
+def test_a_conversation_has_one_numbering_over_texts_and_turns(post):
+    first = post("/v1/redact", {"texts": ["Bob Ek", "Ada Ng met Bob Ek"]})
+    assert first["texts"] == ["[PERSON_1]", "[PERSON_2] met [PERSON_1]"]
+    second = post("/v1/redact", {"text": "Ada Ng of [PERSON_1]", "mapping": first["mapping"]}, MemoryReplica())
+    assert second["texts"] == ["[PERSON_2] of [PERSON_1]"]
+    restored = post("/v1/restore", {"texts": second["texts"] * 2, "mapping": second["mapping"]})
+    assert restored["texts"] == ["Ada Ng of Bob Ek"] * 2
+
+
+def test_a_conversation_with_an_id_needs_no_mapping(post):
+    def redacted(text, **options):
+        return post("/v1/redact", {"text": text, **options})["texts"][0]
+
+    one = redacted("Ada Ng", conversation="c1")
+    assert redacted(f"{one}, Ada Ng", conversation="c1") == f"{one}, {one}"
+    assert one != redacted("Ada Ng", conversation="c2")
+    assert redacted("Ada Ng", style="hash") == redacted("Ada Ng", style="hash") != one
+
+
+@pytest.mark.parametrize(
+    ("style", "text"), [("mask", "*** ** pays with **** **** **** ****"), ("remove", " pays with ")]
+)
+def test_a_style_without_placeholders_has_no_mapping(post, style, text):
+    answer = post("/v1/redact", {"text": TEXT, "style": style})
+    assert (answer["texts"], answer["mapping"]) == ([text], None)
+    wrong = post("/v1/redact", {"text": TEXT, "style": style, "mapping": "x"}, status=422)
+    assert wrong["error"]["param"] == "mapping"
+
+
+def test_lists_and_chosen_finders(post):
+    body = {"text": "Ada Ng: 4111 1111 1111 1111, Blue", "allow_list": ["ada ng"], "deny_list": {"project": ["blue"]}}
+    assert post("/v1/redact", body)["texts"] == ["Ada Ng: [CREDIT_CARD_1], [PROJECT_1]"]
+    only = post("/v1/redact", {"text": TEXT + " Blue", "labels": [], "recognizers": False, "deny_list": ["Blue"]})
+    assert (only["texts"], only["model"]) == ([TEXT + " [SENSITIVE_1]"], "memory")
+    body = {"text": TEXT, "labels": {"name": "a person"}, "recognizers": {"CREDIT_CARD": "card"}}
+    named = post("/v1/redact", body, Scripted(("Ada Ng", "name")))
+    assert named["texts"] == ["[NAME_1] pays with [CREDIT_CARD_1]"]
+
+
+def test_independent_texts_have_their_own_numbers_and_a_text_fails_alone(post):
+    answer = post("/v1/redact/batch", {"texts": ["Ada Ng", "Bob Ek", "x" * 101]})
+    one, two, failed = answer["results"]
+    assert [each["result"]["texts"] for each in (one, two)] == [["[PERSON_1]"]] * 2
+    assert (failed["result"], failed["error"]["param"]) == (None, "texts.2")
+    mapping = two["result"]["mapping"]
+    assert post("/v1/restore", {"text": "[PERSON_1]", "mapping": mapping})["texts"] == ["Bob Ek"]
+
+
+def test_all_or_nothing(post):
+    replica = MemoryReplica(error=lambda item: InternalError("broken") if "Bob" in item.text else None)
+    failed = post("/v1/redact", {"texts": ["Ada Ng", "Bob"]}, replica, status=500)
+    assert [*failed] == ["error"]
+    too_long = post("/v1/redact", {"texts": ["Ada Ng", "x" * 101]}, status=413)
+    assert (too_long["error"]["param"], [*too_long]) == ("texts.1", ["error"])
+    many = dataclasses.replace(LARGE, max_entities=1)
+    assert post("/v1/redact", {"text": f"{TEXT} {TEXT}"}, options=many, status=422)["error"]["code"] == "limit_exceeded"
+    small = dataclasses.replace(LARGE, max_mapping_bytes=40)
+    assert post("/v1/redact", {"text": TEXT}, options=small, status=413)["error"]["param"] == "mapping"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/redact", {}, "text"),
+        ("/v1/redact", {"text": "a", "texts": ["b"]}, "text"),
+        ("/v1/redact", {"texts": []}, "texts"),
+        ("/v1/redact", {"text": "a", "style": "blur"}, "style"),
+        ("/v1/redact", {"text": "a", "recognizers": ["CREDIT_CRD"]}, "recognizers.0"),
+        ("/v1/redact", {"text": "a", "deny_list": {"x": [""]}}, "deny_list.x.0"),
+        ("/v1/redact", {"text": "a", "mapping": "gAAAA"}, "mapping"),
+        ("/v1/redact", {"text": "a", "conversation": "a b"}, "conversation"),
+        ("/v1/restore", {"text": "a", "mapping": ""}, "mapping"),
+        ("/v1/restore", {"texts": ["a"], "partial": True}, "partial"),
+        ("/v1/restore", {"text": "a" * 101}, "text"),
+    ],
+)
+def test_a_wrong_field_is_named(post, path, body, param):
+    error = post(path, body, status=413 if "a" * 101 in str(body) else 422)["error"]
+    assert error["param"] == param
+
+
+def test_chunks_of_a_stream_are_restored_as_they_come(post):
+    mapping = post("/v1/redact", {"text": TEXT})["mapping"]
+    restored, held = "", ""
+    for chunk in ("Dear [PER", "SON", "_1], hello ", "[", "x]"):
+        answer = post("/v1/restore", {"text": held + chunk, "mapping": mapping, "partial": True})
+        restored, held = restored + answer["texts"][0], answer["held"]
+    assert (restored + held) == "Dear Ada Ng, hello [x]"
+
+
+def test_a_mapping_is_of_the_tenant_whose_key_made_it(post):
+    keyed = dataclasses.replace(LARGE, api_keys=KEYS)
+    mapping = post("/v1/redact", {"text": TEXT}, key="a", options=keyed)["mapping"]
+    body = {"text": "[PERSON_1]", "mapping": mapping}
+    assert post("/v1/restore", body, key="a", options=keyed)["texts"] == ["Ada Ng"]
+    messages = {
+        post("/v1/restore", body, key="b", options=keyed, status=422)["error"]["message"],
+        post("/v1/restore", body, options=dataclasses.replace(LARGE, max_mapping_bytes=5), status=422)["error"][
+            "message"
+        ],
+        post("/v1/redact", {**body, "mapping": mapping[:-4]}, key="a", options=keyed, status=422)["error"]["message"],
+    }
+    assert len(messages) == 1
+    hashed = [
+        post("/v1/redact", {"text": "Ada Ng", "style": "hash"}, key=key, options=keyed)["texts"] for key in ("a", "b")
+    ]
+    assert hashed[0] != hashed[1]
+
+
+def test_no_original_value_is_in_logs_metrics_status_and_errors(serving, caplog, capfd):
+    """Also not in errors about fields that have one, and not if the model fails."""
+    caplog.set_level(logging.DEBUG)
+    broken = MemoryReplica(error=lambda item: RuntimeError("fault") if "Ek" in item.text else None)
+    client = serving(broken, dataclasses.replace(LARGE, max_text_chars=60))
+    secret = "4111 1111 1111 1111"
+    texts = [f"Ada Ng: {secret}", "Bob Ek", f"Ada Ng: {secret}" * 5]
+    outputs = []
+
+    async def scene():
+        mapping = None
+        for text in texts:
+            for body in (
+                {"text": text, "mapping": mapping},
+                {"texts": [text, text], "deny_list": {"person": ["Ada Ng"]}, "allow_list": ["Bob Ek"] * 1001},
+                {"text": text, "deny_list": {"person": [["Ada Ng"]]}},
+                {"text": [text]},
+                {"text": text, "style": secret, "conversation": "Ada Ng"},
+            ):
+                response = await client.post("/v1/redact", json=body)
+                if response.status_code == 200:
+                    mapping = response.json()["mapping"]
+                outputs.append(response.text)
+            outputs.append((await client.post("/v1/restore", json={"text": text, "mapping": text})).text)
+            outputs.append((await client.post("/v1/redact/batch", json={"texts": [text]})).text)
+        await client.post("/v1/restore", json={"text": "[PERSON_1] [CREDIT_CARD_1] Ada", "mapping": mapping})
+        outputs.extend([(await client.get("/metrics")).text, (await client.get("/v1/status")).text])
+
+    asyncio.run(scene())
+    everything = "\n".join([*outputs, caplog.text, *capfd.readouterr()])
+    assert "[CREDIT_CARD_1]" in everything
+    for value in ("Ada Ng", "Bob Ek", secret, "1111"):
+        assert value not in everything.replace("Ada Ng: [CREDIT_CARD_1]", "")
+
+
+def test_the_key_is_made_once_and_for_its_owner_only(tmp_path, monkeypatch, post):
+    file = tmp_path / "new" / "redaction.key"
+    options = dataclasses.replace(LARGE, redaction_key=SecretStr(str(file)))
+    mapping = post("/v1/redact", {"text": TEXT}, options=options)["mapping"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["redaction.key"]
+    assert post("/v1/restore", {"text": "[PERSON_1]", "mapping": mapping}, options=options)["texts"] == ["Ada Ng"]
+    rotated = dataclasses.replace(options, redaction_key=SecretStr(f"{'k' * 40},{file.read_text().strip()}"))
+    assert post("/v1/restore", {"text": "[PERSON_1]", "mapping": mapping}, options=rotated)["texts"] == ["Ada Ng"]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    unset = dataclasses.replace(LARGE, redaction_key=None)
+    post("/v1/redact", {"text": TEXT}, options=unset)
+    assert (tmp_path / "gliner-bento" / "redaction.key").exists()
+
+
+def test_a_key_that_cannot_be_read_is_one_clear_error(tmp_path, post, caplog):
+    (tmp_path / "short").write_text("abc\n")
+    for name in ("short", "."):
+        options = dataclasses.replace(LARGE, redaction_key=SecretStr(str(tmp_path / name)))
+        error = post("/v1/redact", {"text": TEXT}, options=options, status=507)["error"]
+        assert str(tmp_path) not in error["message"]
+        assert str(tmp_path) in caplog.text
+        assert "abc" not in caplog.text.replace(str(tmp_path), "")
+
+
+def test_another_process_that_makes_the_key_first_wins(tmp_path, monkeypatch):
+    file = tmp_path / "redaction.key"
+    link = redaction_keys.os.link
+
+    def late(source, target):
+        file.write_text("k" * 40)
+        link(source, target)
+
+    monkeypatch.setattr(redaction_keys.os, "link", late)
+    assert redaction_keys.read_keys(str(file)) == [b"k" * 40]
+    assert [path.name for path in tmp_path.iterdir()] == ["redaction.key"]
+
+
+def test_the_setting_is_a_file_or_keys_and_is_never_shown():
+    settings = Settings.load({"redaction_key": "k" * 32})
+    assert settings.redaction_key.get_secret_value() == "k" * 32
+    assert "kkk" not in repr(settings)
+    for wrong in ("short", "k" * 32 + ",short", ","):
+        with pytest.raises(SettingsError, match=r"redaction_key: .*a secret"):
+            Settings.load({"redaction_key": wrong})
+    assert Settings.load({"redaction_key": "~/x"}).redaction_key.get_secret_value().startswith("/")
