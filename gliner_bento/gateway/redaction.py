@@ -12,7 +12,6 @@ from gliner_bento.gateway import request_id
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
-from gliner_bento.gateway.wire_format import results_or_raise
 from gliner_bento.privacy.conversation import (
     Lists,
     OnePlaceholder,
@@ -35,6 +34,7 @@ from gliner_bento.tasks.extraction import (
     ExtractionOptions,
     Request,
     extraction_of,
+    results_or_raise,
 )
 from gliner_bento.tasks.recognition import enabled
 

@@ -10,14 +10,13 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gliner_bento.errors import ErrorBody, from_detail
+from gliner_bento.errors import ErrorBody
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, Operation
 from gliner_bento.gateway.error_body import STATUSES, ErrorType
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
 from gliner_bento.storage.api_keys import KeyScope
-from gliner_bento.tasks.extraction import ExtractBatchResponse, Extraction
 
 RouteHandler = Callable[[Gateway, Context, Request], Awaitable[Response]]
 
@@ -33,14 +32,6 @@ POST_ERRORS = (400, 413, 415, *COMMON_ERRORS)
 def extract_errors(without: Collection[int] = ()) -> tuple[int, ...]:
     """HTTP statuses of the errors of an extraction. without: statuses that the format does not use."""
     return tuple(status for status in EXTRACT_ERRORS if status not in without)
-
-
-def results_or_raise(answer: ExtractBatchResponse) -> list[Extraction]:
-    """The result of each text. Raises the error of the first text that failed."""
-    for outcome in answer.results:
-        if outcome.error:
-            raise from_detail(outcome.error)
-    return [outcome.result for outcome in answer.results if outcome.result]
 
 
 async def entity_types_of_relations(gateway: Gateway, context: Context) -> list[str] | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import Field, GetCoreSchemaHandler
 from typing_extensions import Self
 
-from gliner_bento.errors import ErrorDetail, InvalidField
+from gliner_bento.errors import ErrorDetail, InvalidField, from_detail
 from gliner_bento.tasks.base import (
     BASE_ADAPTER_ID,
     NO_USAGE,
@@ -317,6 +317,14 @@ class ExtractBatchResponse:
     results: Sequence[BatchResult]
     model: str
     request_id: str
+
+
+def results_or_raise(answer: ExtractBatchResponse) -> list[Extraction]:
+    """The result of each text. Raises the error of the first text that failed."""
+    for outcome in answer.results:
+        if outcome.error:
+            raise from_detail(outcome.error)
+    return [outcome.result for outcome in answer.results if outcome.result]
 
 
 # Options that are copied from the request to the item. The engine sets the defaults of those that are None.

@@ -30,7 +30,6 @@ from gliner_bento.gateway.wire_format import (
     WireFormat,
     entity_types_of_relations,
     extract_errors,
-    results_or_raise,
 )
 from gliner_bento.tasks.classifications import ClassificationOptions, ClassificationResult
 from gliner_bento.tasks.extraction import (
@@ -42,6 +41,7 @@ from gliner_bento.tasks.extraction import (
     Relation,
     RelationArgument,
     extraction_of,
+    results_or_raise,
 )
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 from gliner_bento.tasks.structures import FieldOptions, FieldValue, Instance

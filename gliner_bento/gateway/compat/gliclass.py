@@ -20,9 +20,9 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MessageError
-from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.tasks.classifications import LabelScore
-from gliner_bento.tasks.extraction import Extraction, ExtractionOptions
+from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, results_or_raise
 from gliner_bento.tasks.extraction import Request as ExtractionRequest
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 

@@ -23,9 +23,9 @@ from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import MessageError
-from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
-from gliner_bento.tasks.extraction import TEXT, Entity, Extraction, ExtractionOptions, extraction_of
+from gliner_bento.tasks.extraction import TEXT, Entity, Extraction, ExtractionOptions, extraction_of, results_or_raise
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 
 _CLASSIFICATION = "zero-shot"

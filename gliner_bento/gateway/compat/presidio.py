@@ -30,13 +30,13 @@ from gliner_bento.gateway.json_parts import LazySequence
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
-from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.privacy.anonymize import OPERATORS, AnonymizedText, Detected, Operator, anonymize
 from gliner_bento.privacy.recognizers.base import Match, Rule
 from gliner_bento.privacy.recognizers.expressions import FLAGS, AdHocRule, Expression, ExpressionError, Spans, deny_list
 from gliner_bento.privacy.recognizers.find import RULES, candidates
 from gliner_bento.privacy.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, is_for_model, label_of
-from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, SourcedEntity, extraction_of
+from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, SourcedEntity, extraction_of, results_or_raise
 from gliner_bento.tasks.fields import Elements, Name, Score
 from gliner_bento.tasks.recognition import MatchMerger, enabled, recognizers_to_run
 

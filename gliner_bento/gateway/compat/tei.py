@@ -18,9 +18,9 @@ from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors, results_or_raise
+from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.tasks.classifications import LabelScore
-from gliner_bento.tasks.extraction import ExtractionOptions, extraction_of
+from gliner_bento.tasks.extraction import ExtractionOptions, extraction_of, results_or_raise
 from gliner_bento.tasks.fields import Elements
 
 _CLASSIFICATION = "predict"
