@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gliner_bento.errors import InvalidField
-from gliner_bento.gateway import request_id
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.policy import tenants
+from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.conversation import (
     Lists,
     OnePlaceholder,
@@ -83,9 +83,9 @@ class Mappings:
     """The mappings of one tenant, sealed. On a server that cannot tell its callers apart, all of them are one tenant:
     an address may be a proxy's, or another one for the next turn."""
 
-    def __init__(self, sealer: Sealer, options: GatewayOptions) -> None:
+    def __init__(self, sealer: Sealer, tenant: Tenant, options: GatewayOptions) -> None:
         self._sealer = sealer
-        self._tenant = tenants.current().name if options.api_keys or options.tenant_header else ""
+        self._tenant = tenant.name if options.api_keys or options.tenant_header else ""
 
     def open(self, sealed: str | None) -> dict[str, str]:
         """The content of a sealed mapping; of None, an empty one. Raises `InvalidField`."""
@@ -115,39 +115,47 @@ class Found:
     model: str
 
 
-async def mappings_of(gateway: Gateway) -> Mappings:
-    """The mappings of the current request's tenant. Raises `StorageUnavailable`."""
-    return Mappings(await gateway.sealing.sealer(), gateway.options)
+async def mappings_of(gateway: Gateway, context: Context) -> Mappings:
+    """The mappings of the request's tenant. Raises `StorageUnavailable`."""
+    return Mappings(await gateway.sealing.sealer(), context.tenant, gateway.options)
 
 
 async def find(
-    gateway: Gateway, texts: Sequence[str], options: RedactionOptions, request: Request, *, single: bool = False
+    gateway: Gateway,
+    context: Context,
+    texts: Sequence[str],
+    options: RedactionOptions,
+    request: Request,
+    *,
+    single: bool = False,
 ) -> Found:
-    """Find the values to replace in texts. request: has the model, the id and the deadline. single: the only text was
-    not sent in a list. Raises the error of the first text that failed."""
+    """Find the values to replace in texts. request: has the id, the deadline and the priority. single: whether the
+    only text was not sent in a list. Raises the error of the first text that failed."""
     if single:
-        served = await gateway.models.find(request.model)
+        served = await gateway.served(context)
         extraction = options.extraction(served.limits)
         if not (extraction.labels or extraction.recognizers):
             gateway.check_text(texts[0], served.limits)
             return Found([Extraction(())], (await served.info()).model)
-        answer = await gateway.run(replace(request, inputs=[(texts[0], extraction)], all_found=True))
+        answer = await gateway.run(context, replace(request, inputs=[(texts[0], extraction)], all_found=True))
         return Found([answer], answer.model)
-    answers = await find_each(gateway, texts, options, request)
+    answers = await find_each(gateway, context, texts, options, request)
     return Found(results_or_raise(answers), answers.model)
 
 
 async def find_each(
-    gateway: Gateway, texts: Sequence[str], options: RedactionOptions, request: Request
+    gateway: Gateway, context: Context, texts: Sequence[str], options: RedactionOptions, request: Request
 ) -> ExtractBatchResponse:
     """As `find`, with one result or error per text."""
-    served = await gateway.models.find(request.model)
+    served = await gateway.served(context)
     extraction = options.extraction(served.limits)
     if not (extraction.labels or extraction.recognizers):  # only what `deny_list` has
         gateway.check_texts(texts, served.limits)
         results = [BatchResult(Extraction(())) for _ in texts]
-        return ExtractBatchResponse(results, (await served.info()).model, request_id.current())
-    return await gateway.run_batch(replace(request, inputs=[(text, extraction) for text in texts], all_found=True))
+        return ExtractBatchResponse(results, (await served.info()).model, context.id)
+    return await gateway.run_batch(
+        context, replace(request, inputs=[(text, extraction) for text in texts], all_found=True)
+    )
 
 
 def redacted(
@@ -179,6 +187,7 @@ def redacted(
 
 async def redact(
     gateway: Gateway,
+    context: Context,
     texts: Sequence[str],
     options: RedactionOptions,
     *,
@@ -192,9 +201,11 @@ async def redact(
     """
     if mapping is not None and options.style not in _RESTORABLE:
         raise InvalidField(f"mapping: the style {options.style} has no placeholders", param="mapping")
-    mappings = await mappings_of(gateway)
+    mappings = await mappings_of(gateway, context)
     opened = mappings.open(mapping)
-    found = await find(gateway, texts, options, request or extraction_of([], ExtractionOptions()), single=single)
+    found = await find(
+        gateway, context, texts, options, request or extraction_of([], ExtractionOptions()), single=single
+    )
     return await asyncio.to_thread(_sealed, texts, found.extractions, options, mappings, opened), found
 
 

@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gliner_bento.errors import GLiNERBentoError, InvalidField
-from gliner_bento.gateway import redaction, request_id
+from gliner_bento.gateway import redaction
+from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
@@ -47,11 +48,13 @@ def options_of(body: RedactRequest | RedactBatchRequest) -> redaction.RedactionO
     )
 
 
-async def _redact(gateway: Gateway, request: Request) -> Response:
+async def _redact(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, RedactRequest)
+    context.choose_model(body.model)
     texts = _texts(body.text, body.texts)
     result, found = await redaction.redact(
         gateway,
+        context,
         texts,
         options_of(body),
         mapping=body.mapping,
@@ -59,13 +62,14 @@ async def _redact(gateway: Gateway, request: Request) -> Response:
         single=body.text is not None,
     )
     about = {field.name: getattr(result, field.name) for field in fields(result)}
-    return json_response(RedactResponse(**about, model=found.model, request_id=request_id.current()))
+    return json_response(RedactResponse(**about, model=found.model, request_id=context.id))
 
 
-async def _batch(gateway: Gateway, request: Request) -> Response:
+async def _batch(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, RedactBatchRequest)
-    options, mappings = options_of(body), await redaction.mappings_of(gateway)
-    found = await redaction.find_each(gateway, body.texts, options, _request(body))
+    context.choose_model(body.model)
+    options, mappings = options_of(body), await redaction.mappings_of(gateway, context)
+    found = await redaction.find_each(gateway, context, body.texts, options, _request(body))
 
     def result_of(text: str, outcome: extraction.BatchResult) -> RedactBatchResult:
         if outcome.result is None:
@@ -73,23 +77,23 @@ async def _batch(gateway: Gateway, request: Request) -> Response:
         try:
             return RedactBatchResult(redaction.redact_one(text, outcome.result, options, mappings))
         except GLiNERBentoError as error:
-            return RedactBatchResult(error=error.detail(request_id.current()))
+            return RedactBatchResult(error=error.detail(context.id))
 
     results = await asyncio.to_thread(lambda: [*map(result_of, body.texts, found.results)])
-    return json_response(RedactBatchResponse(results, found.model, request_id.current()))
+    return json_response(RedactBatchResponse(results, found.model, context.id))
 
 
-async def _restore(gateway: Gateway, request: Request) -> Response:
+async def _restore(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, RestoreRequest)
-    request_id.adopt(body.request_id)
+    context.id = body.request_id or context.id
     texts = _texts(body.text, body.texts)
     if body.partial and body.text is None:
         raise InvalidField("partial: only with text", param="partial")
     if body.text is None:
-        gateway.check_texts(texts, gateway.models.default.limits)
+        gateway.check_texts(texts, (await gateway.served(context)).limits)
     else:
         gateway.check_text(body.text)
-    mapping = (await redaction.mappings_of(gateway)).open(body.mapping) if body.mapping is not None else {}
+    mapping = (await redaction.mappings_of(gateway, context)).open(body.mapping) if body.mapping is not None else {}
     form = "text" if body.partial and body.format == "auto" else body.format
     restored, held, restorer = await asyncio.to_thread(redaction.restore, texts, mapping, form, partial=body.partial)
     counts = restorer.counts
@@ -100,7 +104,7 @@ async def _restore(gateway: Gateway, request: Request) -> Response:
             restored=counts.restored,
             ambiguous=counts.ambiguous,
             unknown=[*counts.unknown],
-            request_id=request_id.current(),
+            request_id=context.id,
         )
     )
 
@@ -115,9 +119,7 @@ def _texts(text: str | None, texts: Sequence[str] | None) -> Sequence[str]:
 
 def _request(body: RedactRequest | RedactBatchRequest) -> extraction.Request:
     """The request for an extraction, without its texts."""
-    return extraction.Request(
-        [], body.model, body.request_id, timeout_ms=body.timeout_ms, priority=body.priority, all_found=True
-    )
+    return extraction.Request([], body.request_id, timeout_ms=body.timeout_ms, priority=body.priority, all_found=True)
 
 
 _TEXT = "Dear Ada Lovelace, write to ada@example.com."
