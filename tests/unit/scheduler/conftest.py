@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from stage import PATIENCE_S, Clock, Gate, Start, Tally
+from stage import Clock, Gate, Start, Tally, wait_for_idle_lanes, wait_until
 from views import view
 
 from gliner_bento.engine.base import Engine
@@ -64,6 +63,7 @@ def start(clock: Clock, gate: Gate, express: Gate, tally: Tally) -> Iterator[Sta
         scheduler = Scheduler(engine, replace(CONFIG, **changes), observers=[observer or tally], clock=clock)
         schedulers.append(scheduler)
         scheduler.start()
+        wait_for_idle_lanes(scheduler, scheduler.stats.lanes_alive)
         return scheduler
 
     yield start
@@ -80,12 +80,5 @@ def item() -> Callable[[str], Item]:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
-    """Wait until a condition holds: for states that no future shows, such as an item waiting in the queue."""
-
-    def until(condition: Callable[[], bool]) -> None:
-        latest_s = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < latest_s, "the condition never held"
-            time.sleep(0.001)
-
-    return until
+    """See `wait_until`."""
+    return wait_until

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -14,6 +15,7 @@ from collator import collator_rests
 from doubles.fake_engine import FakeChunkedRequest
 
 from gliner_bento.engine.base import ChunkedRequest, Engine, Prepared
+from gliner_bento.scheduler.entry import State
 from gliner_bento.scheduler.observer import Observer, Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.tasks.extraction import Entity, Extraction
@@ -177,8 +179,23 @@ def ending_of(future: Future[Extraction]) -> Extraction | BaseException:
     return future.exception(timeout=PATIENCE_S) or future.result()
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return when a condition holds: for states that no future shows, such as an item waiting in the queue."""
+    latest_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < latest_s, "the condition never held"
+        time.sleep(0.001)
+
+
+def wait_for_idle_lanes(scheduler: Scheduler, at_least: int = 1) -> None:
+    """A short text that arrives while no lane is idle, because it has just started or ended a batch, would run in the
+    express lane."""
+    wait_until(lambda: (stats := scheduler.stats).lanes_free >= min(at_least, stats.lanes_alive))
+
+
 def hold_lane(scheduler: Scheduler, gate: Gate, item: MakeItem, text: str = "holds the lane") -> Future[Extraction]:
-    """Submit one item and return when a lane stands at the gate with it."""
+    """Submit one item and return when a lane stands at the gate with it. A lane must be free, or become free."""
+    wait_for_idle_lanes(scheduler)
     future = scheduler.submit(item(text), request_id=text)
     assert gate.arrival() == [text]
     return future
@@ -193,11 +210,16 @@ def settle(scheduler: Scheduler, until: Until) -> None:
 def submit_waiting(
     scheduler: Scheduler, until: Until, items: Sequence[Item], **options: Any
 ) -> list[Future[Extraction]]:
-    """Submit items while every lane is held, and return when all of them wait."""
-    before = scheduler.stats.waiting_items
+    """Submit items while every lane is held, and return when all of them wait, whatever other items do meanwhile."""
     futures = [scheduler.submit(item, **({"request_id": item.text} | options)) for item in items]
-    until(lambda: scheduler.stats.waiting_items == before + len(items))
+    until(lambda: not _prepares(scheduler, futures))
     return futures
+
+
+def _prepares(scheduler: Scheduler, futures: Sequence[Future[Extraction]]) -> bool:
+    with scheduler._lock:
+        unfinished = scheduler._queue.unfinished()
+        return any(entry.future in futures and entry.state < State.WAITING for entry in unfinished)
 
 
 class LongTexts:
