@@ -33,7 +33,6 @@ DECIDED_BY_VALUES = {
     "disk_cache_dir": "adapters.store",
     "enable_lora": "adapters.enabled",
     "model": "model.name",
-    "redaction_key": "extraEnv",
     "token": "model.tokenSecret",
 }
 """Settings that the chart sets, and the value that decides each."""
