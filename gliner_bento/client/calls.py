@@ -26,6 +26,7 @@ from gliner_bento.errors import (
     from_detail,
 )
 from gliner_bento.model_types import ListedModel, ListedModels, ModelAction
+from gliner_bento.redact_types import RedactResponse, RestoreResponse
 from gliner_bento.status_types import AbortResponse, ModelCard, ServerStatus
 from gliner_bento.surrogates import without_surrogates
 from gliner_bento.tasks.extraction import ExtractBatchResponse, StreamedEnd, StreamedEntity
@@ -138,6 +139,17 @@ def extract_items(
 
 def _labels_field(labels: Labels | None) -> dict[str, Any]:
     return {} if labels is None else {"labels": labels}
+
+
+def redact(texts: Sequence[str], options: dict[str, Any]) -> HttpCall[RedactResponse]:
+    """`POST /v1/redact`, for the texts of one conversation."""
+    return HttpCall("POST", "/v1/redact", _parser(RedactResponse), {"texts": checked_texts(texts), **options})
+
+
+def restore(text: str, mapping: str, options: dict[str, Any]) -> HttpCall[RestoreResponse]:
+    """`POST /v1/restore`."""
+    body = {"text": checked_text(text, "text"), "mapping": mapping, **options}
+    return HttpCall("POST", "/v1/restore", _parser(RestoreResponse), body)
 
 
 def abort(request_id: str) -> HttpCall[AbortResponse]:

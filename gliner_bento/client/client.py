@@ -18,6 +18,7 @@ from gliner_bento.client.notebook import ExtractAnswer, ExtractBatchAnswer
 from gliner_bento.client.upload import opened, pieces
 from gliner_bento.errors import InvalidField
 from gliner_bento.model_types import ListedModel, ModelAction
+from gliner_bento.redact_types import RedactResponse, RestoreResponse
 from gliner_bento.status_types import AbortResponse, ModelCard, ServerStatus
 from gliner_bento.tasks.extraction import BatchResult, Entity, StreamedEnd, StreamedEntity
 
@@ -98,6 +99,15 @@ class Client:
         client = AsyncClient(self._url, api_key=self._api_key, timeout_s=self._timeout_s, model=self._model)
         sender = Sender([client.send], labels, options, window=window, retry_s=retry_s)
         return in_order_sync(texts, sender, window, client.aclose)
+
+    def redact(self, texts: Sequence[str], **options: Any) -> RedactResponse:
+        """The texts of a conversation without personal data. options: see `RedactRequest`; `mapping` is the one of the
+        previous turn."""
+        return self._send(calls.redact(texts, options))
+
+    def restore(self, text: str, mapping: str, **options: Any) -> RestoreResponse:
+        """A text with the originals that `redact` has replaced. options: see `RestoreRequest`."""
+        return self._send(calls.restore(text, mapping, options))
 
     def abort(self, request_id: str) -> AbortResponse:
         """Stop a waiting or running request."""
@@ -241,6 +251,14 @@ class AsyncClient:
     async def send(self, call: calls.HttpCall[Any]) -> httpx.Response:
         """Send a call; returns the unparsed response."""
         return await self._http.request(call.method, call.path, **call.options())
+
+    async def redact(self, texts: Sequence[str], **options: Any) -> RedactResponse:
+        """As `Client.redact`."""
+        return await self._send(calls.redact(texts, options))
+
+    async def restore(self, text: str, mapping: str, **options: Any) -> RestoreResponse:
+        """As `Client.restore`."""
+        return await self._send(calls.restore(text, mapping, options))
 
     async def abort(self, request_id: str) -> AbortResponse:
         """As `Client.abort`."""

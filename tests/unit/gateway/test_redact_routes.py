@@ -9,13 +9,16 @@ import logging
 import stat
 from hashlib import sha256
 
+import httpx
 import pytest
 from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
 from pydantic import SecretStr
 from test_recognizers_of_requests import Scripted
 
+from gliner_bento.client import AsyncClient
 from gliner_bento.errors import InternalError
+from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.storage import redaction_keys
 
@@ -81,6 +84,22 @@ def test_a_style_without_placeholders_has_no_mapping(post, style, text):
     assert (answer["texts"], answer["mapping"]) == ([text], None)
     wrong = post("/v1/redact", {"text": TEXT, "style": style, "mapping": "x"}, status=422)
     assert wrong["error"]["param"] == "mapping"
+
+
+def test_the_python_client_redacts_and_restores():
+    app = GatewayApp(LARGE)
+    app.bind(Scripted(*FOUND))
+
+    async def scene():
+        async with AsyncClient("http://localhost", transport=httpx.ASGITransport(app)) as client:
+            first = await client.redact(["Bob Ek"])
+            second = await client.redact([TEXT], mapping=first.mapping, labels=["person"])
+            return second, await client.restore("Dear [Person 2],", second.mapping)
+
+    redacted, restored = asyncio.run(scene())
+    assert redacted.texts == ["[PERSON_2] pays with [CREDIT_CARD_1]"]
+    assert redacted.entities[0].label == "person"
+    assert (restored.texts, restored.restored) == (["Dear Ada Ng,"], 1)
 
 
 def test_lists_and_chosen_finders(post):
