@@ -212,7 +212,7 @@ async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], *, by_
         return
     recognizers = () if options.no_patterns else RECOGNIZERS
     labels = backend.names(options.labels, "--labels") or for_model(PERSONAL_LABELS, recognizers)
-    fields = backend.request_fields(options)
+    fields = {**backend.request_fields(options), "across_empty_lines": True}  # see `spans_of`
     check_shared(labels, fields)
     async with backend.client(options, flags) as client:
         yield lambda texts: client.extract_many(texts, labels, window=_WINDOW, **fields)

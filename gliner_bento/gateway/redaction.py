@@ -71,6 +71,7 @@ class RedactionOptions:
         return ExtractionOptions(
             labels=labels if isinstance(labels, Mapping) else [*labels],
             threshold=self.threshold,
+            across_empty_lines=True,  # see `spans_of`
             recognizers=recognizers or False,
             phone_regions=None if self.phone_regions is None else [*self.phone_regions],
             adapter_id=self.adapter_id,
@@ -169,7 +170,7 @@ def redacted(
     texts are: call it in a thread."""
     one = OnePlaceholder(mappings.replace_of(options, texts, mapping), mapping)
     style: Replace = one if options.style in _RESTORABLE else one.make
-    spans = [spans_of(extraction.entities) for extraction in extractions]
+    spans = [spans_of(text, one.entities) for text, one in zip(texts, extractions, strict=True)]
     conversation = redact_conversation(texts, spans, style, mapping=mapping, lists=options.lists, hashed=options.hashed)
     entities = _entities(conversation)
     warnings: dict[ExtractionWarning, None] = dict.fromkeys(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from gliner_bento.paragraphs import paragraphs
 from gliner_bento.privacy.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS, candidates
 from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS
 
@@ -48,13 +49,13 @@ class LabeledSpan:
         return self.end - self.start
 
 
-def spans_of(entities: Iterable[LabeledEntity]) -> list[LabeledSpan]:
-    """The spans of the entities of an answer."""
+def spans_of(text: str, entities: Iterable[LabeledEntity]) -> list[LabeledSpan]:
+    """The spans of the entities in a text. An entity that runs over an empty line has a span for each paragraph: the
+    model took several values for one, and none of them may be left."""
     return [
-        LabeledSpan(
-            entity.start, entity.end, entity.label, getattr(entity, "source", "model") == "pattern", entity.score
-        )
+        LabeledSpan(start, end, entity.label, getattr(entity, "source", "model") == "pattern", entity.score)
         for entity in entities
+        for start, end in paragraphs(text, entity.start, entity.end)
     ]
 
 

@@ -256,3 +256,22 @@ def test_fewer_than_one_in_twenty_obfuscated_identifiers_passes(service, named):
         if missed(text, form, [(one["start"], one["end"]) for one in found])
     ]
     assert len(passed) < 0.05 * len(made), (len(made), Counter(name for _, name, _ in passed), passed)
+
+
+SIGNATURE = "Nora Kim\n\nBosch"
+
+
+def test_no_name_is_left_where_the_model_joins_it_with_the_next_paragraph(service):
+    """The model takes both lines for one name: no entity of an extraction, and no text that a redaction may keep."""
+    body = {"text": SIGNATURE, "labels": ["person"]}
+    assert service.request("POST", "/v1/extract", json=body).json()["entities"] == []
+    assert [text for _, text, *_ in analyzed(service, SIGNATURE, ["PERSON"])] == SIGNATURE.split("\n\n")
+    redacted = service.request("POST", "/v1/redact", json=body).json()
+    assert redacted["texts"] == ["[PERSON_1]\n\n[PERSON_2]"]
+    guarded = service.request(
+        "POST",
+        "/v1/chat/completions",
+        json={"messages": [{"role": "user", "content": SIGNATURE}], "labels": ["person"]},
+    )
+    found = json.loads(guarded.json()["choices"][0]["message"]["content"])["entities"]
+    assert [one["value"] if "value" in one else one["text"] for one in found] == SIGNATURE.split("\n\n")

@@ -6,16 +6,12 @@ single line end is allowed inside a name, because lines wrap. Scores are not cha
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.predictions import SpanTable
-
-_LINE_END = r"(?:\r\n|[\n\x0b\x0c\x85\u2028]|\r(?!\n))"
-_EMPTY_LINE = re.compile(rf"{_LINE_END}[^\S\r\n\x0b\x0c\x85\u2028]*{_LINE_END}|\u2029")
+from gliner_bento.paragraphs import EMPTY_LINE
 
 
 def empty_lines_before(text: Prepared) -> NDArray[np.int64] | None:
@@ -26,12 +22,12 @@ def empty_lines_before(text: Prepared) -> NDArray[np.int64] | None:
     start, stop, _ = text.payload.own.indices(len(bounds))
     if item.across_empty_lines or stop - start < 2:
         return None
-    if not _EMPTY_LINE.search(item.text, int(bounds[start, 1]), int(bounds[stop - 1, 0])):
+    if not EMPTY_LINE.search(item.text, int(bounds[start, 1]), int(bounds[stop - 1, 0])):
         return None
     ends, starts = bounds[start : stop - 1, 1], bounds[start + 1 : stop, 0]
     lines = np.zeros(len(bounds), np.int64)
     for gap in np.flatnonzero(starts > ends).tolist():
-        if _EMPTY_LINE.search(item.text, int(ends[gap]), int(starts[gap])):
+        if EMPTY_LINE.search(item.text, int(ends[gap]), int(starts[gap])):
             lines[start + 1 + gap :] += 1
     return lines
 

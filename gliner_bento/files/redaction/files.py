@@ -322,7 +322,7 @@ def _spans(step: _Step, patterns: Find | None) -> list[list[LabeledSpan]]:
             raise ValueError("the server returned only a part of the entities, see max_entities")
         if not result.result.is_of(text):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
-        spans = spans_of(result.result.entities)
+        spans = spans_of(text, result.result.entities)
         all_spans.append(merged([*spans, *(patterns(record_field.text) if patterns else [])]))
     return all_spans
 

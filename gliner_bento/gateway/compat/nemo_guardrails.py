@@ -213,9 +213,11 @@ async def _detect(
     context.choose_model(gateway.if_several(body.model))
     served = await gateway.served(context)
     labels, recognizers = (body.labels, True) if body.labels else _defaults(served.limits)
-    options = ExtractionOptions(labels=labels, threshold=body.threshold, recognizers=recognizers)
+    options = ExtractionOptions(
+        labels=labels, threshold=body.threshold, recognizers=recognizers, across_empty_lines=True
+    )
     answer = await gateway.run(context, extraction_of([text], options, all_found=True))
-    spans = merged(spans_of(answer.entities))
+    spans = merged(spans_of(text, answer.entities))
     entities = [Entity(span.start, span.end, text[span.start : span.end], span.label, span.score) for span in spans]
     return answer, entities
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -31,12 +31,20 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
+from gliner_bento.paragraphs import paragraphs
 from gliner_bento.privacy.anonymize import OPERATORS, AnonymizedText, Detected, Operator, anonymize
 from gliner_bento.privacy.recognizers.base import Match, Rule
 from gliner_bento.privacy.recognizers.expressions import FLAGS, AdHocRule, Expression, ExpressionError, Spans, deny_list
 from gliner_bento.privacy.recognizers.find import RULES, candidates
 from gliner_bento.privacy.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS, is_for_model, label_of
-from gliner_bento.tasks.extraction import Extraction, ExtractionOptions, SourcedEntity, extraction_of, results_or_raise
+from gliner_bento.tasks.extraction import (
+    Entity,
+    Extraction,
+    ExtractionOptions,
+    SourcedEntity,
+    extraction_of,
+    results_or_raise,
+)
 from gliner_bento.tasks.fields import Elements, Name, Score
 from gliner_bento.tasks.recognition import MatchMerger, enabled, recognizers_to_run
 
@@ -209,14 +217,22 @@ def _labels_for_model(names: Iterable[str], body: AnalyzeRequest, options: Gatew
 async def _extract(
     gateway: Gateway, context: Context, body: AnalyzeRequest, texts: Sequence[str], labels: dict[str, str]
 ) -> list[Extraction]:
-    """The model's entities in each text, before `score_threshold` applies. Raises the error of the first text that
-    failed."""
+    """The model's entities in each text, before `score_threshold` applies. One that runs over an empty line is cut
+    there: callers redact what they get. Raises the error of the first text that failed."""
     if not labels:
         return [Extraction(()) for _ in texts]
     lowest = (await gateway.served(context)).limits.presidio_min_score
-    options = ExtractionOptions(labels=labels, threshold=lowest)
+    options = ExtractionOptions(labels=labels, threshold=lowest, across_empty_lines=True)
     batch = extraction_of(texts, options, request_id=request_id.valid(body.correlation_id))
-    return results_or_raise(await gateway.run_batch(context, batch))
+    results = results_or_raise(await gateway.run_batch(context, batch))
+    return [
+        replace(result, entities=[part for entity in result.entities for part in _cut(text, entity)])
+        for text, result in zip(texts, results, strict=True)
+    ]
+
+
+def _cut(text: str, entity: Entity) -> Iterator[Entity]:
+    return (replace(entity, start=s, end=e, text=text[s:e]) for s, e in paragraphs(text, entity.start, entity.end))
 
 
 _Matches = Mapping[tuple[int, int], Match]

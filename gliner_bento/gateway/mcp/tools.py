@@ -204,9 +204,11 @@ async def _structures(gateway: Gateway, context: Context, arguments: StructuresA
 
 
 async def _redact(gateway: Gateway, context: Context, arguments: RedactArguments) -> RedactedText:
-    options = ExtractionOptions(labels=arguments.labels, threshold=arguments.threshold, recognizers=True)
+    options = ExtractionOptions(
+        labels=arguments.labels, threshold=arguments.threshold, recognizers=True, across_empty_lines=True
+    )
     answer = await gateway.run(context, extraction_of([arguments.text], options, all_found=True))
-    spans = merged(spans_of(answer.entities))
+    spans = merged(spans_of(arguments.text, answer.entities))
     redactions = ((span, arguments.replacement.replace("LABEL", tag(span.label))) for span in spans)
     max_chars = 2 * gateway.options.max_text_chars
     label_chars = sum(len(span.label) for span in spans)  # the result has the label of each entity

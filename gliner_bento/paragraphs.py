@@ -1,0 +1,22 @@
+"""Empty lines and the paragraphs between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_LINE_END = r"(?:\r\n|[\n\x0b\x0c\x85\u2028]|\r(?!\n))"
+EMPTY_LINE = re.compile(rf"{_LINE_END}[^\S\r\n\x0b\x0c\x85\u2028]*{_LINE_END}|\u2029")
+
+
+def paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of text[start:end] between empty lines, as offsets without the white space around each part."""
+    for first, last in zip(
+        [start, *(gap.end() for gap in EMPTY_LINE.finditer(text, start, end))],
+        [*(gap.start() for gap in EMPTY_LINE.finditer(text, start, end)), end],
+        strict=True,
+    ):
+        part = text[first:last]
+        if stripped := part.strip():
+            offset = first + len(part) - len(part.lstrip())
+            yield offset, offset + len(stripped)

@@ -1,0 +1,40 @@
+"""Spans to redact: an entity over an empty line is cut there, and no part of it is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from gliner_bento.paragraphs import paragraphs
+from gliner_bento.privacy.spans import spans_of
+from gliner_bento.tasks.extraction import Entity, SourcedEntity
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("Nora Kim", ["Nora Kim"]),
+        ("Nora\nKim", ["Nora\nKim"]),
+        ("Nora Kim\n\nBosch", ["Nora Kim", "Bosch"]),
+        ("Nora Kim \r\n \t\r\n  Bosch", ["Nora Kim", "Bosch"]),
+        ("a\u2029b\n\n\n\nc", ["a", "b", "c"]),
+        ("\n\n", []),
+    ],
+)
+def test_paragraphs(text: str, parts: list[str]) -> None:
+    around = f"x {text} y"
+    found = [around[start:end] for start, end in paragraphs(around, 2, 2 + len(text))]
+    assert found == parts
+
+
+def test_an_entity_over_an_empty_line_has_a_span_for_each_paragraph() -> None:
+    text = "Dear Nora Kim\n\nBosch, mail a@b.example"
+    entities = [
+        Entity(5, 20, text[5:20], "person", 0.97),
+        SourcedEntity(27, 38, text[27:], "e-mail", 1.0, "pattern"),
+    ]
+    spans = spans_of(text, entities)
+    assert [(text[one.start : one.end], one.label, one.by_recognizer, one.score) for one in spans] == [
+        ("Nora Kim", "person", False, 0.97),
+        ("Bosch", "person", False, 0.97),
+        ("a@b.example", "e-mail", True, 1.0),
+    ]
