@@ -18,7 +18,8 @@ _DIGITS = re.compile(r"\d(?:\D{0,32}\d{1,64}){0,64}")
 _BEFORE_DIGIT = 7  # characters of a number's start before its first digit
 _START = re.compile(
     r"(?<![^\W_])(?:(?<=\d[.\-])()|)"  # the group: behind a digit and a separator
-    r"(?:(?<!^\.)(?<![\s(\[=,;:+\-]\.)\d|[A-Za-z](?=[A-Za-z]{0,5}[ \-]?\d))|[+(](?=\d)"  # no fraction, such as .25
+    r"(?:(?<!^\.)(?<![\s(\[=,;:+\-]\.)\d|[A-Za-z](?=[A-Za-z]{0,5}[ .\-]?\d))|[+(](?=\d)",  # no fraction, such as .25
+    _FLAGS,  # languages that write no spaces have their characters right before a number
 )
 _UUID = re.compile(r"-[\dA-Fa-f]{4}-[\dA-Fa-f]{4}-[\dA-Fa-f]{4}-[\dA-Fa-f]{12}", re.ASCII)
 """A UUID without its first 8 characters."""

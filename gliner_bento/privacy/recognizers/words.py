@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,13 +26,13 @@ _CODE = r"(?=(?:[^\d\s]{0,6}\d){4})[A-Za-z]{0,6}[-#/*]?\d[A-Za-z\d]*(?:(?:[-/]|\
 _STATE_LICENSE = (
     r"[A-Z]{1,2}\d{4,14}[A-Z]?|\d{2}[A-Z]{3}\d{5,6}|\d{3}[A-Z]{2}\d{4}|\d{7,9}[A-Z]{1,2}|[A-Z]\d{3}(?:-\d{2,4}){2,4}"
 )
-_UK_LICENCE = (  # surname, year of birth, month (women: + 50), day, year, initials; printed with or without spaces
-    r"(?:[A-Z]{5}|[A-Z]{4}9|[A-Z]{3}99|[A-Z]{2}999|[A-Z]9999) ?\d(?:[05][1-9]|[16][0-2])(?:0[1-9]|[12]\d|3[01])\d ?"
-    r"[A-Z][A-Z9] ?[A-Z\d]{3}"
+_UK_LICENCE = (  # surname, year of birth, month (women: + 50), day, year, initials, with or without spaces
+    r"(?:[A-Z]{5}|[A-Z]{4}9|[A-Z]{3}99|[A-Z]{2}999|[A-Z]9999)[ \-]?\d(?:[05][1-9]|[16][0-2])(?:0[1-9]|[12]\d|3[01])\d"
+    r"[ \-]?[A-Z][A-Z9] ?[A-Z\d]{3}"
 )
 
 _GAP = (
-    r"(?:[\s:=#.,(\[\"'/*_-]|\b(?:numbers?|no|nr|num|n[o°º]|numéro|n[uú]mero|nummer|numarası|ids?|code|cards?|is|was|are|the|of|on|file|for|under|my|his|her|"
+    r"(?:[\s:=#.,(\[\"'/*_은는이가号码是为-]|\b(?:numbers?|no|nr|num|n[o°º]|numéro|n[uú]mero|nummer|numarası|ids?|code|cards?|is|was|are|the|of|on|file|for|under|my|his|her|"
     r"their|your|our|us|as|with|holder|account|patient|policy|issued|reads|am|le|el|den|date|has|es|est|ist)\b)"
 )
 """What may be between a word and its code."""
@@ -77,9 +78,9 @@ RULES = tuple(
         ("US_PASSPORT", r"[A-Z]{0,2}\d{6,9}", _PASSPORT),
         ("UK_PASSPORT", r"[A-Z]{2}\d{7}|\d{9}", _PASSPORT),
         ("IN_PASSPORT", r"[A-Z]\d{2} ?\d{5}", _PASSPORT),
+        ("UK_DRIVING_LICENCE", _UK_LICENCE, _LICENSE + ",driver number,dvla,license,licence"),
         ("US_DRIVER_LICENSE", _CODE, _LICENSE),
         ("US_DRIVER_LICENSE", _STATE_LICENSE, "license,licence"),
-        ("UK_DRIVING_LICENCE", _UK_LICENCE, _LICENSE + ",driver number,dvla,license,licence"),
     )
 )
 """Rules of codes without a check digit: their `score` is 0."""
@@ -168,8 +169,14 @@ _GAP_REGEX = re.compile(f"{_GAP}*", re.IGNORECASE)
 _LISTED = re.compile(r"\s*(?:[,;/&]|and|or|und|oder|et|ou|y|o|e)\s*", re.IGNORECASE)
 
 
+_NO_SPACES = "[\u0e00-\u0e7f\u2e80-\ud7ff\uf900-\ufaff]"
+"""Characters of languages that write no space between words, or endings right behind them: Thai, Chinese, Korean."""
+_WHOLE_WORD = rf"(?:(?<![^\W_])|(?={_NO_SPACES}))({{}})(?:s?(?![^\W_])|(?<={_NO_SPACES}))"
+
+
 def _plain(word: str) -> str:
-    return re.sub(r"[\s._\-'’]", "", folded(word.lower()).text)
+    """The word in lower case, without accents, spaces, dashes and points."""
+    return re.sub(r"[\s._\-'’]", "", folded(unicodedata.normalize("NFD", word.lower())).text)
 
 
 def _spelled(words: str) -> str:
@@ -198,12 +205,12 @@ def _index_of(rules: tuple[tuple[int, str], ...]) -> _Index:
     rule_ids: dict[str, set[int]] = {}
     for word, rule_id in words:
         rule_ids.setdefault(_plain(word), set()).add(rule_id)
-    read = {folded(word).text for word, _ in words}
+    read = {folded(spelled).text for word, _ in words for spelled in (word, unicodedata.normalize("NFD", word))}
     by_char: dict[str, list[str]] = {}  # by their first character, so that few are tried
     for word in sorted(read, key=len, reverse=True):
         by_char.setdefault(word[0], []).append(_spelled(word))
     any_word = "|".join(f"(?={re.escape(char)})(?:{'|'.join(spelled)})" for char, spelled in by_char.items())
-    return _Index(words, rule_ids, re.compile(rf"(?<![^\W_])({any_word})s?(?![^\W_])", re.IGNORECASE))
+    return _Index(words, rule_ids, re.compile(_WHOLE_WORD.format(any_word), re.IGNORECASE))
 
 
 def _parts_before(starts: Sequence[int]) -> Iterator[tuple[int, int]]:

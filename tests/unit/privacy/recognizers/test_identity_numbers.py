@@ -15,8 +15,14 @@ from gliner_bento.privacy.recognizers.find import candidates, find, resolved
 
 ENTITIES = tuple({rule.entity for rule in (*identity.RULES, *words.RULES)})
 _MARK = re.compile(r"\[\[([A-Z_]+) (.*?)\]\]")
-_LINES = (Path(__file__).parent / "identity_numbers.txt").read_text(encoding="utf-8").splitlines()
-LINES = [line for line in _LINES if line and not line.startswith("# ")]
+
+
+def _lines(name: str) -> list[str]:
+    lines = (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("# ")]
+
+
+LINES = _lines("identity_numbers.txt")
 MARKED = [line for line in LINES if _MARK.search(line)]
 
 
@@ -27,6 +33,18 @@ def found(text: str, *entities: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("line", LINES)
 def test_exactly_the_marked_numbers_are_found(line):
     assert found(_MARK.sub(r"\2", line)) == _MARK.findall(line)
+
+
+def test_nearly_all_numbers_are_found_however_they_are_grouped():
+    """Exactly: a part of a number, or a number of another kind, is a false one."""
+    missed, false, right = [], [], 0
+    for line in _lines("identity_spellings.txt"):
+        marked, got = _MARK.findall(line), found(_MARK.sub(r"\2", line))
+        missed += [number for number in marked if number not in got]
+        false += [number for number in got if number not in marked]
+        right += len(marked)
+    assert len(missed) <= 0.01 * right, missed
+    assert len(false) <= 0.01 * right, false
 
 
 def _respelled(line: str, respell: Callable[[str], str]) -> str:
@@ -90,6 +108,30 @@ def test_a_number_far_from_its_name_needs_its_usual_spelling():
     filler = " and so on" * 8
     assert found(f"NIF{filler} 54362315K") == [("ES_NIF", "54362315K")]
     assert found(f"NIF{filler} 54362315k") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "number", "behind"),
+    [
+        ("卡号", "4111111111111111", "。"),
+        ("カード", "4111 1111 1111 1111", ""),
+        ("口座は", "DE89370400440532013000", "です"),
+        ("電話は", "03-1234-5678", "です"),
+        ("서버", "192.168.17.34", "입니다"),
+        ("我的身份证号码是", "360426 19910101 0071", ""),
+        ("주민등록번호는", "971013-9019902", "입니다"),
+        ("เลขบัตรประชาชนของฉันคือ", "3-1006-00445-63-5", ""),
+    ],
+)
+def test_a_number_may_be_right_behind_a_word_without_a_space(before, number, behind):
+    """As in Chinese, Japanese, Korean and Thai."""
+    text = f"{before}{number}{behind}"
+    assert [text[one.start : one.end] for one in find(text)] == [number]
+
+
+@pytest.mark.parametrize("word", ["sécurité", "securite", "SÉCURITÉ", "securite\u0301"])
+def test_a_name_may_lack_its_accents(word):
+    assert found(f"{word} sociale 4.53.07.2B.073.004.67", "FR_NIR") == [("FR_NIR", "4.53.07.2B.073.004.67")]
 
 
 @pytest.mark.parametrize("seed", range(5))
