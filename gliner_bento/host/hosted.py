@@ -30,12 +30,12 @@ _IDLE: dict[str, Any] = {"waiting_items": 0, "running_items": 0, "waiting_tokens
 class HostedModel:
     """A model in the table. replica: None while it is not loaded. info: from its latest replica, which may be closed.
 
-    default: requests that name no model get it. loading: the load under way, done when the model is loaded or has
-    failed. running: number of calls under way. admits: whether it admits further calls while it is unloading. drained:
-    set when no call runs. last_used_s: when a call last began or ended, on the clock of `Machine`. failures: failed
-    loads since it was last loaded. load_begun: whether the load under way is no longer waiting for other loads.
-    cancelled: set to end that load, because the model is being deleted. request: the request that added it; None for a
-    model of the settings.
+    default: requests that name no model get it. loading: the load under way, done when the model is loaded, has
+    failed, or is deleted. waiting: the task of that load while it waits for other loads. running: number of calls under
+    way. admits: whether it admits further calls while it is unloading. drained: set when no call runs. last_used_s:
+    when a call last began or ended, on the clock of `Machine`. failures: failed loads since it was last loaded.
+    deleted: set when the model is deleted; a load under way is then discarded. request: the request that added it; None
+    for a model of the settings.
     """
 
     name: str | None
@@ -49,13 +49,13 @@ class HostedModel:
     replica: LocalReplica | None = None
     info: ModelInfo | None = None
     loading: asyncio.Future[None] | None = None
+    waiting: asyncio.Task[None] | None = None
     running: int = 0
     admits: bool = False
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     last_used_s: float = 0.0
     failures: int = 0
-    load_begun: bool = False
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    deleted: threading.Event = field(default_factory=threading.Event)
     request: AddModelRequest | None = None
 
     @property

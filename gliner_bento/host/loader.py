@@ -85,6 +85,7 @@ class ModelLoader:
         self._changing = asyncio.Lock()
         self._turns: dict[str, DeviceTurns] = {}
         self._sweeping: asyncio.Task[None] | None = None
+        self._loads: set[asyncio.Task[None]] = set()  # the event loop itself does not keep tasks alive
 
     def loaded(self) -> list[LocalReplica]:
         """The replicas of the models in memory."""
@@ -135,45 +136,47 @@ class ModelLoader:
             raise DeadlineExceeded(f"the model {row.title} is still loading; GET /v1/models shows its state") from None
 
     def start(self, row: HostedModel) -> asyncio.Future[None]:
-        """Begin to load a model; the future is done when it is loaded or has failed."""
+        """Begin to load a model; the future is done when it is loaded, has failed, or is deleted."""
         previous, row.state = row.state, "loading"
-        row.cancelled.clear()
-        row.load_begun = False
-        row.loading = asyncio.ensure_future(self._load_in_background(row, previous))
-        row.loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks the error as retrieved
-        return row.loading
+        loading = row.loading = asyncio.get_running_loop().create_future()
+        loading.add_done_callback(lambda done: done.exception())  # marks the error as retrieved
+        row.waiting = asyncio.ensure_future(self._load_in_background(row, previous, loading))
+        self._loads.add(row.waiting)
+        row.waiting.add_done_callback(self._loads.discard)
+        return loading
 
-    async def _load_in_background(self, row: HostedModel, previous: ModelState) -> None:
+    async def _load_in_background(self, row: HostedModel, previous: ModelState, loading: asyncio.Future[None]) -> None:
+        error: Exception | None = None
         try:
             await self.load(row)
-        except DoesNotFit as error:
+        except Exception as failure:
+            error = failure
+        if loading.done():  # `discard_load` has answered those who wait
+            return
+        row.loading = None
+        if error is None:
+            loading.set_result(None)
+            return
+        if isinstance(error, DoesNotFit):
             row.state, row.reason = previous, error.message
-            raise
-        except asyncio.CancelledError:
-            failure = ModelFailed(f"{row.title} was deleted before it was loaded")
-            self.fail(row, failure)
-            raise failure from None
-        except BaseException as error:
+        else:
             self.fail(row, error)
-            raise
-        finally:
-            row.loading = None
+        loading.set_exception(error)
 
-    async def end(self, row: HostedModel, loading: asyncio.Future[None], timeout_s: float) -> None:
-        """End a load under way. The process that tries the model is killed; a load in this process goes on to its end,
-        because libraries cannot be interrupted. Raises `DeadlineExceeded`."""
-        row.cancelled.set()
-        if not row.load_begun:
-            loading.cancel()
-        done, _ = await asyncio.wait([loading], timeout=timeout_s)
-        if not done:
-            raise DeadlineExceeded(f"the model {row.title} is still loading; try again")
+    def discard_load(self, row: HostedModel) -> None:
+        """Fail all who wait for the load of a deleted model. The process that tries the model is killed; a load in this
+        process goes on to its end, because libraries cannot be interrupted, and its result is closed."""
+        if row.waiting:
+            row.waiting.cancel()
+        if row.loading:
+            row.loading.set_exception(_deleted(row))
+        row.loading = row.waiting = None
 
     async def load(self, row: HostedModel) -> None:
         """Evict models until this one fits, and load it. Raises `ModelFailed`; `DoesNotFit` if evicting all
         idle models would not suffice (usually before any is evicted), or if the memory runs out during the load."""
         async with self._changing:
-            row.load_begun = True
+            row.waiting = None
             if row.failures >= self.settings.max_load_failures:
                 raise ModelFailed(f"{row.title} has failed {row.failures} times; delete it, and add it again")
             may_crash = row.failures > 0 or row.request is not None
@@ -181,17 +184,22 @@ class ModelLoader:
             try:
                 if row.bytes is None:
                     row.bytes = await asyncio.to_thread(self.machine.weights, row.settings)
-                while victims := self._victims(row):  # chosen again each time: requests may have begun
+                while not row.deleted.is_set() and (
+                    victims := self._victims(row)
+                ):  # chosen again each time: requests may have begun
                     logger.info("%s is evicted for %s", victims[0].title, row.title)
                     await self._close(victims[0], "evicted")
                 if may_crash and row.info is None and self.settings.probe_models:
-                    limits = ProbeLimits(_PROBE_TIMEOUT_S, row.bytes, row.cancelled)
+                    limits = ProbeLimits(_PROBE_TIMEOUT_S, row.bytes, row.deleted)
                     await asyncio.to_thread(self.machine.probe, row.settings, limits)
-                if row.cancelled.is_set():
-                    raise ModelFailed(f"{row.title} was deleted while it was loaded")
+                if row.deleted.is_set():
+                    raise _deleted(row)
                 row.replica = await asyncio.to_thread(self._make_replica, row, row.twin(self._rows.values()))
+                if row.deleted.is_set():
+                    await self._close(row, "unloading")
+                    raise _deleted(row)
             except Exception as error:
-                failure = _as_public(error, row.settings.model)
+                failure = _deleted(row) if row.deleted.is_set() else _as_public(error, row.settings.model)
                 if isinstance(failure, DoesNotFit):  # does not count as a failure
                     self._recovery.note_failures(row, row.failures - 1)
                 await asyncio.to_thread(free_memory)
@@ -283,6 +291,10 @@ class ModelLoader:
         """Report in its row that a model cannot be loaded."""
         row.state, row.reason = "failed", one_line(error)
         logger.error("the model %s could not be loaded: %s", row.title, one_line(error.__cause__ or error))
+
+
+def _deleted(row: HostedModel) -> ModelFailed:
+    return ModelFailed(f"{row.title} was deleted before it was loaded")
 
 
 def free_memory() -> None:

@@ -148,12 +148,10 @@ class LocalModels:
         row, name, timeout_s = self.row_of(command.name), command.name, command.timeout_s
         if row.default:
             raise Conflict(f"{name} is the default model, which requests without a model get")
-        if row.loading:
-            await self.loader.end(row, row.loading, timeout_s)
-            if self._rows.get(row.name) is not row:
-                return  # the request that added it has removed it
-        if row.state in ("loading", "unloading"):
-            raise Conflict(f"the model {name} is {row.state}; try again")
+        if row.state == "loading" and not row.loading:
+            raise Conflict(f"the archive of the model {name} is still arriving; try again")
+        if row.state == "unloading":
+            raise Conflict(f"the model {name} is unloading; try again")
         if row.replica:
             await self.loader.unload(row, timeout_s)
         await self._forget(row)
@@ -175,7 +173,12 @@ class LocalModels:
         raise ModelNotFound(f"model: no model {str(name)[:100]!r}", param="model")
 
     async def _forget(self, row: HostedModel) -> None:
+        """Remove a model that is not loaded; a load under way is discarded. Its name is free afterwards."""
+        if row.deleted.is_set():
+            return  # another request deletes it, and its name may be that of a new model
+        row.deleted.set()
         row.state = "unloading"  # so that no request loads it meanwhile
+        self.loader.discard_load(row)
         try:
             if row.request and row.request.source == UPLOADED:
                 await self._archives.delete(row.request.name)

@@ -46,9 +46,10 @@ class Recovery:
         return [row for row in rows if row.name not in content.unloaded]
 
     def note_failures(self, row: HostedModel, count: int) -> None:
-        """Note how often loading a model has failed since it was last loaded."""
+        """Note how often loading a model has failed since it was last loaded. A load that ends after its model was
+        deleted is not noted: the name may be that of a new model."""
         row.failures = count
-        if self._journal and row.name:
+        if self._journal and row.name and self._rows.get(row.name) is row:
             self._journal.note_failures(row.name, count)
 
     def note_loaded(self, row: HostedModel) -> None:

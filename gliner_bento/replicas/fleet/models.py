@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from gliner_bento.commands import AddModel, ModelCommand, RemoveModel
-from gliner_bento.errors import Conflict, GLiNERBentoError, NotReady
+from gliner_bento.errors import Conflict, GLiNERBentoError, ModelNotFound, NotReady
 from gliner_bento.model_types import ModelRow
 from gliner_bento.replicas.base import Archive, Models, Replica
 from gliner_bento.replicas.fleet.health import NONE_READY
@@ -56,6 +56,8 @@ class FleetModels:
         outcomes += await asyncio.gather(*calls, return_exceptions=True)
         if archive is not None:  # Conflict: the runner has added the model already, from the journal
             outcomes = [outcomes[0] if isinstance(outcome, Conflict) else outcome for outcome in outcomes]
+        if isinstance(command, RemoveModel) and None in outcomes:  # others may not have added it yet, if it is loading
+            outcomes = [None if isinstance(outcome, ModelNotFound) else outcome for outcome in outcomes]
         try:
             result: T = _results(outcomes)[0]
         except GLiNERBentoError:

@@ -25,12 +25,15 @@ WEIGHTS = 100
 
 
 class Host:
-    """Models over fake engines. loads: the names that were loaded, in order. error: of a load, by name. gate: holds
-    loads; batch_gate: holds batches. now_s: the clock."""
+    """Models over fake engines. begun: the names whose loads have begun, in order. loads: those that were loaded.
+    replicas: what was loaded. error: of a load, by name. gate: holds loads; batch_gate: holds batches. now_s: the
+    clock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.begun: list[str | None] = []
         self.loads: list[str | None] = []
+        self.replicas: list[LocalReplica] = []
         self.errors: dict[str | None, Exception] = {}
         self.gate, self.batch_gate = threading.Event(), threading.Event()
         self.gate.set()
@@ -69,6 +72,7 @@ class Host:
             raise error
 
     def load(self, settings: Settings, *, name: str | None, turns: Any, shared: LocalReplica | None) -> LocalReplica:
+        self.begun.append(name)
         assert self.gate.wait(PATIENCE_S)
         self.loads.append(name)
         self.shared.append(shared is not None)
@@ -76,7 +80,8 @@ class Host:
             raise error
         engine = shared.engine if shared else FakeEngine(on_forward=lambda _: self.batch_gate.wait(PATIENCE_S))
         adapters = LocalAdapters(None, Uploads(self.folder))
-        return LocalReplica(engine, scheduler_config(), adapters=adapters, turns=turns)
+        self.replicas.append(LocalReplica(engine, scheduler_config(), adapters=adapters, turns=turns))
+        return self.replicas[-1]
 
 
 def scene(models: LocalModels, play: Callable[[], Awaitable[None]]) -> None:

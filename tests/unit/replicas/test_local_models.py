@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import sys
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from serving import PATIENCE_S, call, item, until
 
 from gliner_bento.commands import AddModel, ChangeModel, ListAdapters, RemoveModel
 from gliner_bento.errors import (
-    Aborted,
     Conflict,
     DeadlineExceeded,
     DoesNotFit,
@@ -35,7 +32,7 @@ from gliner_bento.host import probe
 from gliner_bento.host.journal import ModelsJournal
 from gliner_bento.host.loader import Machine, without_folders
 from gliner_bento.host.models import LocalModels
-from gliner_bento.model_types import UPLOADED, AddModelRequest
+from gliner_bento.model_types import AddModelRequest
 from gliner_bento.process.instances import by_model
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.fleet.models import FleetModels
@@ -182,39 +179,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_disturbed(host: Host) -
         assert (await busy).entities
         await models.apply(AddModel(added("c"), PATIENCE_S))  # now b is idle
         assert await states_now(models) == {"a": "ready", "b": "evicted", "c": "ready"}
-
-    scene(models, play)
-
-
-def test_an_archive_of_a_model_that_is_not_added_leaves_no_file(host: Host) -> None:
-    models = host.models(own={"b": {"pinned": True}}, model_memory_fraction=0.2, max_model_bytes=2**20)
-    shutil.make_archive(str(host.folder / "sent"), "gztar", host.folder / "a")
-    content = (host.folder / "sent.tar.gz").read_bytes()
-
-    async def archive(lost: bool = False) -> AsyncIterator[bytes]:
-        yield content[:20]
-        if lost:
-            raise Aborted("the client has gone")
-        yield content[20:]
-
-    def files() -> list[str]:
-        return [one.name for one in (host.folder / "models").rglob("*") if one.is_file() and one.suffix != ".lock"]
-
-    async def play() -> None:
-        request = added("c", source=UPLOADED)
-        with pytest.raises(DoesNotFit):
-            await models.apply(AddModel(request, PATIENCE_S), archive())
-        with pytest.raises(Aborted):
-            await models.apply(AddModel(request, PATIENCE_S), archive(lost=True))
-        with pytest.raises(InvalidField, match="no archive"):
-            await models.apply(AddModel(request, PATIENCE_S))
-        assert await states_now(models) == {"a": "ready", "b": "ready"}
-        assert files() == []
-        await models.apply(ChangeModel("b", "unload", PATIENCE_S))
-        assert (await models.apply(AddModel(request, PATIENCE_S), archive())).state == "ready"
-        assert files() == ["gliner_config.json"]
-        await models.apply(RemoveModel("c", PATIENCE_S))
-        assert files() == []
 
     scene(models, play)
 
@@ -600,34 +564,6 @@ def test_a_reason_names_no_folder_of_the_server() -> None:
     assert without_folders(text, "folder:/srv/m/x") == (
         "'x' lacks x/spm.model; y.py: see https://hub/a/b, and/or /v1/model"
     )
-
-
-def test_a_model_that_loads_or_waits_to_load_is_deleted(host: Host) -> None:
-    """Other models load meanwhile only if the process that tries the first one is ended."""
-    tried = threading.Event()
-
-    def hang(settings: Settings, limits: probe.ProbeLimits) -> None:
-        host.probed.append(Path(settings.model).name)
-        tried.set()
-        if limits.cancelled.wait(PATIENCE_S):
-            raise ModelFailed("ended")
-
-    host.probe = hang  # type: ignore[method-assign]
-    models = host.models("a")
-
-    async def play() -> None:
-        adding = [asyncio.ensure_future(models.apply(AddModel(added(name), PATIENCE_S))) for name in "bc"]
-        await asyncio.to_thread(tried.wait, PATIENCE_S)
-        assert await states_now(models) == {"a": "ready", "b": "loading", "c": "loading"}
-        for name in "cb":
-            await models.apply(RemoveModel(name, PATIENCE_S))
-        for failed in adding:
-            with pytest.raises(ModelFailed, match=r"ended|deleted"):
-                await failed
-        assert await states_now(models) == {"a": "ready"}
-        assert host.probed == ["b"]
-
-    scene(models, play)
 
 
 @pytest.mark.parametrize(
