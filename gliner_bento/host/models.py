@@ -67,6 +67,7 @@ class LocalModels:
     async def _start(self) -> None:
         failure: BaseException | None = None
         rows = [*self._recovery.restore([*self._rows.values()]), *self._recovery.adopt()]
+        self._archives.delete_abandoned({str(name) for name in self._rows})
         while rows:
             for row in rows:
                 try:

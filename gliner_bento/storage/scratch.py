@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -19,14 +19,18 @@ _OWNER = ".owner"
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
     """A temporary folder, which is deleted at the end. Deletes those of processes that were killed."""
-    _delete_abandoned(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
-        folder = Path(name)
-        new = folder / f"{_OWNER}.new"
-        with new.open("wb") as owner:
-            fcntl.flock(owner, fcntl.LOCK_SH)
-            os.replace(new, folder / _OWNER)  # under its name, it is never without a lock
-            yield folder
+    delete_abandoned(Path(tempfile.gettempdir()), _PREFIX)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name, own_folder(Path(name)):
+        yield Path(name)
+
+
+def own_folder(folder: Path) -> IO[bytes]:
+    """Keep a folder from `delete_abandoned` until this process ends or closes what is returned."""
+    new = folder / f"{_OWNER}.new"
+    owner = new.open("wb")
+    fcntl.flock(owner, fcntl.LOCK_SH)
+    os.replace(new, folder / _OWNER)  # under its name, it is never without a lock
+    return owner
 
 
 def use_scratch_folder(folder: Path) -> IO[bytes] | None:
@@ -38,8 +42,12 @@ def use_scratch_folder(folder: Path) -> IO[bytes] | None:
     return None
 
 
-def _delete_abandoned(parent: Path) -> None:
-    for path in parent.glob(f"{_PREFIX}*/{_OWNER}"):
+def delete_abandoned(parent: Path, prefix: str, kept: Container[str] = ()) -> None:
+    """Delete the folders in `parent` whose names begin with `prefix` and whose owners have ended. kept: what may follow
+    the prefix in the names of folders that are kept."""
+    for path in parent.glob(f"{prefix}*/{_OWNER}"):
+        if path.parent.name.removeprefix(prefix) in kept:
+            continue
         with suppress(OSError), path.open("rb") as owner:  # OSError: of another user, in use, or deleted meanwhile
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path.parent, ignore_errors=True)

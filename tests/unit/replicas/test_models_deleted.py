@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from model_host import Host, added, scene, states_now
-from serving import PATIENCE_S, until
+from model_host import Host, added, scene, states, states_now
+from serving import PATIENCE_S, run, until
 
 from gliner_bento.commands import AddModel, ChangeModel, RemoveModel
 from gliner_bento.errors import Aborted, DeadlineExceeded, DoesNotFit, InvalidField, ModelFailed
 from gliner_bento.host import probe
+from gliner_bento.host.archives import ModelArchives
 from gliner_bento.host.journal import ModelsJournal
 from gliner_bento.model_types import UPLOADED
 from gliner_bento.replicas.fleet.models import FleetModels
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 
 
 @pytest.fixture
@@ -137,4 +142,48 @@ def test_the_load_of_a_deleted_model_is_discarded_when_it_ends(host: Host, error
 
     scene(here, play)
     for replica in other.loaded():
+        replica.close()
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from gliner_bento.host.archives import ModelArchives
+
+async def whole():
+    yield Path(sys.argv[2]).read_bytes()
+
+async def half():
+    yield bytes(2**20)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    archives = ModelArchives(Path(sys.argv[1]), 2**20)
+    await archives.store("loading", whole())
+    await archives.store("loaded", whole())
+    await archives.store("arriving", half())
+
+asyncio.run(main())
+"""
+
+
+def test_what_a_killed_runner_left_of_models_is_deleted_when_it_starts_again(host: Host) -> None:
+    """Models that were loaded are kept, and what another runner is loading."""
+    folder, content = host.folder / "models", packed(host)
+
+    async def archive() -> AsyncIterator[bytes]:
+        yield content
+
+    another = ModelArchives(folder, 2**20)
+    run(lambda: another.store("of-another", archive()))
+    program = [sys.executable, "-c", KILLED, folder, host.folder / "sent.tar.gz"]
+    assert subprocess.run(program, cwd=PROJECT_ROOT, check=False).returncode == -signal.SIGKILL
+    ModelsJournal(host.folder, "runner").note_loaded("loaded", added("loaded", source=UPLOADED).model_dump())
+    assert {path.name for path in folder.glob("model-*")} == {"model-loading", "model-loaded", "model-of-another"}
+    assert len(list(folder.glob("uploads/*"))) == 1
+    models = host.models("a", max_model_bytes=2**20)
+    assert states(models) == {"a": "ready", "loaded": "ready"}
+    assert {path.name for path in folder.glob("model-*")} == {"model-loaded", "model-of-another"}
+    assert list(folder.glob("uploads/*")) == []
+    for replica in models.loaded():
         replica.close()
