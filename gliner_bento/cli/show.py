@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -62,20 +62,25 @@ def in_text(text: str, result: Extraction) -> Text:
 
 def tables(result: Extraction) -> Iterator[Table]:
     """The entities, and the other parts that were found."""
-    table = Table(*ENTITIES.columns, box=None, pad_edge=False)
+    entities = Table(*ENTITIES.columns, box=None, pad_edge=False)
     for entity in result.entities:
         label = Text(_shown(entity.label), _color(entity.label))
-        table.add_row(str(entity.start), str(entity.end), Text(_shown(entity.text)), label, f"{entity.score:.2f}")
+        entities.add_row(str(entity.start), str(entity.end), Text(_shown(entity.text)), label, f"{entity.score:.2f}")
     if result.entities or not any(getattr(result, part.result) for part in OPTIONAL_PARTS):
-        yield table
+        yield entities
     for part in _SHOWN_BELOW:
         if part.result == "structures":
             yield from _structure_tables(result)
         elif value := getattr(result, part.result):
-            table = Table(*part.columns, box=None, pad_edge=False)
-            for row in part.rows(value):
-                table.add_row(*map(_cell, row.values()))
-            yield table
+            yield table(part.columns, [list(row.values()) for row in part.rows(value)])
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """A table without lines."""
+    shown = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        shown.add_row(*map(_cell, row))
+    return shown
 
 
 def _cell(value: Any) -> Text:

@@ -1,1 +1,1 @@
-"""Documents in files: records, bulk extraction, redaction, graphs."""
+"""Documents in files: records, bulk extraction, redaction, graphs, evaluation."""

@@ -109,14 +109,19 @@ def test_help_lists_every_setting_in_groups_and_no_other_name_of_one(capsys):
     assert {"LoRA adapters:", "What is served, and how it runs:"} <= set(help_text.splitlines())
 
 
-@pytest.mark.parametrize("command", ["extract", "bulk", "redact", "graph", "doctor", "settings"])
+@pytest.mark.parametrize("command", ["extract", "bulk", "redact", "graph", "eval", "doctor", "settings"])
 def test_a_setting_is_explained_once_in_the_help_of_serve(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main([command, "--help"])
     help_text = capsys.readouterr().out
     assert "see `gliner-bento serve --help`" in help_text.replace("\n  ", " ")
     assert not re.search(r"^  --dtype X", help_text, re.MULTILINE)
-    required = {"bulk": ["a.txt", "-o", "b.jsonl"], "graph": ["a.txt", "-o", "b"], "redact": ["a.txt"]}
+    required = {
+        "bulk": ["a.txt", "-o", "b.jsonl"],
+        "graph": ["a.txt", "-o", "b"],
+        "redact": ["a.txt"],
+        "eval": ["a.jsonl"],
+    }
     assert parse([command, *required.get(command, []), "--dtype", "float32"])[2] == {"dtype": "float32"}
 
 
