@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import threading
 import time
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import uvicorn
 from collator import collator_rests
 from doubles.fake_engine import FakeChunkedRequest, FakeEngine
 from doubles.memory_adapters import MemoryManager
 from doubles.memory_replica import MemoryReplica
+from replica_calls import PATIENCE_S, call, item, run, scheduler_config
 from starlette.types import ASGIApp
 from views import view
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import AdapterNotFound, NotReady
-from gliner_bento.replicas.base import Call, Replica
+from gliner_bento.replicas.base import Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
@@ -29,13 +29,9 @@ from gliner_bento.replicas.local.adapters import LocalAdapters
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.replicas.local.uploads import Uploads
 from gliner_bento.scheduler.observer import Observer
-from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.tasks.extraction import Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
-T = TypeVar("T")
-
-PATIENCE_S = 240.0  # a safety net: no test passes or fails by waiting, unless something hangs
 PASS_WORDS = 2
 LONG = " ".join(f"Name{number}" for number in range(400))
 LONG_PASSES = 200
@@ -47,45 +43,6 @@ FATAL = "fatal"
 
 class Fatal(BaseException):
     """What no lane survives."""
-
-
-def scheduler_config(**options: Any) -> SchedulerConfig:
-    """The settings' defaults, but for small batches and `options`."""
-    return view(SchedulerConfig, **{"max_batch_size": 1, "max_batch_tokens": 5} | options)
-
-
-def item(text: str = "Ada met Charles", **options: Any) -> Item:
-    return Item(text, {"name": "name"}, **options)
-
-
-def call(request_id: str = "r", timeout_s: float = PATIENCE_S, priority: int = 0, **tenant: Any) -> Call:
-    return Call(request_id, time.monotonic() + timeout_s, priority, **tenant)
-
-
-def run(scene: Callable[[], Awaitable[T]]) -> T:
-    """`asyncio.run`, but always in one loop: the connections of a replica belong to it."""
-    try:
-        return _loop.run_until_complete(asyncio.wait_for(scene(), PATIENCE_S))
-    finally:
-        if left := asyncio.all_tasks(_loop):
-            for task in left:
-                task.cancel()
-            _loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-
-
-_loop = asyncio.new_event_loop()
-atexit.register(_loop.close)
-
-
-async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Wait for a state that nothing reports."""
-    latest_s = time.monotonic() + PATIENCE_S / 2
-    while True:
-        holds = condition()
-        if holds if isinstance(holds, bool) else await holds:
-            return
-        assert time.monotonic() < latest_s, "the condition never held"
-        await asyncio.sleep(0.001)
 
 
 class Serving:

@@ -7,7 +7,8 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from serving import LocalServing, run, served, until
+from replica_calls import run, until
+from serving import LocalServing, served
 from starlette.applications import Starlette
 from starlette.routing import Mount
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from doubles.memory_adapters import MemoryManager
 from doubles.scripted_server import ADA, HANG, RESULT, Drop, Scripted, Step, ask, in_pieces
-from serving import call, item, run
+from replica_calls import call, item, run
 
 from gliner_bento.commands import InstallAdapter
 from gliner_bento.errors import (

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 from doubles.memory_replica import MemoryReplica
 from doubles.scripted_server import HANG, RESULT, Drop, Scripted, ask, in_pieces
-from serving import call, item, run, served
+from replica_calls import call, item, run
+from serving import served
 
 from gliner_bento.commands import RemoveAdapter
 from gliner_bento.errors import (

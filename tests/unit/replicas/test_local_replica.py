@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from doubles.fake_engine import FAKE_INFO, FakeEngine
 from doubles.memory_adapters import MemoryManager
-from serving import LONG, PASS_WORDS, LocalServing, call, item, parts_of, run, scheduler_config
+from replica_calls import call, item, run, scheduler_config
+from serving import LONG, PASS_WORDS, LocalServing, parts_of
 
 from gliner_bento.errors import NotReady, StartupError
 from gliner_bento.replicas.local.adapters import LocalAdapters

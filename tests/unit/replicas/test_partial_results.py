@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from serving import PATIENCE_S, run
+from replica_calls import PATIENCE_S, run
 
 from gliner_bento.replicas.local.partial_results import PartialResults
 from gliner_bento.tasks.extraction import Entity

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from serving import run
+from replica_calls import run
 
 from gliner_bento.commands import RemoveModel
 from gliner_bento.errors import NotReady, NotSupported, StartupError

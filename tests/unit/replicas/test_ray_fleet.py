@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from serving import run
+from replica_calls import run
 from views import view
 
 from gliner_bento.errors import NotReady

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from doubles.fake_engine import extract, words_and_labels
-from serving import LONG, LONG_PASSES, Serving, call, item, run, until
+from replica_calls import call, item, run, until
+from serving import LONG, LONG_PASSES, Serving
 
 from gliner_bento.errors import (
     Aborted,

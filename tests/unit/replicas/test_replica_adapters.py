@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from serving import Serving, call, item, run, until
+from replica_calls import call, item, run, until
+from serving import Serving
 
 from gliner_bento.adapter_types import AdapterInfo
 from gliner_bento.commands import (

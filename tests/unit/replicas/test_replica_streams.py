@@ -11,7 +11,8 @@ from math import inf
 
 import pytest
 from doubles.fake_engine import extract
-from serving import LONG, LONG_PASSES, PASS_WORDS, Serving, call, item, parts_of, run, until
+from replica_calls import call, item, run, until
+from serving import LONG, LONG_PASSES, PASS_WORDS, Serving, parts_of
 
 from gliner_bento.errors import (
     Aborted,

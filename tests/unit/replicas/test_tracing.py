@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from serving import FREE, HttpServing, run
+from replica_calls import run
+from serving import FREE, HttpServing
 from views import view
 
 from gliner_bento.gateway.app import GatewayApp

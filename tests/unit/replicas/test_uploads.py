@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from serving import PATIENCE_S, run, until
+from replica_calls import PATIENCE_S, run, until
 
 from gliner_bento.errors import StorageFull, StorageUnavailable
 from gliner_bento.replicas.local.uploads import PIECE_BYTES, Upload, Uploads, in_pieces

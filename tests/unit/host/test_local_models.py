@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from model_host import WEIGHTS, Host, added, answer, scene, states, states_now
 from pydantic import ValidationError
-from serving import PATIENCE_S, call, item, until
+from replica_calls import PATIENCE_S, call, item, until
 
 from gliner_bento.commands import AddModel, ChangeModel, ListAdapters, RemoveModel
 from gliner_bento.errors import (

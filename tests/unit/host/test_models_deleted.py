@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from model_host import Host, added, scene, states, states_now
-from serving import PATIENCE_S, run, until
+from replica_calls import PATIENCE_S, run, until
 
 from gliner_bento.commands import AddModel, ChangeModel, RemoveModel
 from gliner_bento.errors import Aborted, DeadlineExceeded, DoesNotFit, InvalidField, ModelFailed

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from doubles.fake_engine import FakeEngine
-from serving import PATIENCE_S, call, item, run, scheduler_config
+from replica_calls import PATIENCE_S, call, item, run, scheduler_config
 
 from gliner_bento.host.journal import ModelsJournal
 from gliner_bento.host.loader import Machine
