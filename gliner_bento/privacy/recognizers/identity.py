@@ -121,6 +121,35 @@ def _is_hetu(text: str) -> bool:
     return stdnum_check("fi.hetu", allow_temporary=True)(with_dash)
 
 
+@_compact
+def _is_organization(digits: str) -> bool:
+    """Whether the check digit is right, and the third and fourth digits are no month, as those of a person are."""
+    return int(digits[-8:-6]) >= 20 and stdnum_check("luhn")(digits[-10:])
+
+
+@_compact
+def _is_medicare(digits: str) -> bool:
+    """Whether the ninth digit of an Australian Medicare number is right."""
+    weighted = sum(weight * int(digit) for weight, digit in zip((1, 3, 7, 9) * 2, digits, strict=False))
+    return weighted % 10 == int(digits[8])
+
+
+@_compact
+def _is_kvnr(text: str) -> bool:
+    """Whether the check digit of a German health insurance number is right; its letter stands for 01 to 26."""
+    return stdnum_check("luhn")(f"{ord(text[0]) - ord('A') + 1:02}{text[1:]}")
+
+
+@_compact
+def _is_pension_number(text: str) -> bool:
+    """Whether the check digit of a German pension insurance number is right; its letter stands for 01 to 26."""
+    digits = f"{text[:8]}{ord(text[8]) - ord('A') + 1:02}{text[9:]}"
+    products = (
+        weight * int(digit) for weight, digit in zip((2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1), digits, strict=False)
+    )
+    return sum(sum(divmod(product, 10)) for product in products) % 10 == int(digits[12])
+
+
 _SSN = "ssn,ss#,social security,social"
 _TAX = "tax,taxpayer,tin"
 _ITIN = "itin," + _TAX
@@ -171,6 +200,14 @@ RULES = (
                spelled="DE" + _SEPARATOR + _apart(r"\d{9}"), unchecked=True),
     number("DE_TAX_ID", r"\d{2}([ ./\-]?)\d{3}\1\d{3}\1\d{3}", _compact("de.idnr"), 0.2,
            "steuer,steuer-id,steuer-idnr,steueridentifikationsnummer,identifikationsnummer,idnr," + _TAX),
+    number("DE_TAX_NUMBER", r"\d{2,3}([ /]?)\d{3,4}\1\d{4,5}", _compact("de.stnr"), 0.05,
+           "steuernummer,steuer-nr,st-nr,finanzamt"),
+    *_identity("DE_SOCIAL_SECURITY", r"\d{8}[A-Z]\d{3}", _is_pension_number, 0.5,
+               "rentenversicherung,rentenversicherungsnummer,rvnr,sozialversicherungsnummer,sv-nummer,vsnr,"
+               "versicherungsnummer", spelled=_apart(r"\d{8}[A-Z]\d{3}")),
+    *_identity("DE_HEALTH_INSURANCE", r"[A-Z]\d{9}", _is_kvnr, 0.4,
+               "krankenversicherung,krankenversicherungsnummer,krankenversichertennummer,kvnr,kv-nr,krankenkasse,"
+               "versichertennummer,versicherten-nr,gesundheitskarte", spelled=_apart(r"[A-Z]\d{9}")),
     *_identity("FR_NIR", _NIR, _compact("fr.nir"), 1.0, "nir,sécurité sociale,sécu,insee,carte vitale",
                spelled=_apart(r"[1-478]\d{5}[\dAB]\d{8}")),
     number("PL_PESEL", _grouped(2, 2, 2, 5), _compact("pl.pesel"), 0.4, "pesel"),
@@ -185,6 +222,8 @@ RULES = (
     number("SE_PERSONNUMMER", r"(?:\d{2})?\d{6}[-+]\d{4}", "se.personnummer", 0.5, _PERSONNUMMER),
     *_identity("SE_PERSONNUMMER", r"(?:\d{2})?\d{6} ?\d{4}", "se.personnummer", 0.1, _PERSONNUMMER,
                spelled=rf"(?:\d\d{_SEPARATOR})?" + _apart(r"\d{10}"), spelled_check=_is_personnummer),
+    number("SE_ORGANISATIONSNUMMER", r"(?:16)?\d{6}[ \-]?\d{4}", _is_organization, 0.1,
+           "organisationsnummer,organisationsnr,orgnr,org nr,org number,swedish company"),
     number("TR_NATIONAL_ID", rf"(?!0){_grouped(3, 3, 3, 2)}", _compact("tr.tckimlik"), 0.4,
            "kimlik,tckn,tc no,turkish id,türk kimlik,nüfus cüzdanı"),
     *_identity("IN_PAN", r"[A-Za-z]{5}\d{4}[A-Za-z]", "in_.pan", 0.5, "pan,permanent account",
@@ -196,13 +235,19 @@ RULES = (
                spelled=r"[A-Z]{3}[ \-]?\d{7}", unchecked=True),
     number("AU_ABN", r"\d{2}([ .\-]?)\d{3}\1\d{3}\1\d{3}", _compact("au.abn"), 0.2, "abn,business number"),
     number("AU_ACN", _grouped(3, 3, 3), _compact("au.acn"), 0.05, "acn,company number"),
+    number("AU_MEDICARE", r"[2-6]\d{3}[ \-]?\d{5}[ \-]?\d(?:[ /\-]?[1-9])?", _is_medicare, 0.1, "medicare"),
     number("AU_TFN", _grouped(3, 3, 3), _compact("au.tfn"), 0.05, "tfn,tax file"),
     *_identity("SG_NRIC_FIN", r"[STFGM]\d{7}[A-Z]", "", 0.3, "nric,fin,ic,foreign identification",
                spelled=_apart(r"[STFGM]\d{7}[A-Z]")),
+    *_identity("SG_UEN", r"(?:19|20)\d{7}[A-Z]|[RST]\d\d[A-Z]{2}\d{4}[A-Z]", "sg.uen", 0.4,
+               "uen,unique entity,singapore company,acra",
+               spelled=r"\d{8,9}[ \-]?[A-Z]|[RST]\d\d[ \-]?[A-Z]{2}[ \-]?\d{4}[ \-]?[A-Z]"),
     number("TH_TNIN", r"(?!.[ \-]?(?:0|28|29|59|6[89]|7[89]|8[7-9]|9[7-9]))\d([ \-]?)\d{4}\1\d{5}\1\d{2}\1\d",
            "th.pin", 0.3, "thai,tnin,pin,เลขประจำตัวประชาชน,เลขบัตรประชาชน,รหัสปชช"),
     number("KR_RRN", r"\d{6}[\- ]?\d{7}", _compact("kr.rrn"), 0.4, _RRN),
     number("KR_RRN", r"\d{6}[\- ]?[1-4]\d{6}", _has_date, 0.0, _RRN),
+    number("KR_FRN", r"\d{6}[\- ]?[5-8]\d{6}", _has_date, 0.0,
+           "frn,foreigner registration,alien registration,외국인 등록 번호"),
     *_identity("KR_BRN", r"\d{3}([ \-]?)\d{2}\1\d{5}", _is_brn, 0.4,
                "brn,business registration,사업자 등록 번호,사업자 번호", spelled=_grouped(3, 2, 5)),
     *_identity("CN_RESIDENT_ID", r"\d{17}[\dXx]", "cn.ric", 1.0, "resident identity,resident id,身份证",

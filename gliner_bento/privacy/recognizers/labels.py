@@ -113,20 +113,7 @@ DEFAULT_ENTITIES = (
 )
 """The default entity types of a request: those of Presidio's recognizers for English, and organizations."""
 
-_CHECK_DIGITS = frozenset(
-    [
-        "AU_MEDICARE",
-        "DE_HEALTH_INSURANCE",
-        "DE_ID_CARD",
-        "DE_PASSPORT",
-        "DE_SOCIAL_SECURITY",
-        "DE_TAX_NUMBER",
-        "KR_FRN",
-        "NG_NIN",
-        "SE_ORGANISATIONSNUMMER",
-        "SG_UEN",
-    ]
-)
+_CHECK_DIGITS = frozenset(("DE_ID_CARD", "DE_PASSPORT", "NG_NIN"))
 """Entity types with check digits that no recognizer knows."""
 
 
