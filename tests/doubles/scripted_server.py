@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from serving import run
+from replica_calls import run
 
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.tasks.base import Usage
