@@ -12,9 +12,6 @@ from typing import NamedTuple
 CONTEXT_SCORE, MIN_CONTEXT_SCORE = 0.35, 0.4
 """Added to the score of a match with a word near it, and the minimum of the sum, as in Presidio."""
 
-_MAX_MATCH_CHARS = 2048
-"""Maximum length of a match of a rule with a `sign`, behind the sign."""
-
 BEFORE, AFTER = r"(?<![^\W_])(?<!\d[.\-])", r"(?![^\W_])(?![.\-]\d)"
 """Where a number may begin and end: not within a word, nor within a longer number."""
 
@@ -56,7 +53,8 @@ class Rule:
     text searched. before: the characters that may be between the start and the sign, if a match begins behind another
     one. Without a sign, all matches begin at one of the `Starts` of numbers. is_outer: whether no match has a digit and
     a point or dash before it. title: name of a recognizer that a request brings with it. needs_word: whether matches
-    without a word near them are none, not even with a low score.
+    without a word near them are none, not even with a low score. max_chars: maximum length of a match of a rule with a
+    sign, behind the sign.
     """
 
     entity: str
@@ -73,6 +71,7 @@ class Rule:
     is_outer: bool = False
     title: str = ""
     needs_word: bool = False
+    max_chars: int = 2048
 
     @property
     def recognizer(self) -> str:
@@ -113,7 +112,7 @@ class Rule:
         """The matches that begin at a sign or shortly before one."""
         start = 0
         for sign in self._sign_regex.finditer(text):
-            start, last = max(start, sign.start() - self.reach), sign.start() + _MAX_MATCH_CHARS
+            start, last = max(start, sign.start() - self.reach), sign.start() + self.max_chars
             if self.before:
                 start += len(text[start : sign.start()].rstrip(self.before))
             while start <= sign.start() and (near := self._within_reach.match(text, start, last)):

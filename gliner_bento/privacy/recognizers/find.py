@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gliner_bento.privacy.recognizers import identity, network, numbers, phones, words
+from gliner_bento.privacy.recognizers import identity, network, numbers, phones, secrets, words
 from gliner_bento.privacy.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule
 from gliner_bento.privacy.recognizers.folding import folded
 from gliner_bento.privacy.recognizers.joined import is_plausible, joined
 from gliner_bento.privacy.recognizers.spelled import unspelled
 from gliner_bento.privacy.recognizers.starts import Groups, Starts
 
-RULES = (*numbers.RULES, *identity.RULES, *network.RULES, *phones.RULES, *words.RULES)
+RULES = (*numbers.RULES, *identity.RULES, *network.RULES, *phones.RULES, *words.RULES, *secrets.RULES)
 GROUPS = Groups(RULES)
 RECOGNIZERS = tuple(dict.fromkeys(rule.entity for rule in RULES))
 """The entity types that recognizers find, by Presidio's names."""

@@ -17,6 +17,7 @@ _COUNTRIES = {
 _BY_NAME = {
     "ABA_ROUTING_NUMBER": "bank routing number",
     "AGE": "age",
+    "API_KEY": "api key",
     "CA_POSTAL_CODE": "Canadian postal code",
     "CA_SIN": "Canadian social insurance number",
     "BE_NATIONAL_NUMBER": "Belgian national number",
@@ -33,6 +34,7 @@ _BY_NAME = {
     "IBAN_CODE": "iban",
     "IN_VOTER": "Indian voter id",
     "IP_ADDRESS": "ip address",
+    "JWT": "json web token",
     "LOCATION": "location",
     "MAC_ADDRESS": "mac address",
     "MEDICAL_BIOLOGICAL_ATTRIBUTE": "vital sign or measurement",
@@ -47,8 +49,10 @@ _BY_NAME = {
     "NL_BSN": "Dutch citizen service number",
     "NRP": "nationality, religious or political group",
     "ORGANIZATION": "organization",
+    "PASSWORD": "password",
     "PERSON": "person",
     "PHONE_NUMBER": "phone number",
+    "PRIVATE_KEY": "private key",
     "UK_NHS": "NHS number",
     "UK_NINO": "UK national insurance number",
     "URL": "url",
@@ -116,9 +120,13 @@ DEFAULT_ENTITIES = (
 _CHECK_DIGITS = frozenset(("DE_ID_CARD", "DE_PASSPORT", "NG_NIN"))
 """Entity types with check digits that no recognizer knows."""
 
+_ALSO_FOR_MODEL = frozenset(("API_KEY", "PASSWORD"))
+"""Entity types of which recognizers find only texts with a prefix, or with a name before them."""
+
 
 _SYNONYMS = {  # by name, further labels that mean it, in the form that `plain` returns
     "ABA_ROUTING_NUMBER": "aba routing number,bank routing number,routing number",
+    "API_KEY": "access key,access token,api token,auth token,secret key",
     "CREDIT_CARD": "card,card number,credit card,credit debit card,debit card,debit card number,payment card,"
     "payment card number",
     "CRYPTO": "bitcoin address,crypto wallet,crypto wallet address,cryptocurrency address,wallet address",
@@ -130,6 +138,7 @@ _SYNONYMS = {  # by name, further labels that mean it, in the form that `plain` 
     "IPv6": "ipv6,ipv6 address",
     "MAC_ADDRESS": "mac",
     "MEDICAL_RECORD_NUMBER": "mrn,patient id",
+    "PASSWORD": "passphrase,passwd,pwd",
     "PHONE_NUMBER": "cell phone number,fax,fax number,landline phone number,mobile,mobile number,mobile phone number,"
     "phone,telephone,telephone number",
     "URL": "link,web address,website",
@@ -188,7 +197,7 @@ def is_for_model(entity: str, recognizers: Collection[str]) -> bool:
     recognizers: those that run; without the recognizer of a type, only the model can find its texts.
     """
     entity = FORMS.get(entity, entity)
-    return entity not in _CHECK_DIGITS and entity not in recognizers
+    return entity in _ALSO_FOR_MODEL or (entity not in _CHECK_DIGITS and entity not in recognizers)
 
 
 def for_model(labels: Iterable[str], recognizers: Collection[str]) -> list[str]:

@@ -57,7 +57,7 @@ def test_labels_are_configured(replica, serving):
 NEED_A_MODEL = ("DATE_TIME", "LOCATION", "NRP", "ORGANIZATION", "PERSON")
 
 
-@pytest.mark.parametrize("name", [*RECOGNIZERS, "DE_ID_CARD", "NG_NIN"])
+@pytest.mark.parametrize("name", [*sorted(set(RECOGNIZERS) - {"API_KEY", "PASSWORD"}), "DE_ID_CARD", "NG_NIN"])
 def test_what_a_form_or_check_digits_decide_is_not_asked_of_the_model(serving, name):
     class Eager(MemoryReplica):
         """A replica whose model finds each label at the beginning of any text."""

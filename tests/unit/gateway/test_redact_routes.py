@@ -57,6 +57,14 @@ def test_values_are_replaced_and_come_back(post):
     assert (restored["restored"], restored["ambiguous"], restored["unknown"]) == (2, 0, ["[CITY_1]"])
 
 
+def test_secrets_are_replaced_by_default(post):
+    key, password = "ghp_" + "a1B2" * 9, "hunter" + "2"
+    text = f"{key} db://ada:{password}@x, password = '{password}'"
+    answer = post("/v1/redact", {"text": text})
+    assert answer["texts"] == ["[API_KEY_1] [URL_1], password = '[PASSWORD_1]'"]
+    assert post("/v1/restore", {"text": answer["texts"][0], "mapping": answer["mapping"]})["texts"] == [text]
+
+
 def test_a_conversation_has_one_numbering_over_texts_and_turns(post):
     first = post("/v1/redact", {"texts": ["Bob Ek", "Ada Ng met Bob Ek"]})
     assert first["texts"] == ["[PERSON_1]", "[PERSON_2] met [PERSON_1]"]
