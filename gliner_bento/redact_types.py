@@ -18,7 +18,7 @@ Style = Literal["placeholder", "mask", "hash", "remove"]
 Format = Literal["auto", "text", "json"]
 
 _Value = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
-_Values = Annotated[list[_Value], Field(max_length=1000)]
+ListedValues = Annotated[list[_Value], Field(max_length=1000)]
 _Text = "Dear Ada Lovelace, we sent the tickets to ada@example.com."
 
 
@@ -54,11 +54,11 @@ class _RedactOptions(RequestOptions):
         ),
     ] = "placeholder"
     allow_list: Annotated[
-        Elements[_Values] | None,
+        Elements[ListedValues] | None,
         Field(description="Values that are not replaced, in any case, except those of deny_list."),
     ] = None
     deny_list: Annotated[
-        Elements[dict[Name, _Values] | _Values] | None,
+        Elements[dict[Name, ListedValues] | ListedValues] | None,
         Field(
             description="Values that are always replaced, as whole words in any case: by label, or a list of values, "
             "whose label is `sensitive`.",

@@ -39,6 +39,8 @@ from gliner_bento.tasks.extraction import (
 from gliner_bento.tasks.recognition import enabled
 
 _RESTORABLE = ("placeholder", "hash")
+_DENIED = "sensitive"
+"""The label of values in a `deny_list` that has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,21 +82,26 @@ class RedactionOptions:
         )
 
 
+def lists_of(allow_list: Sequence[str] | None, deny_list: Mapping[str, Sequence[str]] | Sequence[str] | None) -> Lists:
+    """The lists of a request."""
+    return Lists(allow_list or (), deny_list if isinstance(deny_list, Mapping) else {_DENIED: deny_list or ()})
+
+
 class Mappings:
     """The mappings of one tenant, sealed. On a server that cannot tell its callers apart, all of them are one tenant:
     an address may be a proxy's, or another one for the next turn."""
 
     def __init__(self, sealer: Sealer, tenant: Tenant, options: GatewayOptions) -> None:
         self._sealer = sealer
-        self._tenant = tenant.name if options.api_keys or options.tenant_header else ""
+        self.tenant = tenant.name if options.api_keys or options.tenant_header else ""
 
     def open(self, sealed: str | None) -> dict[str, str]:
         """The content of a sealed mapping; of None, an empty one. Raises `InvalidField`."""
-        return {} if sealed is None else self._sealer.open(self._tenant, sealed)
+        return {} if sealed is None else self._sealer.open(self.tenant, sealed)
 
     def seal(self, mapping: Mapping[str, str]) -> str:
         """Seal a mapping. Raises `TooLarge`."""
-        return self._sealer.seal(self._tenant, mapping)
+        return self._sealer.seal(self.tenant, mapping)
 
     def replace_of(self, options: RedactionOptions, texts: Sequence[str], mapping: Mapping[str, str]) -> Replace:
         """Makes new placeholders, or whatever else the style prescribes."""
@@ -103,7 +110,7 @@ class Mappings:
         if options.style == "remove":
             return remove
         if options.hashed:
-            return hashes(self._sealer.hash_key(self._tenant, options.conversation))
+            return hashes(self._sealer.hash_key(self.tenant, options.conversation))
         reserved = reserved_in(texts) | {canonical(placeholder) for placeholder in mapping}
         return Placeholders(lambda placeholder: canonical(placeholder) in reserved)
 

@@ -16,7 +16,6 @@ from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
-from gliner_bento.privacy.conversation import Lists
 from gliner_bento.redact_types import (
     RedactBatchRequest,
     RedactBatchResponse,
@@ -29,13 +28,10 @@ from gliner_bento.redact_types import (
 from gliner_bento.tasks import extraction
 
 _RESTORE_ERRORS = (400, 413, 415, 422, 429, 500, 507)
-_DENIED = "sensitive"
-"""The label of values in a `deny_list` that has none."""
 
 
 def options_of(body: RedactRequest | RedactBatchRequest) -> redaction.RedactionOptions:
     """What a request asks for."""
-    denied = body.deny_list if isinstance(body.deny_list, dict) else {_DENIED: body.deny_list or []}
     return redaction.RedactionOptions(
         labels=body.labels,
         recognizers=body.recognizers,
@@ -43,7 +39,7 @@ def options_of(body: RedactRequest | RedactBatchRequest) -> redaction.RedactionO
         threshold=body.threshold,
         adapter_id=body.adapter_id,
         style=body.style,
-        lists=Lists(body.allow_list or [], denied),
+        lists=redaction.lists_of(body.allow_list, body.deny_list),
         conversation=body.conversation,
     )
 

@@ -33,6 +33,7 @@ ROUTES = {
         ),
     },
     "presidio": {"/analyze", "/anonymize", "/supportedentities", "/recognizers", "/anonymizers", "/health"},
+    "litellm": {"/beta/litellm_basic_guardrail_api"},
     "tei": {"/tei/predict"},
     "nemo_jailbreak": {"/v1/classify"},
     "vllm_factory": {"/pooling", "/health"},
