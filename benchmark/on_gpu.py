@@ -1,7 +1,7 @@
 """The section `gpu`: our engine and server on a CUDA device against gliner and gliner.serve on the same one.
 
 Runs unattended, within 10 minutes with `--seconds 4` on an H100: the most asked for first. Each measurement is a job or
-a server of its own, so one that fails costs only its rows, and what is measured is kept at once.
+a server of its own, so one that fails costs only its rows, and rows are stored as soon as they are measured.
 """
 
 from __future__ import annotations

@@ -18,13 +18,13 @@ def test_all_is_folded_and_in_the_theme_of_the_system_or_the_playground(server, 
     with chromium(tmp_path) as page:
         for theme in ("light", "dark"):
             page.open(f"{server}/", width=390, theme=theme)
-            page.wait("document.querySelectorAll('.opblock-tag').length === 5")
+            page.wait("document.querySelectorAll('.opblock-tag').length === 6")
             assert page.evaluate("document.querySelectorAll('.opblock, .model-container').length") == 0
             assert page.evaluate(DARKNESS) == [theme == "dark"] * 2
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.evaluate("localStorage.setItem('theme', 'light')")
         page.open(f"{server}/", theme="dark")
-        page.wait("document.querySelectorAll('.opblock-tag').length === 5")
+        page.wait("document.querySelectorAll('.opblock-tag').length === 6")
         assert page.evaluate(DARKNESS) == [False, False]
         page.click(".opblock-tag")
         page.wait("document.querySelectorAll('.opblock').length >= 4")
