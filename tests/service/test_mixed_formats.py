@@ -140,7 +140,7 @@ ROWS = {
     ),
     "our own": Row("/v1/extract", lambda text: {"text": text, **SAME}, plain, SAME),
 }
-WITHOUT_EXTRACTION = {"gliclass", "nemo_jailbreak", "tei", "xinference"}
+WITHOUT_EXTRACTION = {"gliclass", "litellm", "nemo_jailbreak", "tei", "xinference"}
 """Formats without entities, or whose clients send extractions in another format."""
 
 
