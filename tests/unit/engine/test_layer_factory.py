@@ -11,6 +11,7 @@ from torch import nn
 
 from gliner_bento.adapters.adapter import LowRank
 from gliner_bento.engine.layers.factory import LayerFactory, WeightSlice
+from gliner_bento.engine.layers.int8 import multiplies_int8
 from gliner_bento.engine.layers.lora import AdaptedLinear, on_slot
 from gliner_bento.engine.layers.rows import SlotRows
 
@@ -156,12 +157,15 @@ def test_one_update_reaches_every_layer_made_of_its_weights() -> None:
     torch.testing.assert_close(y, changed(x) + changed.bias, atol=2e-5, rtol=2e-5)
 
 
+@pytest.mark.skipif(not multiplies_int8(), reason="needs a CPU with VNNI or AMX")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_int8_layers_are_updated_in_the_models_dtype(dtype: torch.dtype) -> None:
     """An int8 layer is updated in the model's dtype."""
     model = block().to(dtype)
     layers = LayerFactory(model, slots=SLOTS, int8=True)
     encoder, other = layers.encoder_linear(model.left), layers.linear(model.left)
+    encoder(drawn(7, 500, INPUTS).to(dtype))
+    assert None not in layers.quantize().values()
     update = low_rank(model.left, 5)
     place(layers, 0, {"left": update})
     prepared = layers.sinks[0].prepare({"left": update})
