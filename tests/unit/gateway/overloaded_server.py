@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import socket
 
 import httpx
 import uvicorn
@@ -60,8 +61,17 @@ class Served:
         self.reached.append(scope["path"])
         await self.app(scope, receive, send)
 
-    async def connect(self) -> Connection:
-        connection = Connection(*await asyncio.open_connection(*self.address))
+    async def connect(self, buffer_bytes: int = 0) -> Connection:
+        """A connection; with `buffer_bytes`, both ends have socket buffers of that size. They are set before it is
+        made: TCP may stall for minutes where a window shrinks later."""
+        client = socket.socket()
+        listening = [one for server in self.server.servers for one in server.sockets]
+        for one in (client, *listening) if buffer_bytes else ():
+            for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                one.setsockopt(socket.SOL_SOCKET, buffer, buffer_bytes)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, self.address)
+        connection = Connection(*await asyncio.open_connection(sock=client))
         self.connections.append(connection)
         return connection
 

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import json
 import logging
-import socket
 
 import httpx
 import pytest
@@ -148,13 +147,10 @@ def test_extractions_may_skip_the_outer_app_and_nothing_else_does(direct, path):
 def test_refusals_wait_while_the_client_does_not_read():
     async def scene():
         async with serving() as served:
-            client, reading = await served.connect(), await served.connect()
+            client, reading = await served.connect(2**14), await served.connect(2**14)  # little is under way
             connections = served.server.server_state.connections
             while len(connections) < 2:
                 await asyncio.sleep(0.001)
-            for one in (client.writer, *(connection.transport for connection in connections)):  # little is under way
-                for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-                    one.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, buffer, 2**14)
             sent, paused = 0, []
 
             async def send():
