@@ -148,7 +148,7 @@ def test_a_clients_wheel_is_the_same_without_the_model_and_the_site(wheel, clien
     names = [set(zipfile.ZipFile(one).namelist()) for one in (wheel, client_wheel)]
     assert names[0] - names[1] == {f"gliner_bento/models/demo/{name}" for name in MODEL} | {f"{SITE}/index.html"}
     assert not names[1] - names[0]
-    assert client_wheel.stat().st_size < 1.5 * 2**20
+    assert client_wheel.stat().st_size < 1.1 * 2**20
 
 
 def test_the_client_needs_httpx_and_pydantic_alone(client_wheel, server, tmp_path):
