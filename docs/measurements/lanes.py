@@ -1,7 +1,8 @@
 """Who needs shares of batches and an express lane (decision 21): the real queue and dispatcher on a simulated clock.
 
-`python docs/measurements/lanes.py` prints lanes.txt. Nothing runs a model: a batch takes a fixed time, and a time per
-token. Both are those of the bundled model on a CPU (10 ms, 8,000 tokens per second), and guesses for a GPU.
+`PYTHONPATH=. python docs/measurements/lanes.py` prints lanes.txt. Nothing runs a model: a batch takes a fixed time,
+and a time per token. Both are those of the bundled model on a CPU (10 ms, 8,000 tokens per second), and guesses for a
+GPU.
 """
 
 from __future__ import annotations

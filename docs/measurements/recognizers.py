@@ -1,6 +1,6 @@
 """Recall and precision by kind of personal data: recognizers alone, the model alone, and both as /analyze answers.
 
-    python docs/measurements/recognizers.py http://localhost:3000 > docs/measurements/recognizers.json
+    PYTHONPATH=. python docs/measurements/recognizers.py http://localhost:3000 > docs/measurements/recognizers.json
 
 The sets are tests/unit/privacy/recognizers/*.txt, whose first lines say how they were made. A finding is right if its
 borders and its kind are.

@@ -1,6 +1,6 @@
 """Latency of a forward pass with one and two threads, and while another thread has used two: docs/decisions/0006.
 
-    python docs/measurements/threads.py CHECKPOINT [--dtype bfloat16]
+    PYTHONPATH=. python docs/measurements/threads.py CHECKPOINT [--dtype bfloat16]
 
 Prints the median milliseconds per text, one text at a time. Each column runs in a process of its own, because OpenMP
 keeps the threads that it has started.
