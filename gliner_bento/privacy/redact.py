@@ -1,4 +1,4 @@
-"""Replaces spans of a text, and restores them: for files, for MCP's `redact` and for Presidio's `/anonymize`."""
+"""Replaces spans of a text, and restores them: for files and for Presidio's `/anonymize`."""
 
 from __future__ import annotations
 

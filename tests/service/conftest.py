@@ -22,6 +22,7 @@ os.environ["GLINER_MAX_TEXT_CHARS"] = "20000"
 os.environ["GLINER_REQUEST_TIMEOUT_S"] = "300"  # a slow machine is no failure
 os.environ["GLINER_MAX_QUEUE_WAIT_S"] = "300"
 os.environ["GLINER_ENABLE_MCP"] = str(find_spec("mcp") is not None)
+os.environ["GLINER_REDACTION_KEY"] = "a-key-of-the-tests-with-40-characters-xx"  # no file in the home folder
 
 
 class Service:

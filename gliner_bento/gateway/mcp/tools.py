@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,11 +12,10 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from pydantic_core import from_json
 
 from gliner_bento.errors import TooLarge
+from gliner_bento.gateway import redaction
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.gateway import Gateway
-from gliner_bento.privacy.redact import substituted
-from gliner_bento.privacy.spans import merged, spans_of
-from gliner_bento.privacy.styles import tag
+from gliner_bento.redact_types import Style
 from gliner_bento.tasks.base import ExtractionWarning
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, Relation, extraction_of
@@ -35,10 +35,15 @@ Labels = Annotated[Names, Field(min_length=1), BeforeValidator(_parsed)]
 _LABELS = "Entity types, in any words: names, or {name: description}."
 
 
-class _Arguments(Strict):
-    """The arguments that all tools have."""
+class _TextArguments(Strict):
+    """The argument that all tools have."""
 
     text: str = Field(description="The text, of any length.")
+
+
+class _Arguments(_TextArguments):
+    """The arguments of all tools in which a model reads the text."""
+
     model: str | None = Field(default=None, description="Name of the model that reads the text. Default: the first.")
 
 
@@ -80,12 +85,29 @@ class StructuresArguments(_Arguments):
     threshold: Score | None = Field(default=None, description="Lowest score of a value, 0 to 1.")
 
 
-class RedactArguments(ExtractEntitiesArguments):
+class RedactArguments(_Arguments):
     """Arguments of `redact`."""
 
-    replacement: Annotated[str, Field(max_length=100)] = Field(
-        default="<LABEL>", description="What replaces an entity; LABEL stands for its type: <PHONE_NUMBER>."
+    labels: Labels | None = Field(
+        default=None, description=f"{_LABELS} Default: those of personal data.", examples=[["person", "organization"]]
     )
+    threshold: Score | None = Field(
+        default=None, description="Lowest score of an entity, 0 to 1; lower misses less, and replaces more."
+    )
+    style: Style = Field(
+        default="placeholder",
+        description="What replaces an entity: a `placeholder` ([PERSON_1]), a `hash` ([PERSON_6ac3c336e4094835]), a "
+        "`mask` (*****), or nothing (`remove`). Only the first two can be restored.",
+    )
+    mapping: str | None = Field(
+        default=None, description="The `mapping` of an earlier result, unchanged: its values keep their placeholders."
+    )
+
+
+class RestoreArguments(_TextArguments):
+    """Arguments of `restore`."""
+
+    mapping: str = Field(description="The `mapping` that `redact` has returned, unchanged.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +156,19 @@ class RedactedText:
     """The result of `redact`, without the original values."""
 
     text: str
+    mapping: Annotated[str | None, Field(description="The sealed originals, for `restore`; null if it cannot restore.")]
     entities: Sequence[Replacement]
     warnings: Annotated[Sequence[ExtractionWarning], Field(description="Why entities may have been missed.")]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredText:
+    """The result of `restore`."""
+
+    text: str
+    restored: Annotated[int, Field(description="Number of placeholders that were restored.")]
+    ambiguous: Annotated[int, Field(description="Number of those that may stand for several, and were left.")]
+    unknown: Annotated[Sequence[str], Field(description="Placeholders that the mapping does not have.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +178,22 @@ class Tool:
     name: str
     title: str
     description: str
-    arguments: type[_Arguments]
+    arguments: type[_TextArguments]
     result: type[Any]
     call: Callable[[Gateway, Context, Any], Awaitable[Any]]
 
     async def run(self, gateway: Gateway, context: Context, arguments: Mapping[str, Any]) -> Any:
         """Call the tool. Raises ValidationError for wrong arguments, and the gateway's errors."""
         validated = self.arguments.model_validate(dict(arguments))
-        context.choose_model(validated.model)
+        if isinstance(validated, _Arguments):
+            context.choose_model(validated.model)
         return await self.call(gateway, context, validated)
 
     def input_schema(self, models: Sequence[str]) -> dict[str, Any]:
         """The JSON schema of the arguments. It has the argument `model` only if there are several `models`."""
         schema = self.arguments.model_json_schema()
-        model = schema["properties"].pop("model")
-        if len(models) > 1:
+        model = schema["properties"].pop("model", None)
+        if model and len(models) > 1:
             schema["properties"]["model"] = {"type": "string", "enum": models, "description": model["description"]}
         return schema
 
@@ -204,24 +238,24 @@ async def _structures(gateway: Gateway, context: Context, arguments: StructuresA
 
 
 async def _redact(gateway: Gateway, context: Context, arguments: RedactArguments) -> RedactedText:
-    options = ExtractionOptions(
-        labels=arguments.labels, threshold=arguments.threshold, recognizers=True, across_empty_lines=True
+    options = redaction.RedactionOptions(labels=arguments.labels, threshold=arguments.threshold, style=arguments.style)
+    result, _ = await redaction.redact(
+        gateway, context, [arguments.text], options, mapping=arguments.mapping, single=True
     )
-    answer = await gateway.run(context, extraction_of([arguments.text], options, all_found=True))
-    spans = merged(spans_of(arguments.text, answer.entities))
-    redactions = ((span, arguments.replacement.replace("LABEL", tag(span.label))) for span in spans)
+    (text,) = result.texts
+    entities = [Replacement(one.redacted_start, one.redacted_end, one.label, one.score) for one in result.entities]
     max_chars = 2 * gateway.options.max_text_chars
-    label_chars = sum(len(span.label) for span in spans)  # the result has the label of each entity
-    try:
-        redacted = substituted(arguments.text, redactions, max_chars - label_chars)
-    except TooLarge:
-        message = f"replacement: the result would have more than {max_chars} characters (twice max_text_chars)"
-        raise TooLarge(message) from None
-    entities = [
-        Replacement(replaced.start, replaced.end, replaced.label, span.score)
-        for replaced, span in zip(redacted.replacements, spans, strict=True)
-    ]
-    return RedactedText(redacted.text, entities, answer.warnings)
+    if len(text) + sum(len(entity.label) for entity in entities) > max_chars:
+        raise TooLarge(f"labels: the result would have more than {max_chars} characters (twice max_text_chars)")
+    return RedactedText(text, result.mapping, entities, result.warnings)
+
+
+async def _restore(gateway: Gateway, context: Context, arguments: RestoreArguments) -> RestoredText:
+    gateway.check_text(arguments.text)
+    mapping = (await redaction.mappings_of(gateway, context)).open(arguments.mapping)
+    (text,), _, restorer = await asyncio.to_thread(redaction.restore, [arguments.text], mapping, "auto", partial=False)
+    counts = restorer.counts
+    return RestoredText(text, counts.restored, counts.ambiguous, [*counts.unknown])
 
 
 TOOLS = (
@@ -264,10 +298,20 @@ TOOLS = (
     Tool(
         "redact",
         "Redact a text",
-        "Replace the entities of the given types in a text, for example names and phone numbers, before it is stored "
-        "or passed on. A model finds them, so it may miss some; patterns find numbers and addresses with a fixed form.",
+        "Replace personal data and secrets, or the entities of the given types, in a text before it is stored or "
+        "passed on. Equal values get equal placeholders, which `restore` turns into the originals again. A model finds "
+        "names, so it may miss some; patterns find numbers, addresses and keys with a fixed form.",
         RedactArguments,
         RedactedText,
         _redact,
+    ),
+    Tool(
+        "restore",
+        "Restore a text",
+        "Put the originals back into a text with placeholders of `redact`, also one that has been edited or written "
+        "since. Placeholders that are unknown or ambiguous stay, and are reported.",
+        RestoreArguments,
+        RestoredText,
+        _restore,
     ),
 )

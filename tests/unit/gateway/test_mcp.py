@@ -15,15 +15,23 @@ from jsonschema import Draft202012Validator, validate
 
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.mcp.tools import TOOLS
+from gliner_bento.privacy.sealing import Sealer
 from gliner_bento.settings import Settings, SettingsError
 
 TEXT = "Ada met Charles"
+SEALER = Sealer(
+    [OPTIONS.redaction_key.get_secret_value().encode()],
+    max_bytes=OPTIONS.max_mapping_bytes,
+    lifetime_s=OPTIONS.mapping_lifetime_s,
+)
+SEALED = SEALER.seal("", {"[FULL_NAME_1]": "Ada", "[FULL_NAME_2]": "Charles"})
 CALLS = {
     "extract_entities": {"text": TEXT, "labels": ["person"], "threshold": 0.3},
     "extract_relations": {"text": TEXT, "labels": {"person": "a human"}, "relations": ["met"]},
     "classify": {"text": "yes no yes", "labels": ["no", "yes"]},
     "extract_structures": {"text": TEXT, "structures": {"meeting": ["person", "place"]}},
     "redact": {"text": TEXT, "labels": ["full name"]},
+    "restore": {"text": "[FULL_NAME_2] has met [Full name 1].", "mapping": SEALED},
 }
 LISTING = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 ACCEPT = {"Accept": "application/json, text/event-stream"}
@@ -108,25 +116,42 @@ def test_the_client_lists_and_calls_every_tool(served, mode):
         ("Ada", "met", "Charles")
     ]
     assert [one["label"] for one in results["classify"].structured_content["labels"]] == ["yes"]
-    assert results["redact"].structured_content["text"] == "<FULL_NAME> met <FULL_NAME>"
+    assert results["redact"].structured_content["text"] == "[FULL_NAME_1] met [FULL_NAME_2]"
+    restored = {"text": "Charles has met Ada.", "restored": 2, "ambiguous": 0, "unknown": []}
+    assert results["restore"].structured_content == restored
 
 
 def test_a_redacted_text_has_its_replacements_where_the_result_says(served):
-    arguments = {**CALLS["redact"], "replacement": "[LABEL!]"}
-    redacted = called(served(MemoryReplica()), "redact", arguments).structured_content
-    assert redacted["text"] == "[FULL_NAME!] met [FULL_NAME!]"
-    assert [redacted["text"][one["start"] : one["end"]] for one in redacted["entities"]] == ["[FULL_NAME!]"] * 2
+    redacted = called(served(MemoryReplica()), "redact", CALLS["redact"]).structured_content
+    places = [redacted["text"][one["start"] : one["end"]] for one in redacted["entities"]]
+    assert places == ["[FULL_NAME_1]", "[FULL_NAME_2]"]
+    assert SEALER.open("", redacted["mapping"]) == {"[FULL_NAME_1]": "Ada", "[FULL_NAME_2]": "Charles"}
     assert not {"Ada", "Charles"} & set(redacted["entities"][0].values())
 
 
-@pytest.mark.parametrize("wide", [{"replacement": "LABEL" * 20}, {"labels": ["n" * 500]}])
-def test_a_redacted_text_is_not_much_longer_than_a_text_may_be(served, wide):
-    arguments = {"text": "Ada met Charles", "labels": ["full name"], "replacement": "", **wide}
-    result = called(served(MemoryReplica()), "redact", arguments)
+def test_a_value_keeps_its_placeholder_in_the_next_turn(served):
+    arguments = {"text": "Charles and Ada", "mapping": SEALED, "labels": ["person"]}
+    redacted = called(served(MemoryReplica()), "redact", arguments).structured_content
+    assert redacted["text"] == "[FULL_NAME_2] and [FULL_NAME_1]"
+
+
+def test_personal_data_and_secrets_are_redacted_by_default(served):
+    arguments = {"text": "ada@example.org, password = 'hunter" + "2'", "style": "remove"}
+    redacted = called(served(MemoryReplica()), "redact", arguments).structured_content
+    assert (redacted["text"], redacted["mapping"]) == (", password = ''", None)
+
+
+@pytest.mark.parametrize("tool", ["redact", "restore"])
+def test_a_mapping_that_this_server_has_not_sealed_is_an_error(served, tool):
+    result = called(served(MemoryReplica()), tool, CALLS[tool] | {"mapping": SEALED[:-9]})
     assert result.is_error
-    assert (
-        result.content[0].text == "replacement: the result would have more than 200 characters (twice max_text_chars)"
-    )
+    assert result.content[0].text == "mapping: not a mapping of this server for this caller, or expired"
+
+
+def test_a_redacted_text_is_not_much_longer_than_a_text_may_be(served):
+    result = called(served(MemoryReplica()), "redact", {"text": "Ada met Charles", "labels": ["n" * 500]})
+    assert result.is_error
+    assert result.content[0].text == "labels: the result would have more than 200 characters (twice max_text_chars)"
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -136,7 +161,10 @@ def test_a_language_model_may_write_lists_and_objects_as_strings(served, name):
     }
     results = [called(served(MemoryReplica()), name, arguments) for arguments in (CALLS[name], written)]
     assert not results[1].is_error
-    assert results[1].structured_content == results[0].structured_content
+    expected = {**results[0].structured_content}
+    if name == "redact":
+        expected["mapping"] = results[1].structured_content["mapping"]  # encrypted, so it differs each time
+    assert results[1].structured_content == expected
 
 
 @pytest.mark.parametrize(
@@ -207,7 +235,7 @@ def test_a_tools_schemas_are_valid_and_every_argument_is_described(tool):
     assert arguments["additionalProperties"] is False
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "restore"])
 def test_a_tool_runs_on_the_model_that_it_names(served, name):
     replicas = {"general": MemoryReplica(), "pii": MemoryReplica()}
 
