@@ -118,7 +118,7 @@ class RestoreRequest(Strict):
         bool,
         Field(
             description="Whether `text` is a part of a longer text, such as a chunk of a stream. Its end is then "
-            "returned as `held` if it may be the beginning of a placeholder; send it before the next chunk."
+            "returned as `held` if it may be the beginning of a placeholder or URL; send it before the next chunk."
         ),
     ] = False
     request_id: Annotated[RequestId | None, Field(description="Your id for this request.")] = None

@@ -32,6 +32,10 @@ _ID = r"(?:[0-9a-f]{16}|\d{1,9})"
 _AROUND_CHARS = 16
 """More characters than brackets, spaces and backslashes add to a placeholder."""
 _CONTEXT_CHARS = 200
+_URL = re.compile(r":(?:/(?:/\S*)?)?\Z")
+"""The end of a text that may be the beginning of a URL, in which originals are quoted."""
+_ESCAPE = re.compile(r"\\(?:[bfnrt]|u[0-9a-fA-F]{4})\Z")
+_ESCAPE_CHARS = 6
 _MAX_REPORTED, _MAX_REPORTED_CHARS = 100, 80
 
 
@@ -120,12 +124,18 @@ class Restorer:
             self.counts.unknown[placeholder[:_MAX_REPORTED_CHARS]] = None
 
     def _final_end(self, text: str) -> int:
-        """The end of the part of a text that no further text can change. The rest is at most the longest form."""
-        for start in range(max(0, len(text) - self._longest), len(text)):
-            is_start = text[start] in r"\[<{&%【［" or (text[start].isalpha() and not text[start - 1 : start].isalpha())
+        """The end of the part of a text that no further text can change. The rest is at most the longest form, or the
+        beginning of a URL."""
+        if not self._kinds:
+            return len(text)
+        end = len(text)
+        for start in range(max(0, end - self._longest), end):
+            is_start = text[start] in r"\[<{&%【［" or (text[start].isalpha() and _begins_word(text, start))
             if is_start and self._may_continue(text[start:]):
-                return start
-        return len(text)
+                end = start
+                break
+        url = _URL.search(text, max(0, end - _CONTEXT_CHARS), end)
+        return url.start() if url else end
 
     def _may_continue(self, text: str) -> bool:
         """Whether a text may be the beginning of a placeholder, or become another one with what follows."""
@@ -161,15 +171,14 @@ class _Written:
     @classmethod
     def at(cls, text: str, start: int, end: int) -> _Written:
         """The placeholder whose inner part is at [start, end)."""
-        inner, before = text[start:end], text[start - 1 : start] if start else ""
-        is_word = not (before.isascii() and before.isalnum()) and before != "_"
+        inner = text[start:end]
         opening = _OPEN.search(text, max(0, start - _OPEN_CHARS), start)
         closing = _CLOSE.match(text, end)
         if opening and closing:
             opened = opening[0].strip().removeprefix("\\").lower()
             if _PAIRS[opened] == closing[0].strip().removeprefix("\\").lower():
                 return cls(text, opening.start(), closing.end(), inner, opened, is_word=True)
-        return cls(text, start, end, inner, "", is_word)
+        return cls(text, start, end, inner, "", _begins_word(text, start))
 
     def notation(self, original: str, *, is_json: bool) -> str:
         """The original in the notation of what is around the placeholder."""
@@ -184,6 +193,14 @@ class _Written:
             if before and "://" in re.split(r"\s", before)[-1]:
                 return quote(original, safe="")
         return original
+
+
+def _begins_word(text: str, start: int) -> bool:
+    """Whether what begins there is not the end of a longer word. `n` in `\\nPERSON_1` is no letter of a word."""
+    before = text[start - 1 : start]
+    return not (before.isascii() and (before.isalnum() or before == "_")) or (
+        _ESCAPE.search(text, max(0, start - _ESCAPE_CHARS), start) is not None
+    )
 
 
 def _is_id(text: str) -> bool:
