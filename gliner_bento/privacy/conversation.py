@@ -128,15 +128,35 @@ def _everywhere(
                 value = text[span.start : span.end]
                 if value not in looked_for:
                     looked_for[value] = new[value] = span
-        finder = KnownValues((value, span) for value, span in new.items() if normalized(value) not in allowed)
-        if not finder:
+        finders = _finders({value: span for value, span in new.items() if normalized(value) not in allowed})
+        if not any(finders):
             break
         new = {}
         joined = [
-            merged([*own, *(part for span in finder.spans_in(text) for part in _outside(text, span, placeholders))])
+            merged(
+                [
+                    *own,
+                    *(
+                        part
+                        for finder in finders
+                        for span in finder.spans_in(text)
+                        for part in _outside(text, span, placeholders)
+                    ),
+                ]
+            )
             for text, own, placeholders in zip(texts, joined, kept, strict=True)
         ]
     return joined
+
+
+def _finders(values: Mapping[str, LabeledSpan]) -> list[KnownValues]:
+    """Of values: a single word is found as it is, because it may be another word in another case, as `May` is."""
+    return [
+        KnownValues(
+            ((value, span) for value, span in values.items() if value.isalpha() is is_word), ignores_case=not is_word
+        )
+        for is_word in (True, False)
+    ]
 
 
 def _placeholders_in(text: str, mapping: Mapping[str, str], *, hashed: bool) -> list[tuple[int, int]]:

@@ -67,6 +67,15 @@ def test_a_value_that_is_found_once_is_replaced_in_all_texts_as_a_whole_word():
     ]
 
 
+def test_a_value_is_replaced_in_any_case_unless_it_is_a_single_word():
+    texts = ["May Ng, a@b.org", "MAY NG of A@B.ORG may"]
+    mapping = {"[PERSON_1]": "May Ng", "[PERSON_2]": "May"}
+    assert redacted(texts, [spans_of(texts[0], "a@b.org", label="email address"), []], mapping=mapping)[0] == [
+        "[PERSON_1], [EMAIL_ADDRESS_1]",
+        "[PERSON_1] of [EMAIL_ADDRESS_1] may",
+    ]
+
+
 def test_a_value_that_became_longer_by_joining_is_replaced_in_all_texts_too():
     texts = ["Ada Lovelace", "Ada Lovelace"]
     found = [[LabeledSpan(0, 8, "person"), LabeledSpan(4, 12, "person")], [LabeledSpan(0, 3, "person")]]
