@@ -18,6 +18,7 @@ from reliability.measurement import FOLDER, Measurement
 from reliability.overload import overload
 from reliability.regression import TEXTS, regression
 from reliability.restart import restart
+from reliability.round_trip import round_trip
 from reliability.soak import soak
 from reliability.worst import worst
 
@@ -30,6 +31,7 @@ _HARNESSES: dict[str, Callable[..., Measurement]] = {
     "worst": worst,
     "regression": regression,
     "restart": restart,
+    "round_trip": round_trip,
     "soak": soak,
 }
 
@@ -104,6 +106,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--rounds", type=int, default=12, help="rounds at each concurrency (default: 12)")
     command = commands.add_parser("restart", help="until ready again, after the model process was killed")
     command.add_argument("--rounds", type=int, default=5, help="kills (default: 5)")
+    command = commands.add_parser("round_trip", help="conversations that are redacted, answered and restored")
+    command.add_argument("--conversations", type=int, default=1000, help="of six turns each (default: 1,000)")
+    command.add_argument("--concurrency", type=int, default=8, help="concurrent conversations (default: 8)")
     command = commands.add_parser("worst", help="short texts beside the most expensive requests")
     command.add_argument("--seconds", type=float, default=30.0, help="duration beside each request (default: 30)")
     for command in commands.choices.values():
