@@ -240,7 +240,7 @@ class ScoresNotFinite(GLiNERBentoError):
 
 
 class StorageUnavailable(GLiNERBentoError):
-    """The server cannot write to its disk; its log has the details."""
+    """The server cannot write to its disk, or use its Redis; its log has the details."""
 
     code = "storage_unavailable"
 

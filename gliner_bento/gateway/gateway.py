@@ -22,6 +22,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.blocked_ids import BlockedIds
 from gliner_bento.gateway.sealing import Sealing
 from gliner_bento.gateway.status import RecentErrors, server_status
+from gliner_bento.gateway.waiting_mappings import waiting_mappings
 from gliner_bento.replicas.base import Call, Models, Outcome
 from gliner_bento.status_types import AbortResponse, ServerStatus
 from gliner_bento.tasks.base import Item, Limits, Result, ResultMerger
@@ -48,7 +49,8 @@ MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 class Gateway:
     """The public API over the served models, within the operator's limits.
 
-    expressions: runs callers' regular expressions. sealing: seals mappings of redacted texts.
+    expressions: runs callers' regular expressions. sealing: seals mappings of redacted texts. waiting: stores those
+    whose callers cannot keep them.
     read_metrics: reads the metrics of processes on other machines, by replica. models: adds, changes and removes models
     while the server runs; None: not supported.
     """
@@ -66,6 +68,7 @@ class Gateway:
         self.models = ModelTable(replicas, options, models)
         self.expressions = ExpressionRunner(options.request_timeout_s)
         self.sealing = Sealing(options)
+        self.waiting = waiting_mappings(options)
         self._handler = Handler(options.handler) if options.handler else None
         self._blocked_ids = BlockedIds()
         self._errors = errors or RecentErrors()
@@ -138,6 +141,10 @@ class Gateway:
     async def ready(self) -> bool:
         """See `ModelTable.ready`."""
         return await self.models.ready()
+
+    async def aclose(self) -> None:
+        """Close connections to other servers; after the last request."""
+        await self.waiting.aclose()
 
     async def abort(self, context: Context, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:
         """Abort the tenant's requests with this id; `aborted` is false if there are none. block_s: further

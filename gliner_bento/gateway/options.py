@@ -18,6 +18,7 @@ class GatewayOptions(Limits):
     redaction_key: SecretStr | None
     max_mapping_bytes: int
     mapping_lifetime_s: int
+    redis_url: SecretStr | None
     max_body_bytes: int
     max_adapter_bytes: int
     max_model_bytes: int

@@ -70,14 +70,17 @@ class App(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process that serves `source`."""
+    """A process that serves `source`, with the gateway of `app` if it has one."""
 
     process: ServiceProcess
     source: ReplicaSource
+    app: App | None = None
 
     async def aclose(self) -> None:
         """To be called when the process ends normally, after all requests have been answered."""
         self.process.stopped()
+        if self.app:
+            await self.app.gateway.aclose()
         await self.source.close()
 
 
@@ -108,7 +111,7 @@ def run(
     process.serve(needed_by=needed_by, begin=source.on_signal, fail=source.fail)
     if app:
         process.announce_when(app.gateway.ready, app.pages)
-    return Running(process, source)
+    return Running(process, source, app)
 
 
 def load_models(parts: ProcessParts, cores: int | None = None) -> ReplicaSource:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
@@ -99,6 +100,20 @@ def _redaction_key(value: SecretStr) -> SecretStr:
     if is_path(source):
         return SecretStr(os.path.abspath(Path(source).expanduser()))  # links are kept, see `_api_keys`
     keys_in(source)
+    return value
+
+
+def _redis_url(value: SecretStr) -> SecretStr:
+    """The URL of a Redis server. Raises ValueError; its message has no password."""
+    try:
+        url = urlsplit(value.get_secret_value())
+        place = {"redis": url.hostname, "rediss": url.hostname, "unix": url.path}.get(url.scheme)
+        is_url = bool(place) and url.port != 0
+    except ValueError:  # the port is not a number
+        is_url = False
+    if not is_url:
+        raise ValueError("must be redis://HOST:PORT/NUMBER, rediss://... or unix://PATH")
+    _needs("redis")(True)
     return value
 
 
@@ -203,6 +218,7 @@ Listed = Annotated[tuple[T, ...], NoDecode, BeforeValidator(_comma_separated)]
 _Text = Annotated[str, Field(pattern=r"\S")]
 
 RedactionKey = Annotated[SecretStr, AfterValidator(_redaction_key)]
+RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
 ApiKeysSource = Annotated[str, AfterValidator(_api_keys)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Model = Annotated[str, AfterValidator(_checkpoint)]

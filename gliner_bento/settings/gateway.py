@@ -27,6 +27,7 @@ from gliner_bento.settings.field_types import (
     ProxyAddresses,
     RecognizerNames,
     RedactionKey,
+    RedisUrl,
     Timeout,
     existing_file,
 )
@@ -106,6 +107,12 @@ class GatewayFields(BaseSettings):
     )
     mapping_lifetime_s: Count = Field(
         7 * 86_400, description="Time after which a sealed mapping cannot be opened, in seconds; each turn renews it."
+    )
+    redis_url: RedisUrl | None = Field(
+        None,
+        description="Redis server in which sealed mappings wait between a request of LiteLLM's guardrail and its "
+        "response, for several gateways with the same redaction_key: redis://user:password@host:6379/0, rediss:// for "
+        "TLS, unix://path. Requires the extra redis. Unset: the memory of each gateway process.",
     )
     nemo_prefix: str = Field(
         "/nemo",

@@ -182,7 +182,7 @@ def _message(fault: Any, flags: Mapping[str, Any]) -> str:
     if not fault["loc"]:
         return str(message)
     name = str(fault["loc"][0])
-    value = "a secret" if name in ("token", "api_keys", "redaction_key") else repr(fault["input"])
+    value = "a secret" if name in ("token", "api_keys", "redaction_key", "redis_url") else repr(fault["input"])
     return f"{name}: {message} (got {value} from {origin(name, flags) or 'the configuration file'})"
 
 

@@ -53,6 +53,7 @@ ALLOWED_IN: dict[str, tuple[str, ...]] = {
         "gliner_bento/asgi.py",
     ),
     "ray": ("gliner_bento/ray/", "gliner_bento/replicas/ray/"),
+    "redis": ("gliner_bento/gateway/redis_mappings.py",),
     "uvicorn": (
         *("gliner_bento/gateway/http_protocol.py", "gliner_bento/gateway/policy/client_address.py"),
         *("gliner_bento/ray/server.py", "benchmark/jobs/overhead.py"),
@@ -277,7 +278,7 @@ def test_every_word_splitter_has_an_extra():
         "project"
     ]
     others = {"bench", "bulk", "completion", "dataframes", "dev"}
-    others |= {"gliclass", "graph", "haystack", "mcp", "onnx", "otel", "ray", "serve"}
+    others |= {"gliclass", "graph", "haystack", "mcp", "onnx", "otel", "ray", "redis", "serve"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 
 

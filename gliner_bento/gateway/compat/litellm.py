@@ -9,11 +9,11 @@ the rows of `structured_messages`, or the request is blocked.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -28,7 +28,6 @@ from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.options import GatewayOptions
-from gliner_bento.gateway.waiting_mappings import WaitingMappings
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.mentions import normalized
 from gliner_bento.privacy.json_texts import Change, changed, changed_json
@@ -40,7 +39,6 @@ from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionOptions,
 from gliner_bento.tasks.fields import Elements, Name, Names, Score, Strict
 from gliner_bento.tasks.recognition import Recognizers, Regions, answer_labels
 
-_MAX_WAITING_BYTES = 64 * 2**20
 _OPAQUE = ("image_url", "input_audio", "file")
 _READ = ("refusal", "thinking", "tool_use", "tool_result")
 """Types of parts of a message that are read although they have no `text`."""
@@ -180,17 +178,17 @@ class _Pieces:
             )
 
 
-async def _guard(waiting: WaitingMappings, gateway: Gateway, context: Context, request: Request) -> Response:
+async def _guard(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, GuardrailRequest)
     mappings = await redaction.mappings_of(gateway, context)
     if body.input_type == "response":
-        mapping = _opened(waiting, _keys(body, mappings.tenant), mappings)
+        mapping = await _opened(gateway, _keys(body, mappings.tenant), mappings)
         return json_response(await asyncio.to_thread(_restored, body, mapping) if mapping else _NOTHING)
-    return json_response(await _redacted(waiting, gateway, context, body, mappings))
+    return json_response(await _redacted(gateway, context, body, mappings))
 
 
 async def _redacted(
-    waiting: WaitingMappings, gateway: Gateway, context: Context, body: GuardrailRequest, mappings: redaction.Mappings
+    gateway: Gateway, context: Context, body: GuardrailRequest, mappings: redaction.Mappings
 ) -> GuardrailAnswer:
     params = body.additional_provider_specific_params or GuardrailParams()
     options = _options(params)
@@ -204,7 +202,7 @@ async def _redacted(
     if refused := await asyncio.to_thread(_refused, found, params):
         return _blocked(f"it has data of a kind that must not be sent: {', '.join(refused)}")
     keys = _keys(body, mappings.tenant)
-    opened = _opened(waiting, keys, mappings)
+    opened = await _opened(gateway, keys, mappings)
     result, mapping = await asyncio.to_thread(
         redaction.redacted, pieces.texts, [*pieces.found(found)], options, mappings, opened
     )
@@ -215,9 +213,7 @@ async def _redacted(
     if not _is_applied(contents, redacted):
         return _blocked("it has personal data in a tool call that cannot be changed")
     if mapping:
-        sealed = await asyncio.to_thread(mappings.seal, mapping)
-        for key in keys:
-            waiting.put(key, sealed)
+        await gateway.waiting.put(keys, await asyncio.to_thread(mappings.seal, mapping))
     return _answer(contents, redacted)
 
 
@@ -401,14 +397,12 @@ def _keys(body: GuardrailRequest, tenant: str) -> list[bytes]:
     ]
 
 
-def _opened(waiting: WaitingMappings, keys: Sequence[bytes], mappings: redaction.Mappings) -> dict[str, str]:
-    """The mapping that waits under the first of the keys that has one; an empty one if none has."""
-    for key in keys:
-        try:
-            if sealed := waiting.get(key):
-                return mappings.open(sealed)
-        except InvalidField:  # it has expired
-            continue
+async def _opened(gateway: Gateway, keys: Sequence[bytes], mappings: redaction.Mappings) -> dict[str, str]:
+    """The mapping that waits under the first of the keys that has one; an empty one if none has. Raises
+    `StorageUnavailable`."""
+    for sealed in await gateway.waiting.get(keys):
+        with contextlib.suppress(InvalidField):  # expired, or sealed with a key that was replaced
+            return mappings.open(sealed)
     return {}
 
 
@@ -454,13 +448,12 @@ _FORMAT = WireFormat(
 )
 
 
-def endpoints(options: GatewayOptions) -> list[Endpoint]:
+def endpoints(_options: GatewayOptions) -> list[Endpoint]:
     """The route that LiteLLM adds to `api_base`."""
-    waiting = WaitingMappings(_MAX_WAITING_BYTES, options.mapping_lifetime_s)
     return [
         _FORMAT.post(
             "/beta/litellm_basic_guardrail_api",
-            partial(_guard, waiting),
+            _guard,
             "litellm_guardrail",
             "LiteLLM's Generic Guardrail API: redact a request to a language model, restore its response",
             request=GuardrailRequest,

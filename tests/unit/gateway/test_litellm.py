@@ -12,7 +12,7 @@ from gateway_options import OPTIONS
 from test_recognizers_of_requests import Scripted
 
 from gliner_bento.errors import InternalError
-from gliner_bento.gateway.waiting_mappings import WaitingMappings
+from gliner_bento.gateway.waiting_mappings import MappingsInMemory
 from gliner_bento.privacy.json_texts import changed_json
 
 FOUND = ("Ada Ng", "person"), ("Bob Ek", "person")
@@ -205,17 +205,24 @@ def test_a_text_that_fails_fails_the_request(guard):
 
 def test_waiting_mappings_expire_and_are_bounded():
     now = [0.0]
-    waiting = WaitingMappings(2000, 10, lambda: now[0])
-    waiting.put("a", "x" * 300)
-    waiting.put("b", "y" * 300)
-    assert waiting.get("a") == "x" * 300
-    waiting.put("c", "z" * 300)
-    assert (waiting.get("b"), waiting.get("a")) == (None, "x" * 300), "the least recently used one goes"
-    waiting.put("d", "w" * 3000)
-    assert waiting.get("d") is None
-    waiting.put("e", "v")
+    waiting = MappingsInMemory(2000, 10, lambda: now[0])
+
+    def put(key, sealed):
+        asyncio.run(waiting.put([key], sealed))
+
+    def get(*keys):
+        return asyncio.run(waiting.get(keys))
+
+    put(b"a", "x" * 300)
+    put(b"b", "y" * 300)
+    assert get(b"a") == ["x" * 300]
+    put(b"c", "z" * 300)
+    assert get(b"b", b"a") == ["x" * 300], "the least recently used one goes"
+    put(b"d", "w" * 3000)
+    assert get(b"d") == []
+    put(b"e", "v")
     now[0] = 10.0
-    assert waiting.get("e") is None
+    assert get(b"e") == []
 
 
 @pytest.mark.parametrize(
