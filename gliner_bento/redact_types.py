@@ -10,7 +10,8 @@ from pydantic import Field, StringConstraints
 
 from gliner_bento.errors import ErrorDetail
 from gliner_bento.tasks.base import ExtractionWarning
-from gliner_bento.tasks.fields import Elements, Name, Names, RequestId, Score, Strict
+from gliner_bento.tasks.fields import Elements, Name, RequestId, Score, Strict
+from gliner_bento.tasks.labels import Labels
 from gliner_bento.tasks.recognition import Recognizers, Regions
 from gliner_bento.tasks.requests import RequestOptions
 
@@ -26,9 +27,9 @@ class _RedactOptions(RequestOptions):
     """What to redact, and how."""
 
     labels: Annotated[
-        Names | None,
+        Labels | None,
         Field(
-            description="Kinds of values that the model looks for: names, or {name: description}. Default: those of "
+            description="Kinds of values that the model looks for, in the forms of /v1/extract. Default: those of "
             "personal data that no recognizer finds; []: none.",
             examples=[["person", "organization"]],
         ),

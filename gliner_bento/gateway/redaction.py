@@ -36,6 +36,7 @@ from gliner_bento.tasks.extraction import (
     extraction_of,
     results_or_raise,
 )
+from gliner_bento.tasks.labels import Labels
 from gliner_bento.tasks.recognition import enabled
 
 _RESTORABLE = ("placeholder", "hash")
@@ -47,7 +48,7 @@ _DENIED = "sensitive"
 class RedactionOptions:
     """What to replace in texts, and by what. Fields that are None have defaults for personal data: `RedactRequest`."""
 
-    labels: Sequence[str] | Mapping[str, str] | None = None
+    labels: Labels | None = None
     recognizers: bool | list[str] | dict[str, str] | None = None
     phone_regions: Sequence[str] | None = None
     threshold: float | None = None

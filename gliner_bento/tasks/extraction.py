@@ -28,7 +28,7 @@ from gliner_bento.tasks.classifications import (
     Classifications,
 )
 from gliner_bento.tasks.fields import Score
-from gliner_bento.tasks.labels import ENTITIES, RELATIONS, Labels, Relations
+from gliner_bento.tasks.labels import ENTITIES, RELATIONS, Labels, Relations, WithoutDecoys
 from gliner_bento.tasks.part import Mergers, Part
 from gliner_bento.tasks.recognition import (
     AllFound,
@@ -123,6 +123,7 @@ class ExtractionItem(Item):
     are unique, non-empty, and returned as they are; descriptions are what the model reads.
 
     label_thresholds, relation_thresholds: by name, the thresholds of labels and relations that have their own.
+    decoys: labels whose entities are not in the answer; results between processes have them.
     relation_heads, relation_tails: by name of a relation that limits them, the allowed labels as indexes into `labels`.
     The options of windows and of relation windows are None where the engine's default applies.
     max_entities, max_relations: maximum number in the result; see `on_limit`.
@@ -148,6 +149,7 @@ class ExtractionItem(Item):
     max_entities: int = MAX_ENTITIES
     max_relations: int = MAX_RELATIONS
     label_thresholds: Mapping[str, float] = field(default_factory=dict)
+    decoys: Sequence[str] = field(default_factory=list)
     relation_thresholds: Mapping[str, float] = field(default_factory=dict)
     relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
     relation_tails: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -175,10 +177,11 @@ class ExtractionItem(Item):
 
     @property
     def has_merger(self) -> bool:
-        return any(part.merger for part in self._parts())
+        return bool(self.decoys) or any(part.merger for part in self._parts())
 
     def merger(self, *, all_found: bool) -> ResultMerger:
-        return Mergers([part.merger(self, all_found) for part in self._parts() if part.merger])
+        mergers: list[ResultMerger] = [part.merger(self, all_found) for part in self._parts() if part.merger]
+        return Mergers([*mergers, *([WithoutDecoys(self.decoys)] if self.decoys else ())])
 
     def _parts(self) -> list[Part]:
         """The parts that the item asks for."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
@@ -23,8 +23,8 @@ If `max_labels` is -1, the number of the request's labels is used instead."""
 _Names = Elements[list[Name]]
 
 
-class LabelOptions(TypedDict, total=False):
-    """An entity type."""
+class TypeOptions(TypedDict, total=False):
+    """An entity type or a relation type."""
 
     __pydantic_config__ = Strict.model_config  # type: ignore[misc]
 
@@ -32,7 +32,19 @@ class LabelOptions(TypedDict, total=False):
     threshold: Annotated[Score | None, Field(description="Lowest score. Default: the request's.")]
 
 
-class RelationOptions(LabelOptions, total=False):
+class LabelOptions(TypeOptions, total=False):
+    """An entity type."""
+
+    returned: Annotated[
+        bool,
+        Field(
+            description="Whether its entities are in the answer. `false` makes it a decoy: the model reads it, and it "
+            "competes with the other labels for a text. Default: true."
+        ),
+    ]
+
+
+class RelationOptions(TypeOptions, total=False):
     """A relation type."""
 
     head: Annotated[_Names | None, Field(min_length=1, description="Labels that a head may have. Default: any.")]
@@ -44,16 +56,18 @@ _Value = Annotated[Annotated[Name, Tag("str")] | Annotated[Fields[Anything], Tag
 if TYPE_CHECKING:  # a Mapping also takes a dict[str, str], unlike dict[str, str | LabelOptions]
     Labels = Sequence[str] | Mapping[str, str | LabelOptions]
     Relations = Sequence[str] | Mapping[str, str | RelationOptions]
+    Types = Sequence[str] | Mapping[str, str | TypeOptions]
 else:
     Labels = Elements[list[Name] | dict[Name, _Value[LabelOptions]]]
     Relations = Elements[list[Name] | dict[Name, _Value[RelationOptions]]]
+    Types = Elements[list[Name] | dict[Name, _Value[TypeOptions]]]
 
 LabelsOption = Annotated[
     Labels | None,
     Field(
         description="Entity types to extract: names; or {name: description}, where the model gets the description "
         "and the response has the name. Repeated names count once; two names may not share a "
-        "description. Instead of a description, an object may set `description` and `threshold`. "
+        "description. Instead of a description, an object may set `description`, `threshold` and `returned`. "
         "Required, unless there is something else to find."
     ),
 ]
@@ -70,7 +84,12 @@ RelationsOption = Annotated[
 def label_options(labels: Labels, *, max_labels: int) -> dict[str, Any]:
     """The fields of an item for its labels. max_labels: maximum number; -1: any number. Raises InvalidField."""
     described, thresholds = _described(labels, "labels", max_labels)
-    return {"labels": described, "label_thresholds": thresholds}
+    return {"labels": described, "label_thresholds": thresholds, "decoys": decoys_of(labels)}
+
+
+def decoys_of(labels: Labels) -> list[str]:
+    """The labels whose entities are not returned."""
+    return [name for name, options in _with_options(labels) if not options.get("returned", True)]
 
 
 def relation_options(relations: Relations, labels: Sequence[str], *, max_labels: int) -> dict[str, Any]:
@@ -83,6 +102,46 @@ def relation_options(relations: Relations, labels: Sequence[str], *, max_labels:
         "relation_heads": _ends(relations, "head", labels, max_ends),
         "relation_tails": _ends(relations, "tail", labels, max_ends),
     }
+
+
+class WithoutDecoys:
+    """Drops the entities of labels that are not returned, and the relations that one of them is an end of.
+
+    As a `ResultMerger`, it is the last one: recognizers may use the label of a decoy, too.
+    """
+
+    def __init__(self, decoys: Collection[str]) -> None:
+        self._decoys = decoys
+        self._place: list[int] = []  # of each entity, in the answer; -1: it is dropped
+        self._kept = 0
+
+    def add(self, entities: Iterable[Any]) -> list[Any]:
+        """The next entities of the answer."""
+        returned = []
+        for entity in entities:
+            is_decoy = entity.label in self._decoys
+            self._place.append(-1 if is_decoy else self._kept)
+            if not is_decoy:
+                self._kept += 1
+                returned.append(entity)
+        return returned
+
+    def whole(self, result: Any) -> Any:
+        """The result without the decoys; in a stream, without the entities that `add` has returned."""
+        entities = self.add(result.entities)
+        relations = [
+            replace(relation, head=head, tail=tail)
+            for relation in result.relations
+            if (head := self._end(relation.head)) and (tail := self._end(relation.tail))
+        ]
+        return replace(result, entities=entities, relations=relations)
+
+    def _end(self, end: Any) -> Any:
+        """An end of a relation in the answer; None if it is a decoy."""
+        if end.entity_idx is None:
+            return end
+        place = self._place[end.entity_idx]
+        return None if place < 0 else replace(end, entity_idx=place)
 
 
 def _decide_labels(options: Any, limits: Limits, _: Decided) -> Decided:

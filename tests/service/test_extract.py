@@ -38,6 +38,18 @@ def test_the_readme_request_is_answered_right(service):
             }
 
 
+@pytest.mark.parametrize("options", [{}, {"flat_ner": False, "multi_label": True, "threshold": 0.2}])
+def test_a_decoy_competes_and_is_not_returned(service, options):
+    everything = service.extract(**GOOD, relations=RELATIONS, **options).json()
+    labels = {name: {"returned": name != "organization"} for name in LABELS}
+    answer = service.extract(text=TEXT, labels=labels, relations=RELATIONS, **options).json()
+    assert answer["entities"] == [one for one in everything["entities"] if one["label"] != "organization"]
+    assert 0 < len(answer["entities"]) < len(everything["entities"])
+    ends = [[relation["head"]["label"], relation["tail"]["label"]] for relation in everything["relations"]]
+    assert len(answer["relations"]) == sum("organization" not in pair for pair in ends) < len(ends)
+    assert answer["usage"] == everything["usage"]
+
+
 def test_offsets_are_characters_whatever_the_script(service):
     for prefix in ("", "👩‍👩‍👧 e\u0301 ", "日本語のテキスト。", "שלום "):
         text = prefix + TEXT

@@ -171,7 +171,7 @@ def test_the_options_of_a_text_are_declared_once():
     """`ExtractionOptions` has them; an item and all requests have every one of them, and an item the limits."""
     options = set(OPTIONS)
     limits = {"max_entities", "max_relations"}
-    of_names = {"label_thresholds", "relation_thresholds", "relation_heads", "relation_tails"}
+    of_names = {"label_thresholds", "decoys", "relation_thresholds", "relation_heads", "relation_tails"}
     assert {field.name for field in dataclasses.fields(Item)} == options | limits | of_names | {"text"}
     assert set(ExtractItem.model_fields) == options | {"text"}
     assert set(ExtractRequest.model_fields) == options | set(RequestOptions.model_fields) | {"text"}

@@ -44,6 +44,7 @@ from gliner_bento.tasks.extraction import (
     results_or_raise,
 )
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
+from gliner_bento.tasks.labels import decoys_of
 from gliner_bento.tasks.structures import FieldOptions, FieldValue, Instance
 
 _CLASSIFICATION = "classification"
@@ -64,6 +65,7 @@ class FastinoEntityOptions(FastinoRelationOptions):
     """The options of an entity type."""
 
     dtype: Dtype | None = None
+    returned: bool = Field(default=True, description="As in /v1/extract.")
 
 
 def _kind_of(value: object) -> str:
@@ -325,8 +327,7 @@ def _types(types: EntityTypes | RelationTypes | None) -> Any:
     if not isinstance(types, Mapping):
         return types
     return {
-        name: given if isinstance(given, str) else {"description": given.description, "threshold": given.threshold}
-        for name, given in types.items()
+        name: given if isinstance(given, str) else given.model_dump(exclude={"dtype"}) for name, given in types.items()
     }
 
 
@@ -373,7 +374,8 @@ def _result(extraction: Extraction, schema: FastinoSchema, value_format: _ValueF
     """The result of a text, with every requested type, also types without predictions."""
     result: FastinoResult = {}
     if schema.entities:
-        entities: dict[str, list[Entity]] = {name: [] for name in schema.entities}
+        decoys = decoys_of(_types(schema.entities))
+        entities: dict[str, list[Entity]] = {name: [] for name in schema.entities if name not in decoys}
         for entity in extraction.entities:
             entities[entity.label].append(entity)
         values = {name: value_format.entities(of_type) for name, of_type in entities.items()}

@@ -36,7 +36,8 @@ from gliner_bento.privacy.restoring import Form, Restorer
 from gliner_bento.redact_types import ListedValues
 from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionOptions, extraction_of
-from gliner_bento.tasks.fields import Elements, Name, Names, Score, Strict
+from gliner_bento.tasks.fields import Elements, Name, Score, Strict
+from gliner_bento.tasks.labels import Labels, label_options
 from gliner_bento.tasks.recognition import Recognizers, Regions, answer_labels
 
 _OPAQUE = ("image_url", "input_audio", "file")
@@ -62,7 +63,7 @@ _SCHEMA_NAMES = (
 class GuardrailParams(Strict):
     """`additional_provider_specific_params`, from the configuration of LiteLLM."""
 
-    labels: Names | None = Field(default=None, description="As in /v1/redact.")
+    labels: Labels | None = Field(default=None, description="As in /v1/redact.")
     recognizers: Recognizers | None = Field(default=None, description="As in /v1/redact.")
     phone_regions: Regions | None = Field(default=None, description="As in /v1/redact.")
     threshold: Score | None = Field(default=None, description="As in /v1/redact.")
@@ -242,9 +243,9 @@ def _options(params: GuardrailParams) -> redaction.RedactionOptions:
 def _check_block(params: GuardrailParams, options: redaction.RedactionOptions, limits: Limits) -> None:
     """Raise `InvalidField` for a kind in `block` that nothing looks for."""
     extraction = options.extraction(limits)
-    named = {label: label for label in extraction.labels or ()}
-    recognized = answer_labels(extraction.recognizers, named, limits.recognizers)
-    looked_for = {*named, *recognized.values(), *options.lists.denied}
+    decided = label_options(extraction.labels or (), max_labels=-1)
+    recognized = answer_labels(extraction.recognizers, decided["labels"], limits.recognizers)
+    looked_for = {*decided["labels"], *recognized.values()}.difference(decided["decoys"]) | {*options.lists.denied}
     if missing := [label for label in params.block if not _means(label, looked_for)]:
         raise InvalidField(
             f"additional_provider_specific_params.block: {missing[0]!r} is not a label that is looked for; add it to "

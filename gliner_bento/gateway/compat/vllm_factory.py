@@ -40,7 +40,7 @@ from gliner_bento.tasks.extraction import (
     extraction_of,
 )
 from gliner_bento.tasks.fields import Name, Score, Strict
-from gliner_bento.tasks.labels import Labels
+from gliner_bento.tasks.labels import Labels, Types, decoys_of
 from gliner_bento.tasks.structures import FieldOptions, FieldValue
 
 
@@ -49,7 +49,8 @@ def _without_empty_descriptions(types: Any) -> Any:
     return {name: options or {} for name, options in types.items()} if isinstance(types, dict) else types
 
 
-DescribedTypes = Annotated[Labels, BeforeValidator(_without_empty_descriptions)]
+EntityTypes = Annotated[Labels, BeforeValidator(_without_empty_descriptions)]
+RelationTypes = Annotated[Types, BeforeValidator(_without_empty_descriptions)]
 
 
 class PoolingClassification(Strict):
@@ -92,10 +93,10 @@ class PoolingStructure(Strict):
 class PoolingSchema(Strict):
     """What the GLiNER2 plugin extracts."""
 
-    entities: DescribedTypes | None = Field(
-        default=None, description="Names, or {name: description}, or {name: {description, threshold}}."
+    entities: EntityTypes | None = Field(
+        default=None, description="Names, or {name: description}, or {name: {description, threshold, returned}}."
     )
-    relations: DescribedTypes | None = Field(
+    relations: RelationTypes | None = Field(
         default=None,
         description="In the forms of entities. Without entities, the relations of a GLiNER model are between entities "
         "of the types in the setting fastino_labels.",
@@ -108,7 +109,7 @@ class PoolingData(Strict):
     """The fields of the GLiNER plugins and of the GLiNER2 plugin. `flat_ner` is false by default, unlike in gliner."""
 
     text: str
-    labels: DescribedTypes | None = Field(
+    labels: EntityTypes | None = Field(
         default=None, description="Entity types, in the forms of schema.entities. Required unless there is a schema."
     )
     threshold: Score = 0.5
@@ -253,7 +254,8 @@ def _gliner2_answer(extraction: ExtractResponse, schema: PoolingSchema, data: Po
 
     answer: dict[str, Any] = {}
     if schema.entities:
-        entities: dict[str, list[Entity]] = {label: [] for label in schema.entities}
+        decoys = decoys_of(schema.entities)
+        entities: dict[str, list[Entity]] = {label: [] for label in schema.entities if label not in decoys}
         for entity in extraction.entities:
             entities[entity.label].append(entity)
         answer["entities"] = {label: LazySequence(entity_value, of_label) for label, of_label in entities.items()}

@@ -56,7 +56,11 @@ def test_a_list_of_texts_gets_a_list(client):
 
 def test_a_schema_sets_descriptions_thresholds_and_single_values(client, replica):
     schema = {
-        "entities": {"person": {"description": "people", "threshold": 0.3, "dtype": "str"}, "city": "a town"},
+        "entities": {
+            "person": {"description": "people", "threshold": 0.3, "dtype": "str"},
+            "city": "a town",
+            "x": {"returned": False},
+        },
         "entity_dtype": "list",
         "entity_threshold": 0.2,
         "relations": {"met": {"description": "has met", "threshold": 0.7}, "left": "went away from"},
@@ -67,7 +71,8 @@ def test_a_schema_sets_descriptions_thresholds_and_single_values(client, replica
         "relation_extraction": {"met": [["Ada", "Charles"]], "left": []},
     }
     (item,) = replica.calls[0][0]
-    assert (item.labels, item.label_thresholds) == ({"person": "people", "city": "a town"}, {"person": 0.3})
+    assert item.labels == {"person": "people", "city": "a town", "x": "x"}
+    assert (item.label_thresholds, item.decoys) == ({"person": 0.3}, ["x"])
     assert (item.relations, item.relation_thresholds) == ({"met": "has met", "left": "went away from"}, {"met": 0.7})
     assert (item.threshold, item.relation_threshold) == (0.2, 0.4)
 

@@ -73,7 +73,7 @@ def test_labels_and_relations_may_have_options_in_every_request(request_type):
     fields = SCHEMAS[request_type]["properties"]
     for name, options in (("labels", "LabelOptions"), ("relations", "RelationOptions")):
         assert f'"#/components/schemas/{options}"' in json.dumps(fields[name])
-    assert set(SCHEMAS["LabelOptions"]["properties"]) == {"description", "threshold"}
+    assert set(SCHEMAS["LabelOptions"]["properties"]) == {"description", "threshold", "returned"}
     assert set(SCHEMAS["RelationOptions"]["properties"]) == {"description", "threshold", "head", "tail"}
     for options in ("LabelOptions", "RelationOptions"):
         assert SCHEMAS[options]["additionalProperties"] is False

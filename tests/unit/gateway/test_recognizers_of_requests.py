@@ -142,9 +142,29 @@ def test_streams_and_batches_have_the_same_entities(ask, serving):
     assert results[0]["result"]["entities"] == alone
 
 
+DECOY = {"person": "a human being", "card": {"returned": False}}
+
+
+@pytest.mark.parametrize("options", [{}, {"recognizers": True}, {"recognizers": True, "flat_ner": False}])
+def test_a_decoy_is_read_and_its_entities_are_not_returned(ask, options):
+    """Neither those of the model nor those of a recognizer that uses its label."""
+    model = Scripted(("4111", "card"), ("Ada", "person"), ("pays", "person"), ("1111", "card"))
+    body = {"relations": ["owns"], **options}
+    everything = ask(model, {**body, "labels": ["person", "card"]}).json()
+    answer = ask(model, {**body, "labels": DECOY}).json()
+    assert [one["text"] for one in answer["entities"]] == ["Ada", "pays"]
+    assert answer["entities"] == [one for one in everything["entities"] if one["label"] != "card"]
+    assert (len(everything["relations"]), answer["relations"]) == (1, []), "its tail is a card"
+    assert model.calls[-1][0][0].labels == {"person": "a human being", "card": "card"}
+    lines = ask(model, {**body, "labels": DECOY}, "/v1/extract/stream").text.splitlines()
+    assert [json.loads(line)["entity"] for line in lines[:-1]] == answer["entities"]
+
+
 @pytest.mark.parametrize(
     ("body", "param", "message"),
     [
+        ({"labels": {"card": {"returned": "no"}}}, "labels.card.returned", "boolean"),
+        ({"relations": {"owns": {"returned": False}}}, "relations.owns.returned", "unknown field"),
         ({"recognizers": ["CREDIT_CRD"]}, "recognizers.0", "CREDIT_CARD"),
         ({"recognizers": True, "phone_regions": ["US", "ZZ"]}, "phone_regions.1", "'ZZ'"),
         ({"recognizers": {"CREDIT_CRD": "card"}}, "recognizers.CREDIT_CRD", "CREDIT_CARD"),

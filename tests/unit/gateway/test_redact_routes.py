@@ -115,6 +115,10 @@ def test_lists_and_chosen_finders(post):
     assert post("/v1/redact", body)["texts"] == ["Ada Ng: [CREDIT_CARD_1], [PROJECT_1]"]
     only = post("/v1/redact", {"text": TEXT + " Blue", "labels": [], "recognizers": False, "deny_list": ["Blue"]})
     assert (only["texts"], only["model"]) == ([TEXT + " [SENSITIVE_1]"], "memory")
+    decoy = {"text": "Ada Ng met Bob Ek", "labels": {"person": {"threshold": 0.3}, "singer": {"returned": False}}}
+    assert post("/v1/redact", decoy, Scripted(("Ada Ng", "singer"), ("Bob Ek", "person")))["texts"] == [
+        "Ada Ng met [PERSON_1]"
+    ]
     body = {"text": TEXT, "labels": {"name": "a person"}, "recognizers": {"CREDIT_CARD": "card"}}
     named = post("/v1/redact", body, Scripted(("Ada Ng", "name")))
     assert named["texts"] == ["[NAME_1] pays with [CREDIT_CARD_1]"]

@@ -91,6 +91,8 @@ def test_relations_alone_are_between_the_configured_types(client, replica, optio
         ({"schema": {"structures": {"s": {"fields": [{"name": "a"}, {"name": "a"}]}}}}, "data.schema.structures.s"),
         ({"schema": {"classifications": [{"task": "t", "labels": ["a"]}] * 2}}, "data.schema.classifications"),
         ({"schema": {"entities": {"a": {"threshold": 2}}}}, "data.schema.entities.a.threshold"),
+        ({"schema": {"entities": {"a": {"returned": 0}}}}, "data.schema.entities.a.returned"),
+        ({"schema": {"relations": {"a": {"returned": False}}}}, "data.schema.relations.a.returned"),
         ({"schema": {"entities": ["a"]}, "include_spans": "yes"}, "data.include_spans"),
         ({"schema": {"entities": ["a"]}, "adapter": "no spaces"}, "data.adapter"),
         ({"schema": {"entity": ["a"]}}, "data.schema.entity"),

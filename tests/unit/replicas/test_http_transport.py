@@ -103,6 +103,7 @@ def test_an_item_survives_the_transport():
         max_entities=1,
         max_relations=0,
         label_thresholds={"b": 0.1},
+        decoys=["a"],
         relation_thresholds={"r": 0.9},
         relation_heads={"r": [0]},
         relation_tails={"r": [1]},
