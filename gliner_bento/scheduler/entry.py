@@ -6,15 +6,13 @@ from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gliner_bento.engine.base import AdapterLease, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.queue import Order, TenantShare
+from gliner_bento.scheduler.tenants import SHORT, Size, TenantState
 from gliner_bento.tasks.base import Item
-
-if TYPE_CHECKING:
-    from gliner_bento.scheduler.tenants import TenantState
 
 ResultOrError = Result | GLiNERBentoError
 """What an item finishes with."""
@@ -40,17 +38,6 @@ class State(IntEnum):
 
 # For code that runs for every item: before Python 3.12, reading `State.X` takes five times as long as a global.
 PREPARING, LOADING_ADAPTER, WAITING, RUNNING, CHUNKED, FINISHED = State
-
-
-class Size(IntEnum):
-    """The size of a request; see `tenants.size_of`."""
-
-    SHORT = 0
-    MEDIUM = auto()
-    LARGE = auto()
-
-
-SHORT, MEDIUM, LARGE = Size
 
 
 class Sink(Protocol):

@@ -23,19 +23,16 @@ from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, form_batch
 from gliner_bento.scheduler.entry import (
     CHUNKED,
     FINISHED,
-    LARGE,
     LOADING_ADAPTER,
-    MEDIUM,
     PREPARING,
     RUNNING,
-    SHORT,
     WAITING,
     Entry,
     State,
     Stream,
 )
 from gliner_bento.scheduler.quota import BatchQuota, Senders
-from gliner_bento.scheduler.tenants import TenantState, charged_items, size_of
+from gliner_bento.scheduler.tenants import LARGE, MEDIUM, SHORT, TenantState, charged_items, size_of
 from gliner_bento.tasks.base import Item
 
 _NEXT_STATES = {
@@ -254,11 +251,11 @@ class WaitingQueue:
             entry.bypassed += 1  # no effect on the batch's own entries, which never wait again
         for entry in batch.entries:
             self._move(entry, RUNNING)
-            entry.tenant.serve(entry)
+            entry.tenant.serve(entry.charged_items)
             if entry.size is SHORT and not batch.express:
                 self._senders.add(entry)
         for entry in batch.entries:  # after all were served: see `TenantState.serve`
-            entry.tenant.leave(entry)
+            entry.tenant.leave(entry.request_id)
         self._waiting.take(batch.entries)
         return batch.entries
 
@@ -274,7 +271,7 @@ class WaitingQueue:
             return None
         if before is WAITING:
             self._waiting.remove(entry)
-            entry.tenant.leave(entry)
+            entry.tenant.leave(entry.request_id)
         elif before is RUNNING and entry.prepared:
             self.tokens_run += entry.prepared.tokens
         self._move(entry, FINISHED)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from gliner_bento.fairness.constants import SENDS_S
-from gliner_bento.scheduler.entry import LARGE, MEDIUM, SHORT, Entry, Size
+from gliner_bento.scheduler.entry import Entry
+from gliner_bento.scheduler.tenants import LARGE, MEDIUM, SHORT, Size
 
 
 @dataclass(frozen=True, slots=True)

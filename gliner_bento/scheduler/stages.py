@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeVar
 from gliner_bento.engine.base import Engine, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError, InternalError, ScoresNotFinite
 from gliner_bento.scheduler.batching import batch_cost
-from gliner_bento.scheduler.entry import SHORT, Entry, ItemOwner
+from gliner_bento.scheduler.entry import Entry, ItemOwner
 from gliner_bento.scheduler.observer import ItemTiming, Observer, Stage
+from gliner_bento.scheduler.tenants import SHORT
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)

@@ -11,16 +11,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum, auto
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, HEAD_START_ITEMS, MAX_SHORT_ITEMS, MAX_SMALL_ITEMS
 from gliner_bento.fairness.queue import TenantShare
-from gliner_bento.scheduler.entry import LARGE, MEDIUM, SHORT, Size
 from gliner_bento.tasks.base import Item
 
-if TYPE_CHECKING:
-    from gliner_bento.scheduler.entry import Entry
+
+class Size(IntEnum):
+    """The size of a request; see `size_of`."""
+
+    SHORT = 0
+    MEDIUM = auto()
+    LARGE = auto()
+
+
+SHORT, MEDIUM, LARGE = Size
 
 
 def charged_items(items: Sequence[Item]) -> list[int]:
@@ -55,13 +62,13 @@ class TenantState:
         start = self.virtual_time - (HEAD_START_ITEMS if size is SHORT else 0)
         return (start + total for total in accumulate(charged))
 
-    def serve(self, entry: Entry) -> None:
-        """`entry` is in a batch. Called for all entries of the batch before `leave` is called for any, because `leave`
+    def serve(self, charged_items: int) -> None:
+        """An entry is in a batch. Called for all entries of the batch before `leave` is called for any, because `leave`
         changes the number of waiting requests."""
-        self.virtual_time += entry.charged_items / len(self.waiting_by_request)
+        self.virtual_time += charged_items / len(self.waiting_by_request)
 
-    def leave(self, entry: Entry) -> None:
-        """`entry` no longer waits."""
-        self.waiting_by_request[entry.request_id] -= 1
-        if not self.waiting_by_request[entry.request_id]:
-            del self.waiting_by_request[entry.request_id]
+    def leave(self, request_id: str) -> None:
+        """An entry of the request no longer waits."""
+        self.waiting_by_request[request_id] -= 1
+        if not self.waiting_by_request[request_id]:
+            del self.waiting_by_request[request_id]

@@ -16,8 +16,9 @@ from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, HEAD_START_ITEMS
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler.batching import BatchLimits
-from gliner_bento.scheduler.entry import SHORT, Entry, State
+from gliner_bento.scheduler.entry import Entry, State
 from gliner_bento.scheduler.queue import Tally, WaitingQueue
+from gliner_bento.scheduler.tenants import SHORT
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})

@@ -13,8 +13,9 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import QueueFull
 from gliner_bento.fairness.queue import NO_TENANT, TenantShare
 from gliner_bento.scheduler.batching import BatchLimits, form_batch
-from gliner_bento.scheduler.entry import LARGE, Entry
+from gliner_bento.scheduler.entry import Entry
 from gliner_bento.scheduler.queue import WaitingQueue
+from gliner_bento.scheduler.tenants import LARGE
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 ITEM = Item("Ada Lovelace wrote a program.", {"person": "person"})
