@@ -30,6 +30,7 @@ GAIN, ROUND_TRIP_S = 0.7, 0.08
 """How much faster a lane is while another one is idle; in `shares`, mean time from an answer to the next request."""
 RULES = ("no rule", "shares of batches", "and an express lane")
 FLOODS = ("impatient connections", "the same with 300 words", "bulk requests", "long texts")
+FOUR_TENANTS = "impatient connections of four tenants"
 
 
 class Simulation:
@@ -131,12 +132,9 @@ class Simulation:
                 again = True
             if one._has_express_work():
                 self._start_express(one._take_express_batch())
-            if not one.lanes.free and one._may_collate_ahead():
-                formed = one._form()
-                has_pass = any(entry.is_pass for entry in formed.entries)
-                if formed.full and not has_pass and not self._queue.excludes_others(formed.entries):
-                    one._next_batches.append(dispatcher.Batch(self._queue.take(formed)))
-                    again = True
+            if (ahead := one._take_ahead()) is not None:
+                one._next_batches.append(ahead)
+                again = True
 
     def _start(self, lane: int, batch: Any) -> None:
         def end() -> None:
@@ -185,10 +183,8 @@ def measure(flood: str, *, same: bool, rules: int, **machine: Any) -> list[float
         scene.send(1, own, lambda: latencies_ms.append(1000 * (scene.now_s - sent_s)))
         scene.after(rng.expovariate(1 / every_s), short)
 
-    def again() -> None:
-        scene.after(0.001, send)
-
-    def send() -> None:
+    def send(other: TenantShare) -> None:
+        again = partial(scene.after, 0.001, partial(send, other))
         if flood == "long texts":
             scene.send_long(other, 2 * lanes, again)
         elif flood == "the same with 300 words":
@@ -197,8 +193,9 @@ def measure(flood: str, *, same: bool, rules: int, **machine: Any) -> list[float
             scene.send(256 if flood == "bulk requests" else 1, other, again)
 
     scene.after(0.1, short)
-    for number in range({"": 0, "bulk requests": 4, "long texts": 4}.get(flood, 64)):
-        scene.after(number / 1000, send)
+    for number in range({"": 0, "bulk requests": 4, "long texts": 4, FOUR_TENANTS: 128}.get(flood, 64)):
+        sender = TenantShare(f"b{number % 4}") if flood == FOUR_TENANTS else other
+        scene.after(number / 1000, partial(send, sender))
     scene.run(seconds)
     latencies_ms.sort()
     return [*(latencies_ms[int(part * len(latencies_ms))] for part in (0.5, 0.95)), scene.tokens.total() / seconds]
@@ -229,12 +226,13 @@ if __name__ == "__main__":
             f"\n{lanes} lanes, {rate} tokens/s each, batches of {batch_tokens} tokens and {1000 * batch_s:.0f} ms; "
             f"alone {p50:.0f}, {p95:.0f}\n"
         )
-        for flood in FLOODS:
-            for same in (True, False):
+        for flood in (*FLOODS, FOUR_TENANTS):
+            for same in (False,) if flood == FOUR_TENANTS else (True, False):
                 rows = [measure(flood, same=same, rules=rules, **of) for rules in range(len(RULES))]
                 shown = " | ".join(
                     f"{rule}: {p50:.0f}, {p95:.0f}; {speed:.0f}"
                     for rule, (p50, p95, speed) in zip(RULES, rows, strict=True)
                 )
-                sys.stdout.write(f"{flood} of {'the same' if same else 'another'} tenant | {shown}\n")
+                tenant = "" if flood == FOUR_TENANTS else f" of {'the same' if same else 'another'} tenant"
+                sys.stdout.write(f"{flood}{tenant} | {shown}\n")
         sys.stdout.write(f"24 connections of 300 words, 24 of short texts of another tenant | {shares(**of)}\n")

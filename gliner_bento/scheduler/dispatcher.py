@@ -256,9 +256,14 @@ class BatchDispatcher:
                         return self._take_express_batch()
 
     def _has_express_work(self) -> bool:
-        """Whether the express lane may take a batch now: every lane is busy, or waits for its turn, and a short request
-        waits that would otherwise wait for a lane. Called with the lock held. Cheap, because every arrival calls it."""
-        if self._express_batch is not None or self._express_state == "dead" or not self._queue.tally(WAITING).short:
+        """Whether the express lane may take a batch now. Called with the lock held. Cheap, because every arrival calls
+        it."""
+        return self._express_batch is None and self._awaits_express()
+
+    def _awaits_express(self) -> bool:
+        """Whether the express lane may take a batch now, or when its own ends: every lane is busy, or waits for its
+        turn, and a short request waits that would otherwise wait for a lane."""
+        if self._express_state == "dead" or not self._queue.tally(WAITING).short:
             return False
         lane_is_free = bool(self.lanes.idle) and not (self._turns and self._turns.full)
         return not lane_is_free and self._form_express_batch() is not None
@@ -357,7 +362,8 @@ class BatchDispatcher:
         """While all lanes are busy, make the tensors of the next batches, at most one batch per lane.
 
         Takes only full batches, because others can still grow until a lane is free. Takes no batch with passes, because
-        requests that arrive meanwhile may be served before passes; nor one that leaves out those who send now.
+        requests that arrive meanwhile may be served before passes; nor one that leaves out those who send now. While a
+        short request waits for the express lane, takes none: the request would be in it, and wait for a lane.
         """
         while (batch := self._schedule_ahead()) is not None:
             try:
@@ -373,13 +379,20 @@ class BatchDispatcher:
         """A full batch to collate. Blocks until there is one; returns None once closed."""
         with self._lock:
             while not self._closed:
-                if self._may_collate_ahead() and not self._has_express_work():
-                    batch = self._form()
-                    has_pass = any(entry.is_pass for entry in batch.entries)
-                    if batch.full and not has_pass and not self._queue.excludes_others(batch.entries):
-                        return Batch(self._queue.take(batch))
+                if (batch := self._take_ahead()) is not None:
+                    return batch
                 self._collator_work.wait()
             return None
+
+    def _take_ahead(self) -> Batch | None:
+        """The batch to collate now; None if there is none. Called with the lock held."""
+        if not self._may_collate_ahead() or self._awaits_express():
+            return None
+        batch = self._form()
+        has_pass = any(entry.is_pass for entry in batch.entries)
+        if not batch.full or has_pass or self._queue.excludes_others(batch.entries):
+            return None
+        return Batch(self._queue.take(batch))
 
     def _may_collate_ahead(self) -> bool:
         """Whether all lanes are busy and a full batch may be waiting. Cheap, because every arrival calls it."""

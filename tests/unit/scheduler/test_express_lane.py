@@ -160,6 +160,23 @@ def test_it_runs_one_batch_at_a_time(
     assert tally["express"] == 3
 
 
+def test_what_waits_while_it_runs_a_batch_is_not_collated_for_a_lane(
+    start: Start, gate: Gate, express: Gate, item: MakeItem, until: Until
+) -> None:
+    """With the texts of many tenants it would be in a full batch, and wait for a lane."""
+    engine = FakeEngine(on_forward=by_lane(gate, express), packs=True)
+    scheduler = start(engine, inference_lanes=1, max_batch_size=8)
+    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
+    scheduler.submit(item("first"), request_id="first", share=B)
+    assert express.arrival() == ["first"]
+    submit_waiting(scheduler, until, [item("Ada")], share=B)
+    for number in range(8):
+        submit_waiting(scheduler, until, [item(f"flood {number}")], share=TenantShare(f"tenant {number}"))
+    settle(scheduler, until)
+    express.let_through()
+    assert "Ada" in express.arrival()
+
+
 def test_its_batches_have_a_quarter_of_the_budget(
     start: Start, gate: Gate, express: Gate, item: MakeItem, until: Until
 ) -> None:
