@@ -27,6 +27,7 @@ def server(server_log: Path) -> Iterator[str]:
     """The project as `make serve` starts it, in float32 so that answers can be compared."""
     command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--dtype", "float32"]
     command += ["--forwarded-allow-ips", "127.0.0.1", "--request-timeout-s", "300"]  # a slow machine is no failure
+    command += ["--redaction-key", str(server_log.with_name("redaction-key"))]
     with running_server(command, cwd=PROJECT_ROOT, log=server_log) as url:
         yield url
 

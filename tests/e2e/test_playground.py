@@ -271,6 +271,48 @@ def test_the_code_does_what_the_page_did(page, server):
     assert "Bill Gates founded Microsoft" in printed
 
 
+REDACTED = "[...document.querySelectorAll('.redaction section:nth-child({}) mark')].map((mark) => mark.textContent)"
+HUES = "[...document.querySelectorAll('.redaction section:nth-child({}) mark')].map((mark) => mark.style.cssText)"
+
+
+def test_a_text_is_redacted_and_an_edited_answer_restored(page, server):
+    names = ["Laura Bennett", "14 March 1986", "27 Maple Street", "Portland"]
+    page.click("#presets button:nth-child(2)")
+    wait_for_marks(page, *names)
+    page.click("#tab-redacted")
+    page.wait(f"{REDACTED.format(2)}.includes('[CREDIT_CARD_1]')")
+    assert page.evaluate(REDACTED.format(1))[:4] == names
+    assert page.evaluate(REDACTED.format(2))[0] == "[PERSON_1]"
+    hues = page.evaluate(HUES.format(1))
+    assert (page.evaluate(HUES.format(2)), len(set(hues))) == (hues, 7)
+    page.hover(".redaction section:nth-child(2) mark")
+    assert page.wait("document.querySelectorAll('.redaction mark.on').length") == 2
+    put(page, "#answer", "Dear **[Person 1]** of [CITY_1] and [CITY_7]")
+    restored = "document.querySelector('.redaction section:nth-child(4) .text').textContent"
+    page.wait(f"{restored} === 'Dear **Laura Bennett** of Portland and [CITY_7]'")
+    assert page.evaluate("document.querySelector('.redaction .hint').textContent") == "2 restored · unknown: [CITY_7]"
+    page.wait("document.querySelector('.redaction pre').textContent.includes('CITY_7')")
+    answers = run("bash", "-c", page.evaluate("document.querySelector('.redaction pre').textContent"))
+    assert json.loads(answers[answers.index('{"texts":["Dear') :])["restored"] == 2
+    page.click(".redaction .choices button:nth-child(2)")
+    printed = run(sys.executable, "-c", page.evaluate("document.querySelector('.redaction pre').textContent"))
+    assert printed.endswith("[CREDIT_CARD_1].\nDear **Laura Bennett** of Portland and [CITY_7]\n")
+    enter(page, "Laura Bennett has 00:1b:44:11:3a:b7.")
+    page.wait(f"{REDACTED.format(2)}.includes('[MAC_ADDRESS_1]')")
+    page.click(".pane.redacted .check input")  # off
+    page.wait(f"!{REDACTED.format(2)}.includes('[MAC_ADDRESS_1]') && {REDACTED.format(2)}.includes('[PERSON_1]')")
+    assert page.messages == []
+
+
+def test_a_text_that_cannot_be_redacted_is_not_shown(tab):
+    with gateway_in_memory(max_mapping_bytes=1) as url:
+        tab.open(f"{url}/playground")
+        tab.click("#tab-redacted")
+        tab.wait("document.querySelector('.pane.redacted .empty').textContent.startsWith('mapping: it would have')")
+        assert tab.evaluate("document.querySelector('.redaction').hidden") is True
+        assert tab.evaluate("document.querySelector('.redaction').textContent.includes('Curie')") is False
+
+
 def run(*command: str) -> str:
     return subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True).stdout
 
@@ -521,8 +563,10 @@ def test_it_is_accessible(tab, server, theme, width, axe):
     tab.open(f"{server}/playground", width=width, theme=theme)
     wait_for_marks(tab, "Marie Curie")
     tab.evaluate("document.querySelectorAll('details').forEach((details) => (details.open = true))")
-    for name in ("entities", "relations", "graph", "code"):
+    for name in ("entities", "relations", "graph", "redacted", "code"):
         tab.click(f"#tab-{name}")
+        if name == "redacted":
+            tab.wait("document.querySelector('.redaction .choices') !== null")
         tab.evaluate(f"(() => {{ {axe} }})()")
         result = tab.evaluate("axe.run().then(({passes, violations}) => [passes.length, violations])")
         assert result[0] > 15

@@ -35,6 +35,8 @@ const query = (name) => (name ? `?model=${encodeURIComponent(name)}` : "");
 export const models = async () => (await (await ask("/v1/models")).json()).data;
 export const model = async (name) => (await ask(`/v1/model${query(name)}`)).json();
 export const adapters = async (name) => (await (await ask(`/v1/adapters${query(name)}`)).json()).adapters;
+export const redact = async (body, signal) => (await ask("/v1/redact", body, signal)).json();
+export const restore = async (body, signal) => (await ask("/v1/restore", body, signal)).json();
 export const extract = async (body, signal) => (await ask("/v1/extract", body, signal)).json();
 
 /** Call `onEntities` with the entities of each piece that arrives. Returns the last line. */

@@ -6,12 +6,13 @@ import { requestBody } from "./state.js";
 
 const MAX_SHOWN = 4000; // characters of code; what is copied is whole
 
-export const KINDS = {
-  curl: () => curl(requestBody({ asked: false })),
+/** What is shown of the request that the visitor has entered. response: returns the last response. */
+export const kindsOf = (response) => ({
+  curl: () => curl("/v1/extract", requestBody({ asked: false })),
   Python: () => python(requestBody({ asked: false })),
   JSON: () => json(requestBody({ asked: false })),
-  Response: (response) => (response ? JSON.stringify(response, null, 2) : ""),
-};
+  Response: () => (response() ? JSON.stringify(response(), null, 2) : ""),
+});
 
 /** A line for each field. */
 function json(body) {
@@ -25,16 +26,18 @@ function json(body) {
 }
 
 /** A here-document: nothing in the JSON has a meaning for the shell. */
-export function curl(body) {
+export function curl(path, body) {
   const key = apiKey() ? " \\\n  -H \"Authorization: Bearer $GLINER_CLIENT_API_KEY\"" : "";
   return (
-    `curl -s ${address("/v1/extract")} \\\n  -H 'Content-Type: application/json'${key} \\\n  --data-binary @- <<'JSON'\n` +
+    `curl -s ${address(path)} \\\n  -H 'Content-Type: application/json'${key} \\\n  --data-binary @- <<'JSON'\n` +
     `${json(body)}\nJSON\n`
   );
 }
 
-export function python({ text, ...options }) {
-  const origin = address("/").replace(/\/$/, "");
+/** The server's address, as clients take it. */
+export const origin = () => address("/").replace(/\/$/, "");
+
+function python({ text, ...options }) {
   const lines = Object.entries(options).map(([name, value]) => `        ${name}=${literal(value)},\n`);
   const relations = options.relations
     ? "    for relation in answer.relations:\n        print(relation.head.text, relation.relation, relation.tail.text, round(relation.score, 2))\n"
@@ -49,14 +52,14 @@ export function python({ text, ...options }) {
     ? "    for entity in answer.entities:\n        print(entity.text, entity.label, round(entity.score, 2))\n"
     : "";
   return (
-    `# The client: ${origin}/docs/quickstart/#install\nfrom gliner_bento.client import Client\n\nwith Client(${literal(origin)}) as client:\n` +
+    `# The client: ${origin()}/docs/quickstart/#install\nfrom gliner_bento.client import Client\n\nwith Client(${literal(origin())}) as client:\n` +
     `    answer = client.extract(\n        ${literal(text)},\n${lines.join("")}    )\n` +
     `${entities}${relations}${classes}${records}`
   );
 }
 
 /** A value of JSON as Python writes it. */
-function literal(value) {
+export function literal(value) {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
@@ -66,13 +69,13 @@ function literal(value) {
 }
 
 export class CodeView {
-  /** response: the last response, as the API gave it. */
-  constructor(root, { response, announce }) {
-    Object.assign(this, { _root: root, _response: response, _announce: announce });
+  /** kinds: by name, what returns the code. */
+  constructor(root, { kinds, announce }) {
+    Object.assign(this, { _root: root, _kinds: kinds, _announce: announce });
     this._kind = "curl";
     this._pre = el("pre", { tabindex: 0, role: "region", "aria-label": "Code" });
     this._copy = el("button", { type: "button", class: "quiet", text: "Copy", on: { click: () => this._toClipboard() } });
-    this._buttons = Object.keys(KINDS).map((kind) =>
+    this._buttons = Object.keys(kinds).map((kind) =>
       el("button", { type: "button", class: "choice", text: kind, on: { click: () => this._choose(kind) } }),
     );
     const bar = el("div", { class: "choices", role: "group", "aria-label": "Language" }, ...this._buttons, this._copy);
@@ -81,7 +84,7 @@ export class CodeView {
   }
 
   get code() {
-    return KINDS[this._kind](this._response());
+    return this._kinds[this._kind]();
   }
 
   render() {

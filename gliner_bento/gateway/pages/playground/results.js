@@ -1,11 +1,12 @@
 // The views of a result, kept the same: text, tables, graph, code.
 
-import { CodeView } from "./code_view.js";
+import { CodeView, kindsOf } from "./code_view.js";
 import { byId, eachFrame } from "./dom.js";
 import { Extraction, Shown } from "./extraction.js";
 import { Filters } from "./filters.js";
 import { GraphView } from "./graph_view.js";
 import { Links } from "./links.js";
+import { RedactView } from "./redact_view.js";
 import { can, lowestScores } from "./state.js";
 import { TableView, labelCell, scoreCell } from "./table_view.js";
 import { Tabs } from "./tabs.js";
@@ -19,7 +20,7 @@ export class Results {
     const onChoose = (index) => this._text.reveal(index);
     this._extraction = null;
     this._text = new TextView(byId("document"), { links, announce });
-    const titles = { entities: "Entities", relations: "Relations", graph: "Graph", code: "Code" };
+    const titles = { entities: "Entities", relations: "Relations", graph: "Graph", redacted: "Redacted", code: "Code" };
     this._tabs = new Tabs(byId("panel"), "Views", titles, () => this._drawOpen());
     const { panels } = this._tabs;
     const entityOf = (index) => this._extraction.entities[index];
@@ -44,7 +45,8 @@ export class Results {
       entitiesOf: (row) => (row ? [row.head, row.tail] : []),
     });
     this._graph = new GraphView(panels.graph, { links, onChoose });
-    this._code = new CodeView(panels.code, { response: () => this.response, announce });
+    this._redacted = new RedactView(panels.redacted, { announce, onChange: onFilter });
+    this._code = new CodeView(panels.code, { kinds: kindsOf(() => this.response), announce });
     this._filters = new Filters(byId("filters"), () => {
       this.draw();
       onFilter();
@@ -70,7 +72,7 @@ export class Results {
 
   /** Show the views of what the model can do. */
   showAbilities() {
-    const views = { entities: can.entities, relations: can.relations, graph: can.relations, code: true };
+    const views = { entities: can.entities, relations: can.relations, graph: can.relations, redacted: can.entities, code: true };
     this._tabs.setVisible(Object.keys(views).filter((name) => views[name]));
     byId("filters").hidden = !can.entities;
   }
@@ -95,6 +97,7 @@ export class Results {
 
   _drawOpen() {
     if (this._shown) this._graph.show(this._shown);
+    this._redacted.draw(this.response);
     this._code.render();
     this._entities.draw();
     this._relations.draw();

@@ -22,6 +22,7 @@ export const state = {
     window_overlap_words: "",
     nested: false,
     multi_label: false,
+    recognizers: true, // of the redacted text
     on_limit: "error",
     response: "auto", // whole, streamed, or streamed if long
     live: true, // run as you type
@@ -87,6 +88,17 @@ export function requestBody({ asked }) {
   for (const name of ["window_words", "window_overlap_words"])
     if (options[name] !== "") body[name] = Number(options[name]);
   if (options.on_limit !== "error") body.on_limit = options.on_limit;
+  return body;
+}
+
+/** The body of a request of /v1/redact. Its labels have no thresholds of their own. */
+export function redactBody() {
+  const { options, scores, labels } = state;
+  const plain = labels.map(({ name, description }) => ({ name, description, threshold: null, head: [], tail: [] }));
+  const body = { text: state.text, labels: names(plain), threshold: scores.entity };
+  if (!options.recognizers) body.recognizers = false;
+  if (options.model) body.model = options.model;
+  if (options.adapter_id) body.adapter_id = options.adapter_id;
   return body;
 }
 
