@@ -32,6 +32,8 @@ EXAMPLES = """examples:
 exit codes: 1 an argument, a setting, the port or the model is wrong, and one line says which; others are BentoML's"""
 
 _CHECKED_PREFIX = "checked."
+_UNTRACKED = {"BENTOML_DO_NOT_TRACK": "True"}
+"""BentoML reports its use, unless this variable forbids it."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +117,7 @@ def replace_process(command: list[str], settings: Settings, flags: Mapping[str, 
     sys.stdout.flush()
     aliases = {*map(env_name, ALIASES), DISABLE_COMPILE}
     inherited = {name: value for name, value in os.environ.items() if name.upper() not in aliases}
-    os.execve(sys.executable, command, {**inherited, **worker_environment(settings, flags)})
+    os.execve(sys.executable, command, {**_UNTRACKED, **inherited, **worker_environment(settings, flags)})
 
 
 def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
+
 from gliner_bento import cli
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
@@ -27,6 +29,15 @@ def test_serve_becomes_bentoml_serve_with_the_settings_in_its_environment(execut
         "GLINER_MAX_LABELS": "5",
         "GLINER_MODEL": str(tmp_path / "mine"),
     }
+
+
+@pytest.mark.parametrize(("given", "passed"), [(None, "True"), ("False", "False")])
+def test_bentoml_does_not_report_its_use_unless_the_operator_allows_it(executed, monkeypatch, given, passed):
+    monkeypatch.delenv("BENTOML_DO_NOT_TRACK")
+    if given:
+        monkeypatch.setenv("BENTOML_DO_NOT_TRACK", given)
+    assert cli.main(["serve", "--port", "0"]) == 0
+    assert executed[0][2]["BENTOML_DO_NOT_TRACK"] == passed
 
 
 def test_an_address_that_others_reach_needs_keys_or_the_operators_word(executed):
