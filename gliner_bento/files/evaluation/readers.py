@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from gliner_bento.errors import one_line
 from gliner_bento.files.evaluation.gold import Example, Link, Span, check_text, example, folded, span
-from gliner_bento.surrogates import without_escaped_surrogates
+from gliner_bento.files.records.json_value import json_value
 
 MAX_BYTES = 256 * 2**20
 """Largest file of examples: it is read as a whole."""
@@ -51,14 +49,14 @@ def _jsonl(content: str, path: str, text_column: str) -> Iterator[Example]:
         if line.strip():
             where = f"{path}: line {number}"
             with _located(where):
-                read = example(_decoded(line), where, text_column)
+                read = example(json_value(line), where, text_column)
             yield read
 
 
 def _json(content: str, path: str, text_column: str) -> Iterator[Example]:
     """A list of examples, or an export of Label Studio."""
     with _located(path):
-        items = _decoded(content)
+        items = json_value(content)
     if not isinstance(items, list):
         raise ValueError(f"{path}: must be a list; a file with an object in each line is .jsonl")
     for number, item in enumerate(items, 1):
@@ -78,10 +76,6 @@ def _located(where: str) -> Iterator[None]:
         raise ValueError(f"{where}: nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{where}: {one_line(error)}") from None
-
-
-def _decoded(content: str) -> Any:
-    return msgspec.json.decode(without_escaped_surrogates(content.encode()))
 
 
 def _task(task: Mapping[str, Any], where: str, text_column: str) -> Example:

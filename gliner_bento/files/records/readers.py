@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, NamedTuple
 
-import msgspec
-
 from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, pyarrow
+from gliner_bento.files.records.json_value import json_value
 from gliner_bento.files.records.sources import Source, delimiter_of, shown
-from gliner_bento.surrogates import without_escaped_surrogates
 
 MAX_RECORD_BYTES = 64 * 2**20
 FILE_ERRORS = (OSError, EOFError, zlib.error)
@@ -171,7 +169,7 @@ def _jsonl(lines: Iterable[str], _delimiter: str) -> _Records:
 def _object(line: str) -> Row | ValueError:
     try:
         _check_size(len(line))
-        row = msgspec.json.decode(without_escaped_surrogates(line.encode()))
+        row = json_value(line)
     except ValueError as error:  # a UnicodeEncodeError for a byte that could not be decoded
         return error
     except RecursionError as error:

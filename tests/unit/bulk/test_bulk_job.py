@@ -206,6 +206,9 @@ def test_a_record_may_have_labels_and_an_adapter_of_its_own(tmp_path):
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"text": "a"}\n{bad}\n', "a.jsonl: line 2: JSON is malformed"),
+        ("a.jsonl", b'{"text": "NaN"}\n{"text": NaN}\n', "a.jsonl: line 2: NaN is no JSON value; write null"),
+        ("a.jsonl", b'{"text": "a", "n": [-Infinity]}\n', "a.jsonl: line 1: -Infinity is no JSON value; write null"),
+        ("a.jsonl", b'{"text": "a", "n": NaN\n', "a.jsonl: line 1: NaN is no JSON value"),
         ("a.jsonl", b'{"text": "a"}\n\n[1]\n', "a.jsonl: line 3: must be a JSON object"),
         ("a.jsonl", b'{"text": "a"}\n{"body": "a"}\n', "a.jsonl: line 2: no column 'text'; there are body"),
         (

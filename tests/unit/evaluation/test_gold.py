@@ -179,6 +179,8 @@ def relation_of(**ends):
         ("a.conll", "Oslo city\n", ": line 1: must be a word and a tag"),
         ("a.conll", "\n-DOCSTART- O\n", "a.conll: has no examples"),
         ("a.jsonl", "", "a.jsonl: has no examples"),
+        ("a.jsonl", '\n{"text": "a", "score": NaN}', "a.jsonl: line 2: NaN is no JSON value; write null"),
+        ("a.json", '[{"text": "a"},\n{"score": Infinity}]', "a.json: Infinity is no JSON value; write null"),
         ("a.spacy", "x", "a.spacy: .spacy: is none of .jsonl, .ndjson, .json, .conll, .bio, .iob, .tsv, .txt; use --f"),
     ],
 )
