@@ -52,6 +52,12 @@ class Arrival:
         """The endpoint of the path and the method."""
         return self.nearest if self.nearest and self.nearest.method == self.method else None
 
+    @property
+    def folders(self) -> int:
+        """The number of folders in the path that was sent, which may end with a slash: so many `../` lead to `/`."""
+        _, _, path, root_path, *_ = self.source
+        return str(path).removeprefix(root_path or "").count("/") - 1
+
 
 class Edge:
     """Finds out what a request's line and headers decide. table: all endpoints. access: who may call what."""

@@ -44,8 +44,11 @@ def served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
 
 
-def ask(client: httpx.AsyncClient, path: str) -> httpx.Response:
-    return asyncio.run(client.get(path))
+BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def ask(client: httpx.AsyncClient, path: str, **headers: str) -> httpx.Response:
+    return asyncio.run(client.get(path, headers=headers))
 
 
 def small_site(folder: Path) -> Path:
@@ -144,6 +147,17 @@ def test_nothing_but_the_site_is_served(tmp_path, monkeypatch, path):
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
+@pytest.mark.parametrize("path", ["nothing.html", "decisions/nothing.html", "a/b/c/"])
+def test_a_browser_gets_a_page_about_a_missing_page(tmp_path, monkeypatch, path):
+    client = served(small_site(tmp_path / "site"), monkeypatch)
+    page = ask(client, f"/docs/{path}", **BROWSER)
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "<h1>No such page</h1>" in page.text
+    links = [str(page.url.join(link)) for link in re.findall(r'<a href="([^"]+)', page.text)]
+    assert links == ["http://test/docs/all-pages.html", "http://test/"]
+    assert ask(client, f"/docs/{path}", Accept="*/*").json()["error"]["code"] == "not_found"
+
+
 def test_until_the_site_is_built_the_docs_say_how_and_then_need_no_restart(tmp_path, monkeypatch):
     client = served(tmp_path / "site", monkeypatch)
     page = ask(client, "/docs")
@@ -153,6 +167,9 @@ def test_until_the_site_is_built_the_docs_say_how_and_then_need_no_restart(tmp_p
     for path in ("/docs/", "/docs/index.html"):
         assert ask(client, path).headers["location"] == "../docs"
     assert ask(client, "/docs/concepts.html").status_code == 404
+    missing = ask(client, "/docs/decisions/0001-own-scheduler.html", **BROWSER)
+    assert (missing.status_code, "<code>make docs</code>" in missing.text) == (404, True)
+    assert '<a href="../../">API reference</a>' in missing.text
     assert 'href="./docs"' in ask(client, "/").text
     small_site(tmp_path / "site")
     assert ask(client, "/docs").headers["location"] == "docs/index.html"
