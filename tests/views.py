@@ -22,5 +22,7 @@ with pytest.MonkeyPatch.context() as _patch:  # tests of servers have settings i
 
 
 def view(kind: type[T], **changes: Any) -> T:
-    """`kind` with the settings' defaults, but for `changes` to its fields."""
-    return replace(_SETTINGS.view(kind), **changes)
+    """`kind` with the settings' defaults, but for `changes`: to settings, or to constants among its fields."""
+    settings = {name: value for name, value in changes.items() if name in Settings.model_fields}
+    constants = {name: value for name, value in changes.items() if name not in settings}
+    return replace(_SETTINGS.model_copy(update=settings).view(kind), **constants)

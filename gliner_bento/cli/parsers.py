@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,7 +98,7 @@ def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], *, shown
         field = Settings.model_fields[name]
         # The title of a group is the docstring of the base class that declares its settings. `Settings` itself declares
         # only `config`.
-        docs = (str(base.__doc__) for base in Settings.__bases__ if name in inspect.get_annotations(base))
+        docs = (str(base.__doc__) for base in Settings.__bases__ if name in getattr(base, "model_fields", ()))
         doc = next(docs, "Configuration file.")
         title = doc.partition("\n")[0].rstrip(".")
         if title not in groups:

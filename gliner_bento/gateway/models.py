@@ -49,9 +49,7 @@ class ServedModel:
         self.name = row.name
         self.replica = replica
         self.row = row
-        own_limits = {name: value for name, value in row.limits.items() if hasattr(options, name)}
-        as_tuples = {name: tuple(value) for name, value in own_limits.items() if isinstance(value, list)}
-        self.limits = replace(options, **{**own_limits, **as_tuples})
+        self.limits = options.with_own(row.limits)
         self.policy = OverloadPolicy(self.limits)
         self.adapters = AdapterApi(replica, self.limits)
         self.created_s = int(time.time())

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import SecretStr
 
 from gliner_bento.tasks.base import Limits
-from gliner_bento.tasks.extraction import LongText
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayOptions(Limits):
-    """docs/settings.md describes each setting."""
+    """docs/settings.md describes each setting. formats: settings of wire formats, by name."""
 
     redaction_key: SecretStr | None
     max_mapping_bytes: int
@@ -32,15 +38,9 @@ class GatewayOptions(Limits):
     num_instances: int
     enable_lora: bool
     adapter_id_pattern: str
-    compat_long_text: LongText
     compat: tuple[str, ...]
-    nemo_prefix: str
-    nemo_labels: tuple[str, ...]
-    nemo_jailbreak_labels: tuple[str, ...]
+    formats: Mapping[str, Any]
     fastino_labels: tuple[str, ...]
-    huggingface_labels: tuple[str, ...]
-    tei_labels: tuple[str, ...]
-    route_prefix: str
     tenant_header: str | None
     forwarded_allow_ips: tuple[str, ...]
     api_keys: str | None
@@ -62,3 +62,14 @@ class GatewayOptions(Limits):
             "max_adapter_bytes": self.max_adapter_bytes,
             "max_model_bytes": self.max_model_bytes,
         }
+
+    def of_format(self, options: type[T]) -> T:
+        """The settings that one wire format uses: the fields of its dataclass `options`."""
+        return options(**{field.name: self.formats[field.name] for field in fields(options)})
+
+    def with_own(self, own: Mapping[str, Any]) -> GatewayOptions:
+        """The options with a model's own settings, of which those of other packages are ignored."""
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in own.items()}
+        changes: dict[str, Any] = {field.name: values[field.name] for field in fields(self) if field.name in values}
+        changes["formats"] = {name: values.get(name, value) for name, value in self.formats.items()}
+        return replace(self, **changes)

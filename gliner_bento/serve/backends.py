@@ -100,7 +100,7 @@ class InProcess:
 
         try:
             async with transport(settings, "gliner_serve") as calls, httpx.AsyncClient(transport=calls) as self._http:
-                self._url = URL + settings.route_prefix
+                self._url = URL + settings.formats["route_prefix"]
                 self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
                 self._slots = asyncio.Semaphore(2 * settings.max_batch_size)  # more would only wait in the queue
                 self._loaded.set_result(None)

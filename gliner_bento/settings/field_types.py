@@ -228,6 +228,7 @@ Models = Annotated[
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
+PathPrefix = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)+$")]
 Timeout = Annotated[float, Field(gt=0, le=3600)]
 Origins = Listed[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")]]
 ProxyAddresses = Annotated[Listed[_Text], AfterValidator(_addresses)]

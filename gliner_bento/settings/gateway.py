@@ -12,15 +12,12 @@ from gliner_bento.settings.field_types import (
     FORMATS,
     AbsolutePath,
     ApiKeysSource,
-    ClassNames,
     Count,
     CountOrUnlimited,
-    EntityTypes,
     Formats,
     HeaderName,
     LabelNames,
     Mcp,
-    NamedLabels,
     Origins,
     PhoneRegions,
     Probability,
@@ -72,20 +69,6 @@ class GatewayFields(BaseSettings):
         ("all",),
         description=f"Wire formats of other servers that are served: all, none, or some of {', '.join(FORMATS)}.",
     )
-    presidio_labels: Annotated[NamedLabels, PerModel()] = Field(
-        (),
-        description="Entity types of /analyze that the model is asked for, and the labels that it reads for them, as "
-        "NAME=label; in the file also as an object. They add to Presidio's types, or replace those types' labels; a "
-        "type that is left to recognizers otherwise is then found by both (docs/migrate/presidio.md).",
-    )
-    presidio_entities: Annotated[EntityTypes, PerModel()] = Field(
-        (),
-        description="Entity types that /analyze looks for when a request names none. Unset: those that Presidio looks "
-        "for in English, and organizations.",
-    )
-    presidio_min_score: Annotated[Probability, PerModel()] = Field(
-        0.3, description="Lowest score of an entity from /analyze; a request's score_threshold can raise it."
-    )
     recognizers: Annotated[RecognizerNames, PerModel()] = Field(
         ("all",),
         description="Recognizers (patterns and check digits): all, none, or some (CREDIT_CARD,EMAIL_ADDRESS); see "
@@ -114,40 +97,10 @@ class GatewayFields(BaseSettings):
         "response, for several gateways with the same redaction_key: redis://user:password@host:6379/0, rediss:// for "
         "TLS, unix://path. Requires the extra redis. Unset: the memory of each gateway process.",
     )
-    nemo_prefix: str = Field(
-        "/nemo",
-        pattern=r"^(/[A-Za-z0-9._~-]+)+$",
-        description="Path prefix of the routes of NeMo's earlier GLiNER server, which has a /v1/extract of its own.",
-    )
-    nemo_labels: LabelNames = Field(
-        (
-            *("name", "first_name", "last_name", "street_address", "city", "postcode", "email", "phone_number"),
-            *("date_of_birth", "ssn", "national_id", "passport_number", "credit_debit_card", "account_number"),
-            *("ipv4", "mac_address", "user_name", "password", "medical_record_number", "license_plate"),
-        ),
-        description="Labels for NeMo's requests that have none.",
-    )
-    nemo_jailbreak_labels: ClassNames = Field(
-        ("jailbreak", "benign"),
-        description="Labels that /v1/classify, NeMo's detection of jailbreaks, chooses from; the first is an attack.",
-    )
     fastino_labels: LabelNames = Field(
         ("person", "organization", "location", "date", "event", "product"),
         description="Entity types of a request to /gliner-2 or /pooling that asks for relations and names no entity "
         "types.",
-    )
-    huggingface_labels: LabelNames = Field(
-        ("person", "organization", "location", "date", "event", "product"),
-        description="Entity types of Hugging Face's token-classification requests, which name none.",
-    )
-    tei_labels: LabelNames = Field(
-        ("positive", "negative", "neutral"),
-        description="Labels that /tei/predict chooses from, because requests to text-embeddings-inference name none.",
-    )
-    route_prefix: str = Field(
-        "/gliner",
-        pattern=r"^(/[A-Za-z0-9._~-]+)+$",
-        description="Path prefix of the routes for clients of gliner.serve.",
     )
     api_keys: Annotated[ApiKeysSource | None, ForOneCaller(None)] = Field(
         None,

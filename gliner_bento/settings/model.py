@@ -147,8 +147,3 @@ class ModelFields(BaseSettings):
         "passes; 0: the number that the checkpoint was trained with (max_types). A bi-encoder takes "
         "all labels in one pass.",
     )
-    compat_long_text: Annotated[Literal["window", "truncate"], OfAllModels()] = Field(
-        "window",
-        description="How the routes below route_prefix process long texts; window: in windows; truncate: cut, as "
-        "gliner.serve does.",
-    )

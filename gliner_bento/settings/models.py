@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, NoDecode
 from gliner_bento.settings.adapters import AdapterFields
 from gliner_bento.settings.configuration import SettingsError, suggestion
 from gliner_bento.settings.field_types import AbsolutePath, CountOrAuto, Probability, existing_folder
+from gliner_bento.settings.formats import FormatFields
 from gliner_bento.settings.gateway import GatewayFields
 from gliner_bento.settings.marks import MODELS_STAY, OfAllModels, PerModel, marked
 from gliner_bento.settings.model import ModelFields
@@ -90,7 +91,9 @@ def _own_validators() -> dict[str, TypeAdapter[Any]]:
         for name, field in kind.model_fields.items()
         if name not in marked(kind, OfAllModels)
     }
-    known |= {name: GatewayFields.model_fields[name] for name in marked(GatewayFields, PerModel)}
+    known |= {
+        name: kind.model_fields[name] for kind in (GatewayFields, FormatFields) for name in marked(kind, PerModel)
+    }
     annotated: Any = Annotated  # `Annotated` needs metadata; fields without any get `name`
     types = {name: annotated[tuple([field.annotation, *field.metadata, name])] for name, field in known.items()}
     return {name: TypeAdapter(kind) for name, kind in types.items()}

@@ -30,6 +30,7 @@ from gliner_bento.settings.configuration import (
     resolve_aliases,
 )
 from gliner_bento.settings.cores import usable_cores
+from gliner_bento.settings.formats import FormatFields
 from gliner_bento.settings.gateway import GatewayFields
 from gliner_bento.settings.gliner_serve import ALIASES
 from gliner_bento.settings.marks import FlagOfCommands
@@ -56,7 +57,9 @@ _MAX_CPU_LANES = 4
 _AUTO_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 
 
-class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, ModelTableFields, ModelFields):
+class Settings(
+    ProcessFields, FormatFields, GatewayFields, AdapterFields, SchedulingFields, ModelTableFields, ModelFields
+):
     """The settings of a server. `load` reads them, `decided_for` replaces automatic values, `view` selects a part."""
 
     model_config = SettingsConfigDict(
@@ -154,6 +157,11 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         """Maximum number of instances that share a device."""
         return math.ceil(self.num_instances / max(1, len(self.cuda_devices)))
 
+    @property
+    def formats(self) -> dict[str, Any]:
+        """The settings of wire formats, by name."""
+        return {name: getattr(self, name) for name in FormatFields.model_fields}
+
     def view(self, options: type[T]) -> T:
         """The settings that a package uses: every field of its dataclass `options` gets the setting of the same name.
 
@@ -163,7 +171,7 @@ class Settings(ProcessFields, GatewayFields, AdapterFields, SchedulingFields, Mo
         names = [
             field.name for field in fields(options) if field.default is MISSING and field.default_factory is MISSING
         ]
-        if unknown := sorted(set(names).difference(type(self).model_fields)):
+        if unknown := sorted(set(names).difference(type(self).model_fields, {"formats"})):
             raise TypeError(f"{options.__name__}: no such setting: {', '.join(unknown)}")
         return options(**{name: getattr(self, name) for name in names})
 

@@ -32,9 +32,6 @@ class Limits:
     max_relations: int
     recognizers: Sequence[str]
     phone_regions: Sequence[str]
-    presidio_labels: Sequence[str]
-    presidio_entities: Sequence[str]
-    presidio_min_score: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from gliner_bento.replicas.fleet.fleet import FleetOptions
 from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
+from gliner_bento.settings.formats import FIELDS
 from gliner_bento.telemetry.tracing import start_tracing
 from tools import pages
 
@@ -89,6 +91,7 @@ VIEWS = {
     GatewayOptions: ("gliner_bento/gateway/", "gliner_bento/tasks/"),
     FleetOptions: ("gliner_bento/replicas/fleet/",),
 }
+OF_FORMATS = {name: import_module(f"gliner_bento.gateway.compat.{name}").Options for name in FIELDS}
 STANDS_ALONE = {
     **{
         f"gliner_bento/tasks/{name}.py": {"pydantic", "typing_extensions", "gliner_bento"}
@@ -225,7 +228,8 @@ def test_every_setting_is_read_somewhere():
     """By its name, or as a field of a view that is read in the view's package."""
     consumers = [path for path in SOURCES if not re.match(r"gliner_bento/(settings|cli)/", path)]
     read = {name for path in consumers for owner, name in attributes_read(path) if owner == "settings"}
-    for view, packages in VIEWS.items():
+    of_formats = {view: (f"gliner_bento/gateway/compat/{name}.py",) for name, view in OF_FORMATS.items()}
+    for view, packages in (VIEWS | of_formats).items():
         inside = [path for path in consumers if path.startswith(packages)]
         assert all(any(path.startswith(package) for path in inside) for package in packages), f"stale: {packages}"
         of_view = {name for path in inside for _, name in attributes_read(path)}

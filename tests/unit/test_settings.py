@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,8 @@ from gliner_bento.scheduler.scheduler import SchedulerConfig
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.settings.configuration import CONFIGURATION_FILE, PROJECT_ROOT, SERVICES
 from gliner_bento.settings.cores import usable_cores
-from gliner_bento.settings.field_types import text_of
+from gliner_bento.settings.field_types import FORMATS, text_of
+from gliner_bento.settings.formats import FIELDS, FormatFields
 from gliner_bento.settings.marks import FlagOfCommands, NoEffectWithRay, OfAllModels, OfOperator, PerModel, marked
 from gliner_bento.settings.names import env_name, flag_name, origin
 from gliner_bento.tasks.base import Limits
@@ -334,7 +336,7 @@ CONSTANTS = {"max_bypasses", "free_padding_tokens"}
 @pytest.mark.parametrize("kind", VIEWS)
 def test_a_views_fields_are_settings_without_a_default(kind):
     for field in dataclasses.fields(kind):
-        assert (field.name in Settings.model_fields) != (field.name in CONSTANTS)
+        assert hasattr(Settings(), field.name) != (field.name in CONSTANTS)
         declared_again = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         assert declared_again == (field.name in CONSTANTS), f"{kind.__name__}.{field.name}"
 
@@ -365,6 +367,14 @@ def test_a_view_holds_the_default_of_every_other_setting(kind):
     for field in dataclasses.fields(kind):
         if field.name not in CONSTANTS:
             assert getattr(view, field.name) == getattr(settings, field.name)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_format_has_the_settings_that_are_declared_for_it(name):
+    assert name in FORMATS
+    options = import_module(f"gliner_bento.gateway.compat.{name}").Options
+    settings = Settings.load().view(GatewayOptions).of_format(options)
+    assert dataclasses.asdict(settings) == {name: field.default for name, field in FIELDS[name].model_fields.items()}
 
 
 def test_a_view_of_settings_that_are_not_decided_is_refused_by_the_scheduler():
@@ -430,7 +440,8 @@ def test_models_have_settings_of_their_own(settings_file, monkeypatch):
 
 
 def test_the_limits_of_a_model_are_the_settings_that_are_marked_so():
-    assert {limit.name for limit in dataclasses.fields(Limits)} == set(marked(Settings, PerModel))
+    limits = {limit.name for limit in dataclasses.fields(Limits)}
+    assert limits | {*marked(FormatFields, PerModel)} == {*marked(Settings, PerModel)}
 
 
 @pytest.mark.parametrize("kind", [OfAllModels, PerModel, OfOperator, FlagOfCommands, NoEffectWithRay])

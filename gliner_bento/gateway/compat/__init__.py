@@ -1,7 +1,8 @@
 """Wire formats of other servers, one module each. A module translates between its format and the gateway's own types.
 
 A module of this package needs no registration: it defines `endpoints(options)`, and the setting `compat` enables it by
-its name. A route that several formats have in common is defined in `gateway/shared_routes.py`.
+its name. Settings of its own are declared in `settings/formats` and are the fields of its class `Options`. A route that
+several formats have in common is defined in `gateway/shared_routes.py`.
 """
 
 from __future__ import annotations

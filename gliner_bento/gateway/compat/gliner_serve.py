@@ -33,11 +33,20 @@ from gliner_bento.tasks.extraction import (
     TEXT,
     Entity,
     ExtractionOptions,
+    LongText,
     Relation,
     RelationArgument,
     extraction_of,
 )
 from gliner_bento.tasks.fields import Names, Score, Strict
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings of this format; docs/settings.md describes each."""
+
+    route_prefix: str
+    compat_long_text: LongText
 
 
 class GLiNERServeRequest(Strict):
@@ -123,7 +132,7 @@ async def predict(gateway: Gateway, context: Context, request: GLiNERServeReques
         flat_ner=request.flat_ner,
         multi_label=request.multi_label,
         adapter_id=request.adapter_id,
-        long_text=gateway.options.compat_long_text,
+        long_text=gateway.options.of_format(Options).compat_long_text,
     )
     answer = await gateway.run(context, extraction_of([request.text], options))
     body: GLiNERServeResponse = {"entities": answer.entities}
@@ -180,9 +189,10 @@ _FORMAT = WireFormat(
 
 def endpoints(options: GatewayOptions) -> list[Endpoint]:
     """The routes at and below `route_prefix`, a setting that gliner.serve has too."""
+    prefix = options.of_format(Options).route_prefix
     return [
         _FORMAT.post(
-            options.route_prefix,
+            prefix,
             _predict_route,
             "gliner_serve_predict",
             "gliner.serve's format",
@@ -191,7 +201,7 @@ def endpoints(options: GatewayOptions) -> list[Endpoint]:
             errors=extract_errors(without=(422,)),
         ),
         _FORMAT.get(
-            f"{options.route_prefix}/adapter-cache",
+            f"{prefix}/adapter-cache",
             _adapter_cache_route,
             "gliner_serve_adapter_cache",
             "gliner.serve's adapter cache status",

@@ -32,6 +32,13 @@ _CLASSIFICATION = "zero-shot"
 _Inputs = str | Elements[list[str]]
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings of this format; docs/settings.md describes each."""
+
+    huggingface_labels: Sequence[str]
+
+
 class _Body(Strict):
     """Fields of both tasks."""
 
@@ -132,7 +139,7 @@ async def _token(gateway: Gateway, context: Context, request: Request) -> Respon
     if parameters.aggregation_strategy == "none":
         param = "parameters.aggregation_strategy"
         raise InvalidField(f"{param}: none is not supported: the model predicts entities, not tokens", param=param)
-    wanted = parameters.labels or gateway.options.huggingface_labels
+    wanted = parameters.labels or gateway.options.of_format(Options).huggingface_labels
     labels = [label for label in wanted if label not in parameters.ignore_labels]
     if not labels:
         return json_response([] if isinstance(body.inputs, str) else [[] for _ in body.inputs])

@@ -35,6 +35,14 @@ from gliner_bento.tasks.fields import Elements, Name, Score
 from gliner_bento.tasks.recognition import answer_labels, enabled
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings of this format; docs/settings.md describes each."""
+
+    nemo_prefix: str
+    nemo_labels: Sequence[str]
+
+
 class _DetectionRequest(BaseModel):
     """Fields of the requests of both formats."""
 
@@ -195,7 +203,7 @@ async def _extract(gateway: Gateway, context: Context, request: Request) -> Resp
 
 
 async def _labels(gateway: Gateway, context: Context, _: Request) -> Response:
-    labels = gateway.options.nemo_labels
+    labels = gateway.options.of_format(Options).nemo_labels
     return json_response(NemoLabelList(labels, len(labels)))
 
 
@@ -203,7 +211,7 @@ async def _health(gateway: Gateway, context: Context, _: Request) -> Response:
     model = await (await gateway.served(context)).info()
     if not await gateway.ready():
         raise NotReady("the server is not ready")
-    return json_response(NemoHealth(model.model, model.device, len(gateway.options.nemo_labels)))
+    return json_response(NemoHealth(model.model, model.device, len(gateway.options.of_format(Options).nemo_labels)))
 
 
 async def _detect(
@@ -224,7 +232,7 @@ async def _detect(
 
 def _defaults(options: GatewayOptions) -> tuple[Sequence[str], dict[str, str]]:
     """Those of `nemo_labels` that the model is asked for; and the labels of the recognizers, which find the others."""
-    labels, configured = options.nemo_labels, options.recognizers
+    labels, configured = options.of_format(Options).nemo_labels, options.recognizers
     recognized = answer_labels(True, {label: label for label in labels}, configured)
     return for_model(labels, enabled(configured)) or labels, recognized
 
@@ -263,7 +271,7 @@ _FORMAT = WireFormat(
 
 def endpoints(options: GatewayOptions) -> list[Endpoint]:
     """The NIM's route, and the earlier server's routes below `nemo_prefix`."""
-    prefix, suffix = options.nemo_prefix, "of NeMo's earlier GLiNER server"
+    prefix, suffix = options.of_format(Options).nemo_prefix, "of NeMo's earlier GLiNER server"
     return [
         _FORMAT.post(
             "/v1/chat/completions",

@@ -5,6 +5,7 @@ Its requests name no labels; the labels are the setting `nemo_jailbreak_labels`,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +22,13 @@ from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_erro
 from gliner_bento.tasks.extraction import ExtractionOptions, extraction_of
 
 _CLASSIFICATION = "jailbreak"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings of this format; docs/settings.md describes each."""
+
+    nemo_jailbreak_labels: Sequence[str]
 
 
 class NemoClassifyRequest(BaseModel):
@@ -42,7 +50,7 @@ class NemoJailbreak:
 
 async def _classify(gateway: Gateway, context: Context, request: Request) -> Response:
     body = await json_body(request, NemoClassifyRequest)
-    labels = list(gateway.options.nemo_jailbreak_labels)
+    labels = list(gateway.options.of_format(Options).nemo_jailbreak_labels)
     options = ExtractionOptions(
         classifications={_CLASSIFICATION: {"labels": labels, "top_k": len(labels), "merge": "max"}}, long_text="window"
     )

@@ -53,6 +53,15 @@ _ONLY_RECOGNIZED = ("MAC_ADDRESS", "MEDICAL_RECORD_NUMBER", "US_HEALTH_INSURANCE
 """Entity types that recognizers look for, but not the model, if neither request nor `presidio_entities` names types."""
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings of this format; docs/settings.md describes each."""
+
+    presidio_labels: Sequence[str]
+    presidio_entities: Sequence[str]
+    presidio_min_score: float
+
+
 class _Lenient(BaseModel):
     """Ignores unknown fields; values must have the right type."""
 
@@ -184,7 +193,11 @@ async def _analyze(gateway: Gateway, context: Context, request: Request) -> Resp
     options = (await gateway.served(context)).limits
     texts = body.text if isinstance(body.text, list) else [body.text]
     gateway.check_texts(texts, options)
-    names = body.entities or options.presidio_entities or (*DEFAULT_ENTITIES, *sorted(_configured(options)))
+    names = (
+        body.entities
+        or options.of_format(Options).presidio_entities
+        or (*DEFAULT_ENTITIES, *sorted(_configured(options)))
+    )
     labels = _labels_for_model(names, body, options)
     recognition, allow_list = _Recognition(body, options, names), _AllowList(body, gateway.expressions, context.tenant)
     await allow_list.check()
@@ -221,7 +234,7 @@ async def _extract(
     there: callers redact what they get. Raises the error of the first text that failed."""
     if not labels:
         return [Extraction(()) for _ in texts]
-    lowest = (await gateway.served(context)).limits.presidio_min_score
+    lowest = (await gateway.served(context)).limits.of_format(Options).presidio_min_score
     options = ExtractionOptions(labels=labels, threshold=lowest, across_empty_lines=True)
     batch = extraction_of(texts, options, request_id=request_id.valid(body.correlation_id))
     results = results_or_raise(await gateway.run_batch(context, batch))
@@ -244,9 +257,10 @@ class _Recognition:
     for. Raises `InvalidField` for a wrong ad-hoc recognizer."""
 
     def __init__(self, body: AnalyzeRequest, options: GatewayOptions, names: Sequence[str]) -> None:
-        uses_defaults = not (body.entities or options.presidio_entities)
+        own = options.of_format(Options)
+        uses_defaults = not (body.entities or own.presidio_entities)
         wanted = {*names, *(_ONLY_RECOGNIZED if uses_defaults else ())}
-        self._body, self._options = body, options
+        self._body, self._regions, self._min_score = body, options.phone_regions, own.presidio_min_score
         self._types = [name for name in enabled(options.recognizers) if name in wanted]
         self._context = " ".join(body.context or ()).lower()
         self._ad_hoc = {  # by the field with the expression
@@ -273,9 +287,9 @@ class _Recognition:
             for match in rule.matches(spans, text, self._context)
         ]
         matches += candidates(
-            text, recognizers_to_run(self._types), regions=self._options.phone_regions, context=self._body.context or ()
+            text, recognizers_to_run(self._types), regions=self._regions, context=self._body.context or ()
         )
-        lowest, threshold = self._options.presidio_min_score, self._body.score_threshold or 0.0
+        lowest, threshold = self._min_score, self._body.score_threshold or 0.0
         merger = MatchMerger(text, matches, self._labels, SourcedEntity, lambda _: lowest)
         entities = merger.whole(extraction).entities
         parts, cut = merger.cut(entities)
@@ -383,7 +397,9 @@ async def _anonymize(gateway: Gateway, context: Context, request: Request) -> Re
 
 async def _supported_entities(gateway: Gateway, context: Context, _: Request) -> Response:
     options = (await gateway.served(context)).limits
-    return json_response(sorted({*PRESIDIO_LABELS, *_configured(options), *options.presidio_entities}))
+    return json_response(
+        sorted({*PRESIDIO_LABELS, *_configured(options), *options.of_format(Options).presidio_entities})
+    )
 
 
 async def _recognizers(gateway: Gateway, context: Context, _: Request) -> Response:
@@ -397,7 +413,7 @@ async def _anonymizers(*_: object) -> Response:
 
 def _configured(options: GatewayOptions) -> dict[str, str]:
     """The setting `presidio_labels`: the model's label, by entity type."""
-    pairs = (pair.split("=", 1) for pair in options.presidio_labels)
+    pairs = (pair.split("=", 1) for pair in options.of_format(Options).presidio_labels)
     return {name: label.strip() for name, label in pairs}
 
 

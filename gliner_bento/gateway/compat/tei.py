@@ -5,6 +5,7 @@ Its requests name no labels; the labels are the setting `tei_labels`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -26,6 +27,13 @@ from gliner_bento.tasks.fields import Elements
 _CLASSIFICATION = "predict"
 ErrorType = Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
 _TYPES: dict[int, ErrorType] = {429: "Overloaded", 500: "Backend", 503: "Unhealthy", 504: "Backend", 507: "Backend"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The settings of this format; docs/settings.md describes each."""
+
+    tei_labels: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ async def _predict(gateway: Gateway, context: Context, request: Request) -> Resp
         raise InvalidField("raw_scores: true is not supported", param="raw_scores")
     if body.truncation_direction == "Left":
         raise InvalidField("truncation_direction: Left is not supported", param="truncation_direction")
-    labels = list(gateway.options.tei_labels)
+    labels = list(gateway.options.of_format(Options).tei_labels)
     options = ExtractionOptions(
         classifications={_CLASSIFICATION: {"labels": labels, "top_k": len(labels)}},
         long_text="truncate" if body.truncate else "window",

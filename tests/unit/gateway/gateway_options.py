@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from pydantic import SecretStr
 from views import view
 
@@ -33,3 +36,9 @@ OPTIONS = view(
     huggingface_labels=("person", "city"),
     max_connections=1000,
 )
+
+
+def changed(options: GatewayOptions = OPTIONS, **changes: Any) -> GatewayOptions:
+    """`options` but for `changes`, also to settings of wire formats."""
+    of_formats = {name: changes.pop(name) for name in options.formats if name in changes}
+    return replace(options, formats={**options.formats, **of_formats}, **changes)

@@ -8,6 +8,7 @@ import json
 import httpx
 import pytest
 from doubles.memory_replica import MemoryReplica
+from gateway_options import changed
 
 from gliner_bento.errors import ERRORS_BY_CODE, InvalidField
 from gliner_bento.gateway import compat
@@ -376,7 +377,7 @@ def test_gliner_serve_reads_a_long_text_whole(client, replica):
 
 
 def test_gliner_serve_truncates_a_long_text_if_configured_and_reports_it(replica, options, serving):
-    client = serving(replica, dataclasses.replace(options, compat_long_text="truncate"))
+    client = serving(replica, changed(options, compat_long_text="truncate"))
     assert "x-gliner-truncated" not in ask(client, "POST", "/gliner", json=BODY).headers
     assert ask(client, "POST", "/gliner", json=BODY | LONG).headers["x-gliner-truncated"] == "true"
     assert replica.calls[1][0][0].long_text == "truncate"

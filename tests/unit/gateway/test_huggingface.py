@@ -44,11 +44,11 @@ def test_token_classification_finds_the_configured_types(client, replica, option
     asked = {"aggregation_strategy": "simple", "stride": 4}
     assert answer(client, TOKENS, inputs="Ada met Charles", parameters=asked) == found
     assert answer(client, TOKENS, inputs=["Ada met Charles", "nobody"]) == [found, []]
-    assert tuple(replica.calls[0][0][0].labels) == options.huggingface_labels
+    assert tuple(replica.calls[0][0][0].labels) == options.formats["huggingface_labels"]
     own = {"labels": ["human", "city"], "ignore_labels": ["human"], "threshold": 0.25}
     assert answer(client, TOKENS, inputs="Ada", parameters=own)[0]["entity_group"] == "city"
     assert replica.calls[-1][0][0].threshold == 0.25
-    ignored = {"ignore_labels": list(options.huggingface_labels)}
+    ignored = {"ignore_labels": list(options.formats["huggingface_labels"])}
     assert answer(client, TOKENS, inputs=["Ada"], parameters=ignored) == [[]]
 
 
@@ -62,7 +62,7 @@ def test_predict_chooses_from_the_configured_labels(client, replica, options):
     assert answer(client, TEI, inputs=["positive"], truncate=True) == answer(client, TEI, inputs=[["positive"]])
     items = [call[0][0] for call in replica.calls]
     assert [item.long_text for item in items] == ["window", "truncate", "window"]
-    assert tuple(items[0].classifications["predict"].labels) == options.tei_labels
+    assert tuple(items[0].classifications["predict"].labels) == options.formats["tei_labels"]
 
 
 @pytest.mark.parametrize(

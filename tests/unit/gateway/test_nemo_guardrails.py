@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 
 import pytest
+from gateway_options import changed
 
 SENT = {"threshold": 0.5, "chunk_length": 384, "overlap": 128, "flat_ner": False}
 CHAT = {"model": "nvidia/gliner-pii", "messages": [{"role": "user", "content": "Ada met Charles"}], **SENT}
@@ -53,7 +53,7 @@ def test_spans_never_overlap_and_labels_have_a_default(client, replica, options,
 
 def test_default_labels_with_a_form_are_left_to_recognizers(replica, serving, options):
     labels = ("name", "date_of_birth", "ssn", "ipv4", "credit_debit_card")
-    client = serving(replica, dataclasses.replace(options, nemo_labels=labels))
+    client = serving(replica, changed(options, nemo_labels=labels))
     text = "ada, born 10 Dec 1815, ssn 536-22-1234, ip 10.0.0.1, not ::1"
     answer = ask(client, "/nemo/v1/extract", {"text": text}).json()
     assert tuple(replica.calls[0][0][0].labels) == ("name",)
@@ -61,7 +61,7 @@ def test_default_labels_with_a_form_are_left_to_recognizers(replica, serving, op
     assert answer["tagged_text"] == tagged
     ask(client, "/nemo/v1/extract", {"text": text, "labels": ["ssn"]})
     assert tuple(replica.calls[1][0][0].labels) == ("ssn",), "the request names it"
-    without = serving(replica, dataclasses.replace(options, nemo_labels=labels, recognizers=("none",)))
+    without = serving(replica, changed(options, nemo_labels=labels, recognizers=("none",)))
     ask(without, "/nemo/v1/extract", {"text": text})
     assert tuple(replica.calls[2][0][0].labels) == labels
 
@@ -93,7 +93,7 @@ def test_what_is_served_is_listed(client, options):
     assert {"id", "object", "created", "owned_by", "revision", "model_name"} <= set(model)
     assert ask(client, "/nemo/v1/models").json()["data"] == [model]
     labels = ask(client, "/nemo/v1/labels").json()
-    assert (tuple(labels["labels"]), labels["count"]) == (options.nemo_labels, 2)
+    assert (tuple(labels["labels"]), labels["count"]) == (options.formats["nemo_labels"], 2)
     health = ask(client, "/nemo/health").json()
     assert (health["status"], health["model_name"], health["default_labels_count"]) == ("healthy", "memory", 2)
 

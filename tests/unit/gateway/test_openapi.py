@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from gateway_options import OPTIONS
+from gateway_options import OPTIONS, changed
 from openapi_spec_validator import validate
 
 from gliner_bento.adapter_types import AdapterInfo, PutAdapterRequest
@@ -145,7 +145,7 @@ def test_a_stream_is_lines_of_entities_an_end_or_an_error():
 
 
 def test_the_compat_routes_follow_the_prefix():
-    options = dataclasses.replace(OPTIONS, route_prefix="/ner")
+    options = changed(route_prefix="/ner")
     paths = json.loads(openapi_document(gliner_serve.endpoints(options)))["paths"]
     assert "/ner" in paths
     assert "/ner/adapter-cache" in paths

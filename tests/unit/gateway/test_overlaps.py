@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from itertools import pairwise
 
 import pytest
 from doubles.memory_replica import MemoryReplica
-from gateway_options import OPTIONS
+from gateway_options import changed
 from test_mcp import called
 from test_recognizers_of_requests import Scripted
 
@@ -39,13 +38,13 @@ URLS = [
 
 
 def served(replica, **options):
-    app = GatewayApp(dataclasses.replace(OPTIONS, presidio_entities=(), max_labels=-1, max_text_chars=500, **options))
+    app = GatewayApp(changed(presidio_entities=(), max_labels=-1, max_text_chars=500, **options))
     app.bind(replica)
     return app
 
 
 def posted(serving, path, body, replica):
-    options = dataclasses.replace(OPTIONS, presidio_entities=(), max_labels=-1, max_text_chars=500)
+    options = changed(presidio_entities=(), max_labels=-1, max_text_chars=500)
     response = asyncio.run(serving(replica, options).request("POST", path, json=body))
     assert response.status_code == 200
     return response.json()

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 from doubles.memory_replica import MemoryReplica
-from gateway_options import OPTIONS
+from gateway_options import OPTIONS, changed
 
 from gliner_bento.privacy.recognizers.find import RECOGNIZERS
 from gliner_bento.privacy.recognizers.labels import DEFAULT_ENTITIES, PRESIDIO_LABELS
@@ -44,12 +44,12 @@ def test_the_model_reads_labels_for_presidios_names(client, replica):
 
 def test_labels_are_configured(replica, serving):
     configured = ("PERSON=a human being", "STAFF_ID=number of an employee")
-    client = serving(replica, dataclasses.replace(OPTIONS, presidio_labels=configured, presidio_entities=()))
+    client = serving(replica, changed(presidio_labels=configured, presidio_entities=()))
     assert "STAFF_ID" in ask(client, "/supportedentities").json()
     ask(client, "/analyze", BODY | {"entities": ["STAFF_ID", "PERSON"]})
     labels = {"STAFF_ID": "number of an employee", "PERSON": "a human being"}
     assert replica.calls[0][0][0].labels == labels
-    many = dataclasses.replace(OPTIONS, presidio_labels=configured, presidio_entities=(), max_labels=100)
+    many = changed(presidio_labels=configured, presidio_entities=(), max_labels=100)
     ask(serving(replica, many), "/analyze", BODY | {"entities": []})
     assert set(replica.calls[1][0][0].labels) == {*NEED_A_MODEL, "STAFF_ID"}
 
@@ -69,16 +69,16 @@ def test_what_a_form_or_check_digits_decide_is_not_asked_of_the_model(serving, n
     model = Eager()
     answer = ask(serving(model), "/analyze", BODY | {"entities": [name]})
     assert (answer.status_code, answer.json(), model.calls) == (200, [], [])
-    configured = dataclasses.replace(OPTIONS, presidio_labels=(f"{name}=a label of this model",))
+    configured = changed(presidio_labels=(f"{name}=a label of this model",))
     ask(serving(model, configured), "/analyze", BODY | {"entities": [name]})
     assert model.calls[-1][0][0].labels == {name: "a label of this model"}
 
 
 def test_by_default_the_model_is_asked_for_names_places_and_dates(replica, serving):
-    client = serving(replica, dataclasses.replace(OPTIONS, presidio_entities=(), max_labels=100))
+    client = serving(replica, changed(presidio_entities=(), max_labels=100))
     ask(client, "/analyze", BODY | {"entities": None})
     assert set(replica.calls[0][0][0].labels) == set(NEED_A_MODEL)
-    without = dataclasses.replace(OPTIONS, presidio_entities=(), max_labels=100, recognizers=("none",))
+    without = changed(presidio_entities=(), max_labels=100, recognizers=("none",))
     ask(serving(replica, without), "/analyze", BODY | {"entities": None})
     assert set(replica.calls[1][0][0].labels) == set(DEFAULT_ENTITIES), "nothing else finds them"
 
@@ -210,7 +210,7 @@ def test_recognizers_of_a_request_share_their_limits(replica, serving):
 
 def test_what_has_a_form_is_found_by_it(replica, serving):
     """Card, address, social security number and passport, which models take for each other."""
-    client = serving(replica, dataclasses.replace(OPTIONS, presidio_entities=(), max_labels=-1, max_text_chars=200))
+    client = serving(replica, changed(presidio_entities=(), max_labels=-1, max_text_chars=200))
     text = "my card is 4111 1111 1111 1111, my ip 192.168.0.1, my ssn 536-22-1234, passport X1234567"
     assert [one[:2] for one in analyzed(client, text)] == [
         ("CREDIT_CARD", "4111 1111 1111 1111"),
