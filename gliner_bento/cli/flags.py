@@ -21,6 +21,7 @@ from gliner_bento.cli import (
     keys,
     models,
     redact,
+    restore,
     serve,
     settings,
 )
@@ -44,6 +45,7 @@ _COMMANDS: Sequence[tuple[str, Any, Sequence[str], str]] = (
     ("extract", extract, backend.SETTINGS, "extract entities and relations from a text"),
     ("bulk", bulk, backend.SETTINGS, "extract from all records of many files"),
     ("redact", redact, (*backend.SETTINGS, *redact.PATTERN_SETTINGS), "replace entities in files, and restore them"),
+    ("restore", restore, (), "put the originals back that a server has sealed"),
     ("graph", graph, backend.SETTINGS, "merge entities and relations of many documents"),
     ("eval", eval, backend.SETTINGS, "measure a model on examples with known entities"),
     ("bench", bench, (), "measure a running server"),

@@ -139,7 +139,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         type=_encoding,
         default="utf-8",
         metavar="NAME",
-        help="encoding of text without a byte order mark (default: utf-8)",
+        help="encoding without a byte order mark (default: utf-8)",
     )
     parser.add_argument("--skip-invalid", action="store_true", help="skip invalid lines of JSONL and CSV, not the file")
 

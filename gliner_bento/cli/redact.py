@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, replace
@@ -16,6 +17,7 @@ from typing import Any
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError, add_input_options, add_json
+from gliner_bento.cli.restore import read_sealed, write_whole
 from gliner_bento.cli.texts import counted
 from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.sources import READABLE, SUFFIXES
@@ -35,6 +37,7 @@ from gliner_bento.privacy.recognizers.labels import PERSONAL_LABELS, for_model
 from gliner_bento.privacy.spans import find_patterns
 from gliner_bento.privacy.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
+from gliner_bento.redact_types import RedactResponse
 from gliner_bento.settings import Settings
 from gliner_bento.storage.scratch import scratch_folder
 from gliner_bento.tasks.extraction import BatchResult, Extraction
@@ -44,17 +47,23 @@ from gliner_bento.tasks.requests import check_shared
 KEY_VARIABLE = "GLINER_CLIENT_REDACT_KEY"
 NOT_ALL_DONE, ENTITIES_LEFT = 2, 3
 PATTERN_SETTINGS = ("recognizers", "phone_regions")
+_NOT_SEALED = {
+    **{"mapping": None, "restore": None, "check": False, "columns": "text", "keep_columns": None},
+    **{"skip_invalid": False, "format": "txt", "scope": "document", "nested": False, "relation_window": None},
+}
+"""Flags that have no meaning with `--sealed`, with their defaults."""
 _WINDOW = 256
 """Maximum number of texts that wait for results. Each may keep a file and its copy open; a process may usually have
 1,024 open files."""
 
 EXAMPLES = f"""examples:
-  gliner-bento redact letters -o redacted --scope run --mapping mapping.jsonl
+  gliner-bento redact letters -o redacted --mapping mapping.jsonl
   gliner-bento redact --restore mapping.jsonl redacted -o restored
   gliner-bento redact customers.csv -o redacted.csv --columns name,note
   {KEY_VARIABLE}=... gliner-bento redact tickets.jsonl -o hashed.jsonl --style hash
   cat letter.txt | gliner-bento redact - --patterns-only
   gliner-bento redact --check redacted --labels person,city --threshold 0.2
+  gliner-bento redact a.txt -o b.txt --sealed a.sealed --url localhost:3000
 
 exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which;
 {NOT_ALL_DONE} not all done: one line for each file without a copy, line that is left out, column or file that was not
@@ -92,6 +101,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="a name has one placeholder per document (text file, record; default), or per run",
     )
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="write the originals to this file, for --restore")
+    parser.add_argument(
+        "--sealed",
+        type=Path,
+        metavar="FILE",
+        help="let the server redact a text and seal its originals",
+    )
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--restore", type=Path, metavar="MAPPING", help="restore redacted files with this mapping")
     mode.add_argument(
@@ -113,7 +128,10 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     report = RedactionReport()
     exit_on_sigterm()
     with backend.failing_in_one_line("redact"), _inputs(options) as (inputs, output):
-        _run(options, flags, inputs, output, report)
+        if options.sealed:
+            asyncio.run(_redact_sealed(options, flags, inputs, output, report))
+        else:
+            _run(options, flags, inputs, output, report)
         if options.inputs == ["-"]:
             report.rename(inputs[0], "-")
     _print(options, report)
@@ -221,6 +239,44 @@ async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], *, by_
 async def _empty_results(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
     for _ in texts:
         yield BatchResult(Extraction(()))
+
+
+async def _redact_sealed(
+    options: argparse.Namespace,
+    flags: Mapping[str, Any],
+    inputs: list[Path],
+    output: Path | None,
+    report: RedactionReport,
+) -> None:
+    """Let the server redact one text. The sealed mapping is on the disk before the redacted text."""
+    for name, default in _NOT_SEALED.items():
+        if getattr(options, name) != default:
+            raise CommandError(f"redact: --{name.replace('_', '-')}: not with --sealed")
+    if not options.url:
+        raise CommandError("redact: --sealed: add --url: the server that seals the originals")
+    if options.style not in ("placeholder", "hash"):
+        raise CommandError(f"redact: --sealed: the style {options.style} cannot be restored")
+    if len(inputs) > 1 or output is None:
+        raise CommandError("redact: --sealed: give one file with -o, or - for standard input")
+    fields = {
+        "labels": [] if options.patterns_only else backend.names(options.labels, "--labels"),
+        "recognizers": False if options.no_patterns else None,
+        "threshold": options.threshold,
+        "adapter_id": options.adapter_id,
+        "style": options.style,
+        "mapping": read_sealed(options.sealed),
+    }
+    text = inputs[0].read_bytes().decode(options.encoding)
+    async with backend.client(options, flags) as client:
+        answer: RedactResponse = await client.redact([text], **fields)
+    if len(answer.texts) != 1 or not answer.mapping:
+        raise CommandError("redact: the server's answer has no text, or no mapping")
+    write_whole(options.sealed, f"{answer.mapping}\n".encode(), mode=0o600)
+    write_whole(output, answer.texts[0].encode(options.encoding))
+    report.files = 1
+    report.redacted.update(answer.counts)
+    if answer.warnings:
+        report.warnings[str(inputs[0])] = Counter(warning.message for warning in answer.warnings)
 
 
 def _styles(options: argparse.Namespace) -> Callable[[], Replace]:
