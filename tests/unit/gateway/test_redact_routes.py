@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import logging
 import stat
 from hashlib import sha256
 
@@ -192,41 +191,6 @@ def test_a_mapping_is_of_the_tenant_whose_key_made_it(post):
         post("/v1/redact", {"text": "Ada Ng", "style": "hash"}, key=key, options=keyed)["texts"] for key in ("a", "b")
     ]
     assert hashed[0] != hashed[1]
-
-
-def test_no_original_value_is_in_logs_metrics_status_and_errors(serving, caplog, capfd):
-    """Also not in errors about fields that have one, and not if the model fails."""
-    caplog.set_level(logging.DEBUG)
-    broken = MemoryReplica(error=lambda item: RuntimeError("fault") if "Ek" in item.text else None)
-    client = serving(broken, dataclasses.replace(LARGE, max_text_chars=60))
-    secret = "4111 1111 1111 1111"
-    texts = [f"Ada Ng: {secret}", "Bob Ek", f"Ada Ng: {secret}" * 5]
-    outputs = []
-
-    async def scene():
-        mapping = None
-        for text in texts:
-            for body in (
-                {"text": text, "mapping": mapping},
-                {"texts": [text, text], "deny_list": {"person": ["Ada Ng"]}, "allow_list": ["Bob Ek"] * 1001},
-                {"text": text, "deny_list": {"person": [["Ada Ng"]]}},
-                {"text": [text]},
-                {"text": text, "style": secret, "conversation": "Ada Ng"},
-            ):
-                response = await client.post("/v1/redact", json=body)
-                if response.status_code == 200:
-                    mapping = response.json()["mapping"]
-                outputs.append(response.text)
-            outputs.append((await client.post("/v1/restore", json={"text": text, "mapping": text})).text)
-            outputs.append((await client.post("/v1/redact/batch", json={"texts": [text]})).text)
-        await client.post("/v1/restore", json={"text": "[PERSON_1] [CREDIT_CARD_1] Ada", "mapping": mapping})
-        outputs.extend([(await client.get("/metrics")).text, (await client.get("/v1/status")).text])
-
-    asyncio.run(scene())
-    everything = "\n".join([*outputs, caplog.text, *capfd.readouterr()])
-    assert "[CREDIT_CARD_1]" in everything
-    for value in ("Ada Ng", "Bob Ek", secret, "1111"):
-        assert value not in everything.replace("Ada Ng: [CREDIT_CARD_1]", "")
 
 
 def test_the_key_is_made_once_and_for_its_owner_only(tmp_path, monkeypatch, post):
