@@ -11,7 +11,7 @@ import html
 import json
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
@@ -34,6 +34,7 @@ _AROUND_CHARS = 16
 _CONTEXT_CHARS = 200
 _URL = re.compile(r":(?:/(?:/\S*)?)?\Z")
 """The end of a text that may be the beginning of a URL, in which originals are quoted."""
+_IN_URL = re.compile(r"://\S*\Z")
 _ESCAPE = re.compile(r"\\(?:[bfnrt]|u[0-9a-fA-F]{4})\Z")
 _ESCAPE_CHARS = 6
 _MAX_REPORTED, _MAX_REPORTED_CHARS = 100, 80
@@ -63,8 +64,10 @@ class Restorer:
         self._kinds = {canonical(kind) for kind in kinds}
         words = (_SEPARATOR.join(map(re.escape, kind.lower().split("_"))) for kind in sorted(kinds, key=len)[::-1])
         kind = f"(?:{'|'.join(words)})" if kinds else r"(?!)"
-        # Searched for in a text in lower case: a pattern with literals is several times faster than `re.IGNORECASE`.
+        # Searched for in a text in lower case, where the first word of a kind is: that is fast.
         self._pattern = re.compile(rf"{kind}{_SEPARATOR}{_ID}(?![0-9a-z]|_\w)")
+        self._heads = {kind.lower().split("_")[0] for kind in kinds}
+        self._starts = re.compile("|".join([r"[\\\[<{&%【［]", *{re.escape(head[0]) for head in self._heads}]))
         letters = {*string.ascii_uppercase, *"".join(kinds)}
         self._lower = str.maketrans({letter: low for letter in letters if len(low := letter.lower()) == 1})
         self._longest = max((len(name) + 2 * name.count("_") for name in mapping), default=0) + _AROUND_CHARS
@@ -80,9 +83,8 @@ class Restorer:
 
     def _restored(self, text: str, *, is_json: bool) -> str:
         pieces, position = [], 0
-        lowered = text.lower() if text.isascii() else text.translate(self._lower)
-        for match in self._pattern.finditer(lowered):
-            written = _Written.at(text, *match.span())
+        for start, end in self._matches(self._lowered(text)):
+            written = _Written.at(text, start, end)
             placeholder = self._placeholder(written)
             if placeholder is not None:
                 pieces += [
@@ -93,6 +95,19 @@ class Restorer:
                 self.counts.restored += 1
         self._note_unknown(text)
         return "".join([*pieces, text[position:]])
+
+    def _lowered(self, text: str) -> str:
+        """The text in lower case, character by character."""
+        lowered = text.lower()
+        return lowered if len(lowered) == len(text) else text.translate(self._lower)
+
+    def _matches(self, lowered: str) -> Iterator[tuple[int, int]]:
+        """Where a text in lower case has placeholders, without brackets."""
+        last = 0
+        for start in sorted({start for head in self._heads for start in _occurrences(lowered, head)}):
+            if start >= last and (match := self._pattern.match(lowered, start)):
+                last = match.end()
+                yield start, last
 
     def _placeholder(self, written: _Written) -> str | None:
         """The placeholder that is written there; None if it is none, not a known one, or not a single one."""
@@ -116,8 +131,13 @@ class Restorer:
 
     def _note_unknown(self, text: str) -> None:
         for match in PLACEHOLDER.finditer(text):
-            if is_written_by_us(match[0]) and canonical(match[0]) not in self._by_canonical:
-                self._report(match[0])
+            placeholder = match[0]
+            if (
+                placeholder not in self._mapping
+                and is_written_by_us(placeholder)
+                and canonical(placeholder) not in self._by_canonical
+            ):
+                self._report(placeholder)
 
     def _report(self, placeholder: str) -> None:
         if len(self.counts.unknown) < _MAX_REPORTED:
@@ -128,18 +148,24 @@ class Restorer:
         beginning of a URL."""
         if not self._kinds:
             return len(text)
-        end = len(text)
-        for start in range(max(0, end - self._longest), end):
-            is_start = text[start] in r"\[<{&%【［" or (text[start].isalpha() and _begins_word(text, start))
-            if is_start and self._may_continue(text[start:]):
+        end, lowered = len(text), self._lowered(text)
+        for match in self._starts.finditer(lowered, max(0, end - self._longest)):
+            start = match.start()
+            if self._may_begin(text, lowered, start) and self._may_continue(lowered[start:]):
                 end = start
                 break
         url = _URL.search(text, max(0, end - _CONTEXT_CHARS), end)
         return url.start() if url else end
 
-    def _may_continue(self, text: str) -> bool:
-        """Whether a text may be the beginning of a placeholder, or become another one with what follows."""
-        lowered = text.lower()
+    def _may_begin(self, text: str, lowered: str, start: int) -> bool:
+        """Whether a placeholder may begin with what matches `_starts` there: if with a letter, then a word does."""
+        if not text[start].isalpha():
+            return True
+        rest = lowered[start:]
+        return any(head.startswith(rest) or rest.startswith(head) for head in self._heads) and _begins_word(text, start)
+
+    def _may_continue(self, lowered: str) -> bool:
+        """Whether a text in lower case may be the beginning of a placeholder, or of another one than it is now."""
         if any(mark.startswith(lowered) for mark in ("%5b", "&lt;")):
             return True
         for mark in ("%5b", "&lt;"):
@@ -156,7 +182,7 @@ class Restorer:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Written:
     """A placeholder as a text has it, at [start, end). inner: without brackets. opened: its opening bracket, if it has
     both; then they are a part of it. is_word: whether it is not the end of a longer word."""
@@ -172,6 +198,8 @@ class _Written:
     def at(cls, text: str, start: int, end: int) -> _Written:
         """The placeholder whose inner part is at [start, end)."""
         inner = text[start:end]
+        if start and text[start - 1] == "[" and text[end : end + 1] == "]" and text[start - 2 : start - 1] != "\\":
+            return cls(text, start - 1, end + 1, inner, "[", is_word=True)
         opening = _OPEN.search(text, max(0, start - _OPEN_CHARS), start)
         closing = _CLOSE.match(text, end)
         if opening and closing:
@@ -188,11 +216,17 @@ class _Written:
             return html.escape(original, quote=False)
         if is_json:
             return json.dumps(original, ensure_ascii=False)[1:-1]
-        if any(map(str.isspace, original)):
-            before = self.text[max(0, self.start - _CONTEXT_CHARS) : self.start]
-            if before and "://" in re.split(r"\s", before)[-1]:
-                return quote(original, safe="")
+        before = self.text[max(0, self.start - _CONTEXT_CHARS) : self.start]
+        if "://" in before and _IN_URL.search(before) and any(map(str.isspace, original)):
+            return quote(original, safe="")
         return original
+
+
+def _occurrences(text: str, word: str) -> Iterator[int]:
+    start = text.find(word)
+    while start >= 0:
+        yield start
+        start = text.find(word, start + 1)
 
 
 def _begins_word(text: str, start: int) -> bool:
