@@ -1,0 +1,228 @@
+"""LiteLLM's proxy, from PyPI and unmodified, with the configuration of the docs, between a client and a double of a
+language model that echoes, calls tools and streams. LITELLM_PYTHON names an interpreter that has litellm[proxy]."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from on_a_socket import on_a_socket
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from test_real_clients import page_block
+
+from benchmark.server import free_port
+from gliner_bento.asgi import create_app
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # the proxy starts
+
+KEY = "sk-" + "0123456789abcdef" * 3
+VALUES = ("Bill Gates", "Redmond", "bill@gates.org")
+TEXT = "{} lives in {}, mail {}".format(*VALUES)
+USER = {"role": "user", "content": TEXT}
+CARD = "4111 1111 1111 1111"
+PROPERTIES = {"to": {"type": "string", "description": "Such as Bill Gates"}}
+TOOL = {"type": "function", "function": {"name": "send", "parameters": {"type": "object", "properties": PROPERTIES}}}
+PROGRAM = "from litellm.proxy.proxy_cli import run_server; run_server()"
+
+
+class Model:
+    """A language model that answers with what it was sent; with tools, it calls one. `received`: all bodies."""
+
+    def __init__(self) -> None:
+        self.received: list[dict[str, Any]] = []
+        self.app = Starlette(
+            routes=[
+                Route("/v1/chat/completions", self._chat, methods=["POST"]),
+                Route("/v1/responses", self._responses, methods=["POST"]),
+            ]
+        )
+
+    async def _chat(self, request: Request) -> Response:
+        body = await request.json()
+        self.received.append(body)
+        last = body["messages"][-1]
+        content = last["content"]
+        text = "Dear " + (content if isinstance(content, str) else content[0]["text"])
+        function = {"name": "send", "arguments": json.dumps({"to": text})}
+        calls = [{"index": 0, "id": "c1", "type": "function", "function": function}]
+        message = {"tool_calls": calls} if body.get("tools") and last["role"] == "user" else {"content": text}
+        if body.get("stream"):
+            return StreamingResponse(self._events(body["model"], message), media_type="text/event-stream")
+        ends = "tool_calls" if "tool_calls" in message else "stop"
+        choice = {"index": 0, "finish_reason": ends, "message": {"role": "assistant", "content": None, **message}}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        about = {"id": "x", "object": "chat.completion", "created": 1, "model": body["model"]}
+        return JSONResponse({**about, "choices": [choice], "usage": usage})
+
+    async def _events(self, model: str, message: dict[str, Any]) -> Any:
+        """Chunks of three characters."""
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+        if text := message.get("content"):
+            deltas += [{"content": text[start : start + 3]} for start in range(0, len(text), 3)]
+        for call in message.get("tool_calls", ()):
+            arguments = call["function"]["arguments"]
+            deltas.append({"tool_calls": [{**call, "function": {"name": "send", "arguments": ""}}]})
+            for start in range(0, len(arguments), 3):
+                part = {"index": 0, "function": {"arguments": arguments[start : start + 3]}}
+                deltas.append({"tool_calls": [part]})
+        for delta in [*deltas, {}]:
+            ends = None if delta else ("stop" if text else "tool_calls")
+            choice = {"index": 0, "delta": delta, "finish_reason": ends}
+            chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": [choice]}
+            yield f"data: {json.dumps(chunk)}\n\n"
+        yield "data: [DONE]\n\n"
+
+    async def _responses(self, request: Request) -> Response:
+        body = await request.json()
+        self.received.append(body)
+        part = {"type": "output_text", "text": f"Dear {body['input']}", "annotations": []}
+        message = {"type": "message", "id": "m", "status": "completed", "role": "assistant", "content": [part]}
+        about = {"id": "r", "object": "response", "created_at": 1, "status": "completed", "model": body["model"]}
+        more = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+        return JSONResponse({**about, **more, "output": [message]})
+
+
+class Proxy:
+    """LiteLLM's proxy."""
+
+    def __init__(self, client: httpx.Client, model: Model, guard: ExitStack) -> None:
+        self._client, self.model, self.guard = client, model, guard
+
+    def chat(self, *rows: dict[str, Any], status: int = 200, **more: Any) -> Any:
+        """The message of the answer, or the error's text; of a stream, content and arguments. What the model received
+        has none of the values."""
+        self.model.received.clear()
+        body = {"model": "double", "messages": rows, **more}
+        answer = self._client.post("/v1/chat/completions", json=body)
+        assert answer.status_code == status, answer.text
+        assert len(self.model.received) == (status == 200)
+        for value in (*VALUES, CARD):
+            assert value not in json.dumps(self.model.received, ensure_ascii=False)
+        if status != 200:
+            return answer.json()["error"]["message"]
+        return _joined(answer.text) if more.get("stream") else answer.json()["choices"][0]["message"]
+
+    def respond(self, text: str) -> str:
+        """The answer of `/v1/responses`."""
+        self.model.received.clear()
+        answer = self._client.post("/v1/responses", json={"model": "double", "input": text})
+        assert answer.status_code == 200, answer.text
+        assert not any(value in json.dumps(self.model.received) for value in VALUES)
+        return answer.json()["output"][0]["content"][0]["text"]
+
+
+def _joined(events: str) -> tuple[str, str]:
+    content, arguments = "", ""
+    for line in events.splitlines():
+        for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else ():
+            content += choice["delta"].get("content") or ""
+            for call in choice["delta"].get("tool_calls") or ():
+                arguments += call["function"].get("arguments") or ""
+    return content, arguments
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """The proxy with the docs' configuration; `guard` ends our server."""
+    python = os.environ.get("LITELLM_PYTHON") or (sys.executable if find_spec("litellm") else "")
+    if not python:
+        pytest.skip("litellm is not installed; LITELLM_PYTHON can name an interpreter that has litellm[proxy]")
+    model, folder, port = Model(), tmp_path_factory.mktemp("litellm"), free_port()
+    with on_a_socket(model.app) as model_url, ExitStack() as guard:
+        url = guard.enter_context(on_a_socket(create_app(), lifespan="on"))
+        (folder / "config.yaml").write_text(json.dumps(_configuration(url, model_url)))
+        command = [python, "-c", PROGRAM, "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        env["PYTHONPATH"] = os.environ.get("LITELLM_PYTHONPATH", "")
+        with (folder / "log").open("w") as log:
+            running = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=env)
+            try:
+                headers = {"Authorization": f"Bearer {KEY}"}
+                with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=300) as client:
+                    _wait(client, running, folder / "log")
+                    yield Proxy(client, model, guard)
+            finally:
+                running.terminate()
+                running.wait(60)
+
+
+def _configuration(url: str, model_url: str) -> dict[str, Any]:
+    configuration = yaml.safe_load(page_block("litellm", "yaml", "incremental_diff"))
+    (guardrail,) = configuration["guardrails"]
+    guardrail["litellm_params"]["api_base"] = url
+    to_model = {"model": "openai/double", "api_base": f"{model_url}/v1", "api_key": "none"}
+    return {
+        **configuration,
+        "model_list": [{"model_name": "double", "litellm_params": to_model}],
+        "general_settings": {"master_key": KEY},
+        "router_settings": {"disable_cooldowns": True, "num_retries": 0},
+    }
+
+
+def _wait(client: httpx.Client, process: subprocess.Popen[bytes], log: Path) -> None:
+    end_s = time.monotonic() + 300
+    while True:
+        assert process.poll() is None, log.read_text()[-3000:]
+        assert time.monotonic() < end_s
+        try:
+            if client.get("/health/liveliness").is_success:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.2)
+
+
+def test_answers_are_restored_and_the_model_sees_no_value(proxy):
+    assert proxy.chat(USER)["content"] == f"Dear {TEXT}"
+    parts = {"role": "user", "content": [{"type": "text", "text": TEXT}]}
+    assert proxy.chat(parts)["content"] == f"Dear {TEXT}"
+    assert proxy.chat(USER, stream=True) == (f"Dear {TEXT}", "")
+    assert proxy.respond(TEXT) == f"Dear {TEXT}"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tool_calls_stay_json_and_their_results_are_redacted(proxy, stream):
+    """LiteLLM gives the model's own tool calls to the client as the model has made them."""
+    answer = proxy.chat(USER, tools=[TOOL], stream=stream)
+    assert "Bill Gates" not in json.dumps(proxy.model.received[0]["tools"])
+    arguments = answer[1] if stream else answer["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(arguments) == {"to": "Dear [PERSON_1] lives in [CITY_1], mail [EMAIL_ADDRESS_1]"}
+    call = {"id": "c1", "type": "function", "function": {"name": "send", "arguments": json.dumps({"to": "Bill Gates"})}}
+    rows = [
+        {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "Bill Gates is a person"},
+        {"role": "tool", "tool_call_id": "c1", "content": f"sent to {TEXT}"},
+    ]
+    answer = proxy.chat(USER, *rows, tools=[TOOL], stream=stream)
+    assert (answer[0] if stream else answer["content"]) == f"Dear sent to {TEXT}"
+    (sent,) = proxy.model.received
+    assert json.loads(sent["messages"][1]["tool_calls"][0]["function"]["arguments"]) == {"to": "[PERSON_1]"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_blocked_kinds_and_images_are_not_sent(proxy, stream):
+    reason = proxy.chat({"role": "user", "content": f"pay with {CARD}"}, status=400, stream=stream)
+    assert reason.startswith("The request was not sent: ")
+    assert CARD not in reason
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    rows = {"role": "user", "content": [{"type": "text", "text": "hello"}, image]}
+    assert "images" in proxy.chat(rows, status=400, stream=stream)
+
+
+def test_nothing_is_sent_without_our_server(proxy):
+    """The last test: it ends the server."""
+    proxy.guard.close()
+    assert "Generic Guardrail API failed" in proxy.chat(USER, status=500)
