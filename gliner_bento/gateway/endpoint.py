@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partialmethod
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
@@ -20,6 +21,8 @@ from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import JSON, media_type
 from gliner_bento.http.pieces import PIECE_BYTES, PiecesResponse, coalesced, next_piece
 from gliner_bento.storage.api_keys import KeyScope
+
+Handler = Callable[[Gateway, Context, Request], Awaitable[Response]]
 
 COMMON_ERRORS = (500, 503)
 """HTTP statuses of the errors that any route may have."""
@@ -69,7 +72,7 @@ class Endpoint:
     method: str
     path: str
     scope: KeyScope | None
-    handler: Callable[[Gateway, Context, Request], Awaitable[Response]]
+    handler: Handler
     operation: Operation | None = None
     statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
     error: type[ErrorType] = ErrorBody
@@ -100,6 +103,44 @@ class Endpoint:
     def is_refusable(self) -> bool:
         """Whether an overloaded server refuses requests of this endpoint, because they run the model."""
         return self.is_limited and self.needs_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointGroup:
+    """Makes endpoints that have much in common. The fields are defaults of those of `Endpoint` and `Operation`.
+
+    note: describes, with its summary, an endpoint that has no description.
+    """
+
+    tag: str
+    scope: KeyScope | None = "extract"
+    errors: Sequence[int] = COMMON_ERRORS
+    parameters: Sequence[Mapping[str, Any]] = ()
+    examples: Mapping[type[Any], Any] = field(default_factory=dict)
+    error: type[ErrorType] = ErrorBody
+    statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
+    note: str = ""
+
+    def endpoint(
+        self, method: str, path: str, handler: Handler, name: str, summary: str, description: str = "", **more: Any
+    ) -> Endpoint:
+        """An endpoint. more: further fields of the endpoint and of its operation."""
+        common = {"errors": self.errors, "parameters": self.parameters, "examples": self.examples}
+        own = {key: more.pop(key) for key in ("scope", "needs_model", "uploads") if key in more}
+        operation = Operation(
+            name=name,
+            tag=self.tag,
+            summary=summary,
+            description=description or f"{summary}. {self.note}",
+            **(common | more),
+        )
+        shared: dict[str, Any] = {"scope": self.scope, "statuses": self.statuses, "error": self.error}
+        return Endpoint(method=method, path=path, handler=handler, operation=operation, **(shared | own))
+
+    get = partialmethod[Endpoint](endpoint, "GET")
+    post = partialmethod[Endpoint](endpoint, "POST")
+    put = partialmethod[Endpoint](endpoint, "PUT")
+    delete = partialmethod[Endpoint](endpoint, "DELETE")
 
 
 class EndpointTable:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import Field
-from starlette.requests import Request
-from starlette.responses import Response
 
-from gliner_bento.errors import ErrorBody
 from gliner_bento.gateway.context import Context
-from gliner_bento.gateway.endpoint import COMMON_ERRORS, Endpoint, Operation
-from gliner_bento.gateway.error_body import STATUSES, ErrorType
+from gliner_bento.gateway.endpoint import COMMON_ERRORS, EndpointGroup
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
-from gliner_bento.storage.api_keys import KeyScope
-
-RouteHandler = Callable[[Gateway, Context, Request], Awaitable[Response]]
-
-_NOTE = "For existing clients of that server; new clients call the routes under /v1."
 
 ModelName = Annotated[str | None, Field(description="Name of the model, as /v1/models lists it. Default: the first.")]
 """The field with the model's name, which this server adds to formats that have no such field."""
@@ -45,50 +36,8 @@ async def has_gliner2(gateway: Gateway, context: Context) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WireFormat:
-    """What a format's endpoints have in common; see `Endpoint` and `Operation`."""
+class WireFormat(EndpointGroup):
+    """Makes a format's endpoints."""
 
-    error: type[ErrorType] = ErrorBody
-    statuses: Mapping[str, int] = field(default_factory=lambda: STATUSES)
-    examples: Mapping[type[Any], Any] = field(default_factory=dict)
-
-    def endpoint(
-        self,
-        method: str,
-        path: str,
-        handler: RouteHandler,
-        name: str,
-        summary: str,
-        *,
-        scope: KeyScope | None = "extract",
-        needs_model: bool = True,
-        description: str | None = None,
-        **operation: Any,
-    ) -> Endpoint:
-        """An endpoint. description: if None, the summary with a note that new clients call /v1. operation: further
-        fields of its `Operation`."""
-        return Endpoint(
-            method=method,
-            path=path,
-            scope=scope,
-            handler=handler,
-            statuses=self.statuses,
-            error=self.error,
-            needs_model=needs_model,
-            operation=Operation(
-                name=name,
-                tag="compat",
-                summary=summary,
-                description=description or f"{summary}. {_NOTE}",
-                examples=self.examples,
-                **operation,
-            ),
-        )
-
-    def get(self, path: str, handler: RouteHandler, name: str, summary: str, **options: Any) -> Endpoint:
-        """An endpoint without a body."""
-        return self.endpoint("GET", path, handler, name, summary, **options)
-
-    def post(self, path: str, handler: RouteHandler, name: str, summary: str, **options: Any) -> Endpoint:
-        """An endpoint with a body."""
-        return self.endpoint("POST", path, handler, name, summary, **options)
+    tag: str = "compat"
+    note: str = "For existing clients of that server; new clients call the routes under /v1."

@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from gliner_bento import __version__
 from gliner_bento.errors import GLiNERBentoError, QueueFull
 from gliner_bento.gateway.context import Context
-from gliner_bento.gateway.endpoint import Endpoint, Operation
+from gliner_bento.gateway.endpoint import EndpointGroup
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_content
 from gliner_bento.gateway.mcp.tools import TOOLS
@@ -128,20 +128,15 @@ def _add_202(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 ENDPOINTS = [
-    Endpoint(
-        method="POST",
-        path="/mcp",
-        scope="extract",
-        handler=_mcp,
-        operation=Operation(
-            name="mcp",
-            tag="extract",
-            summary=f"Model Context Protocol, with the tools {', '.join(_TOOLS)}",
-            description="Streamable HTTP without sessions. Send `Accept: application/json, text/event-stream`.",
-            request=McpMessage,
-            errors=(400, 413, 415, 429, 500, 503),
-            examples={McpMessage: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}},
-            extra=_add_202,
-        ),
+    EndpointGroup(tag="extract").post(
+        "/mcp",
+        _mcp,
+        "mcp",
+        f"Model Context Protocol, with the tools {', '.join(_TOOLS)}",
+        "Streamable HTTP without sessions. Send `Accept: application/json, text/event-stream`.",
+        request=McpMessage,
+        errors=(400, 413, 415, 429, 500, 503),
+        examples={McpMessage: {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}},
+        extra=_add_202,
     )
 ]

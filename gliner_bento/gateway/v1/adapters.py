@@ -15,8 +15,7 @@ from gliner_bento.gateway.endpoint import (
     ARCHIVE,
     COMMON_ERRORS,
     MODEL,
-    Endpoint,
-    Operation,
+    EndpointGroup,
     archive_of,
     json_response,
     path_parameter,
@@ -103,77 +102,51 @@ _OPTIONS = [
 ]
 
 
-def _operation(name: str, summary: str, description: str, errors: tuple[int, ...], **more: Any) -> Operation:
-    return Operation(
-        name=name,
-        tag="adapters",
-        summary=summary,
-        description=description,
-        errors=errors,
-        examples=_EXAMPLES,
-        **more,
-    )
-
+_GROUP = EndpointGroup(tag="adapters", scope="adapters", examples=_EXAMPLES)
 
 ENDPOINTS = [
-    Endpoint(
-        method="GET",
-        path=PATH,
-        scope="adapters",
-        handler=_list,
-        operation=_operation(
-            "list_adapters",
-            "All adapters",
-            "The LoRA adapters that requests can name in adapter_id, and where each is kept.",
-            (404, *COMMON_ERRORS),
-            response=AdapterList,
-            parameters=[MODEL],
-        ),
+    _GROUP.get(
+        PATH,
+        _list,
+        "list_adapters",
+        "All adapters",
+        "The LoRA adapters that requests can name in adapter_id, and where each is kept.",
+        errors=(404, *COMMON_ERRORS),
+        response=AdapterList,
+        parameters=[MODEL],
     ),
-    Endpoint(
-        method="GET",
-        path=_MEMBER,
-        scope="adapters",
-        handler=_get,
-        operation=_operation(
-            "get_adapter",
-            "One adapter",
-            "Where the adapter is kept, its size and targets, and how often it was used.",
-            (404, 422, *COMMON_ERRORS),
-            response=AdapterInfo,
-            parameters=[_ID, MODEL],
-        ),
+    _GROUP.get(
+        _MEMBER,
+        _get,
+        "get_adapter",
+        "One adapter",
+        "Where the adapter is kept, its size and targets, and how often it was used.",
+        errors=(404, 422, *COMMON_ERRORS),
+        response=AdapterInfo,
+        parameters=[_ID, MODEL],
     ),
-    Endpoint(
-        method="PUT",
-        path=_MEMBER,
-        scope="adapters",
+    _GROUP.put(
+        _MEMBER,
+        _put,
+        "put_adapter",
+        "Install an adapter, or pin, unpin or load an installed one",
+        "The body is the adapter as PEFT saves it, in a `.zip` or `.tar.gz`; or JSON that names a source; or "
+        "empty, to pin, unpin or load an installed one. The options are fields of the JSON, or in the query.",
+        errors=(400, 404, 409, 413, 415, 422, 500, 503, 504, 507),
+        request=PutAdapterRequest,
+        response=AdapterInfo,
+        parameters=[_ID, MODEL, *_OPTIONS],
+        extra=_put_operation,
         uploads="max_adapter_bytes",
-        handler=_put,
-        operation=_operation(
-            "put_adapter",
-            "Install an adapter, or pin, unpin or load an installed one",
-            "The body is the adapter as PEFT saves it, in a `.zip` or `.tar.gz`; or JSON that names a source; or "
-            "empty, to pin, unpin or load an installed one. The options are fields of the JSON, or in the query.",
-            (400, 404, 409, 413, 415, 422, 500, 503, 504, 507),
-            request=PutAdapterRequest,
-            response=AdapterInfo,
-            parameters=[_ID, MODEL, *_OPTIONS],
-            extra=_put_operation,
-        ),
     ),
-    Endpoint(
-        method="DELETE",
-        path=_MEMBER,
-        scope="adapters",
-        handler=_delete,
-        operation=_operation(
-            "delete_adapter",
-            "Delete an adapter",
-            "Requests that name it fail with 404 from now on; running ones are finished first.",
-            (404, 409, 422, 500, 503, 504),
-            parameters=[_ID, MODEL],
-            extra=success(204, "The adapter was deleted"),
-        ),
+    _GROUP.delete(
+        _MEMBER,
+        _delete,
+        "delete_adapter",
+        "Delete an adapter",
+        "Requests that name it fail with 404 from now on; running ones are finished first.",
+        errors=(404, 409, 422, 500, 503, 504),
+        parameters=[_ID, MODEL],
+        extra=success(204, "The adapter was deleted"),
     ),
 ]

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from gliner_bento.errors import Aborted, ErrorBody, GLiNERBentoError
 from gliner_bento.gateway.context import Context
-from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response, path_parameter
+from gliner_bento.gateway.endpoint import EndpointGroup, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.json_parts import json_parts
@@ -124,73 +124,53 @@ def _stream_operation(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 _EXAMPLE = {ExtractRequest: {"text": TEXT, "labels": LABELS, "relations": RELATION_LABELS}}
-_EXTRACT = Endpoint(
-    method="POST",
-    path="/v1/extract",
-    scope="extract",
-    handler=_single,
-    operation=Operation(
-        name="extract",
-        tag="extract",
-        summary="Entities and relations of one text",
-        description="Find the entities of any types that you name in a text of any length, and the relations of the "
+_GROUP = EndpointGroup(tag="extract", examples=_EXAMPLE)
+
+ENDPOINTS = [
+    _GROUP.post(
+        "/v1/extract",
+        _single,
+        "extract",
+        "Entities and relations of one text",
+        "Find the entities of any types that you name in a text of any length, and the relations of the "
         "types that you name between them. Each entity has its position in the text and a score.",
         request=ExtractRequest,
         response=ExtractResponse,
         errors=EXTRACT_ERRORS,
-        examples=_EXAMPLE,
     ),
-)
-_EXTRACT_STREAM = Endpoint(
-    method="POST",
-    path="/v1/extract/stream",
-    scope="extract",
-    handler=_stream,
-    operation=Operation(
-        name="extract_stream",
-        tag="extract",
-        summary="Entities of one text as they become final, in lines of JSON",
-        description="A line for each entity, in order of position; the last line holds the relations and the usage. If "
+    _GROUP.post(
+        "/v1/extract/stream",
+        _stream,
+        "extract_stream",
+        "Entities of one text as they become final, in lines of JSON",
+        "A line for each entity, in order of position; the last line holds the relations and the usage. If "
         "an error occurs after the first window, the last line is an error body. request_timeout_s limits the time "
         "without progress, timeout_ms the total time.",
         request=ExtractRequest,
         errors=EXTRACT_ERRORS,
-        examples=_EXAMPLE,
         more_types=[StreamedEntity, StreamedEnd],
         extra=_stream_operation,
     ),
-)
-_EXTRACT_BATCH = Endpoint(
-    method="POST",
-    path="/v1/extract/batch",
-    scope="extract",
-    handler=_batch,
-    operation=Operation(
-        name="extract_batch",
-        tag="extract",
-        summary="One result or error per text",
-        description="Find entities and relations in several texts, in one request. A text that fails does not fail the "
+    _GROUP.post(
+        "/v1/extract/batch",
+        _batch,
+        "extract_batch",
+        "One result or error per text",
+        "Find entities and relations in several texts, in one request. A text that fails does not fail the "
         "others: results[i] is the result of the i-th text, or its error.",
         request=ExtractBatchRequest,
         response=ExtractBatchResponse,
         errors=_BATCH_ERRORS,
         examples={ExtractBatchRequest: {"texts": [TEXT, "Ada Lovelace lived in London."], "labels": LABELS}},
     ),
-)
-_ABORT = Endpoint(
-    method="POST",
-    path="/v1/requests/{request_id}/abort",
-    scope="extract",
-    handler=_abort,
-    operation=Operation(
-        name="abort_request",
-        tag="extract",
-        summary="Abort the requests that have this id",
-        description="End the caller's own requests that were sent with this id; they fail with 499. `aborted` is "
+    _GROUP.post(
+        "/v1/requests/{request_id}/abort",
+        _abort,
+        "abort_request",
+        "Abort the requests that have this id",
+        "End the caller's own requests that were sent with this id; they fail with 499. `aborted` is "
         "false if there are none.",
         response=AbortResponse,
         parameters=[path_parameter("request_id", "The id that was sent with the request.")],
     ),
-)
-
-ENDPOINTS = [_EXTRACT, _EXTRACT_STREAM, _EXTRACT_BATCH, _ABORT]
+]

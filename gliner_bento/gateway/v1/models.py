@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, get_args
 
@@ -16,8 +16,7 @@ from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import (
     ARCHIVE,
     COMMON_ERRORS,
-    Endpoint,
-    Operation,
+    EndpointGroup,
     archive_of,
     json_response,
     path_parameter,
@@ -122,37 +121,8 @@ _EXAMPLES: dict[type[Any], Any] = {
     AddModelRequest: {"name": "pii", "source": "gliner-pii", "settings": {"dtype": "bfloat16"}, "pinned": True},
 }
 _ERRORS = (404, 409, *COMMON_ERRORS, 501, 504)
-
-
-def _admin(
-    method: str,
-    path: str,
-    handler: Callable[[Gateway, Context, Request], Awaitable[Response]],
-    summary: str,
-    description: str,
-    name: str,
-    **more: Any,
-) -> Endpoint:
-    """An endpoint that changes the models that this server has."""
-    operation = Operation(
-        name=name,
-        tag="models",
-        summary=summary,
-        description=description,
-        examples=_EXAMPLES,
-        **{"errors": _ERRORS, "parameters": [_NAME], **more},
-    )
-    return Endpoint(
-        method=method,
-        path=path,
-        scope="admin",
-        handler=handler,
-        operation=operation,
-        needs_model=False,
-        uploads="max_model_bytes" if more.get("request") else "",
-    )
-
-
+_LISTED = EndpointGroup(tag="server")
+_ADMIN = EndpointGroup(tag="models", scope="admin", errors=_ERRORS, parameters=[_NAME], examples=_EXAMPLES)
 _ACTIONS: dict[ModelAction, tuple[str, str]] = {
     "load": (
         "Load a model",
@@ -176,44 +146,34 @@ def _add_operation(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 ENDPOINTS = [
-    Endpoint(
-        method="GET",
-        path=PATH,
-        scope="extract",
-        handler=list_models,
-        operation=Operation(
-            name="list_models",
-            tag="server",
-            summary="The served models as OpenAI's API lists them",
-            description="The models' names, for the field `model` of requests, and their states.",
-            response=ListedModels,
-        ),
+    _LISTED.get(
+        PATH,
+        list_models,
+        "list_models",
+        "The served models as OpenAI's API lists them",
+        "The models' names, for the field `model` of requests, and their states.",
+        response=ListedModels,
     ),
-    Endpoint(
-        method="GET",
-        path=_MEMBER,
-        scope="extract",
-        handler=_get,
-        operation=Operation(
-            name="retrieve_model",
-            tag="server",
-            summary="One served model as OpenAI's API shows it",
-            description="Get the state of a model, why it failed, and whether it is the default.",
-            response=ListedModel,
-            parameters=[_NAME],
-            errors=(404, *COMMON_ERRORS),
-        ),
+    _LISTED.get(
+        _MEMBER,
+        _get,
+        "retrieve_model",
+        "One served model as OpenAI's API shows it",
+        "Get the state of a model, why it failed, and whether it is the default.",
+        response=ListedModel,
+        parameters=[_NAME],
+        errors=(404, *COMMON_ERRORS),
     ),
-    _admin(
-        "POST",
+    _ADMIN.post(
         PATH,
         _add,
+        "add_model",
         "Serve a further model",
         "From a folder below `model_root`, from the hub where the server allows it, or, if `max_model_bytes` allows "
         "uploads, from an archive: the body is then a `.zip` or `.tar.gz` of the checkpoint, with safetensors or ONNX "
         "weights, and the other fields are in the query. The model is served until it is deleted or the server ends. "
         "Answers as the route that loads a model; a model that cannot be loaded is not added.",
-        "add_model",
+        uploads="max_model_bytes",
         request=AddModelRequest,
         response=ListedModel,
         errors=(400, 409, 413, 415, 422, 500, 501, 503, 504, 507),
@@ -225,23 +185,21 @@ ENDPOINTS = [
         ],
         extra=_add_operation,
     ),
-    _admin(
-        "DELETE",
+    _ADMIN.delete(
         _MEMBER,
         _delete,
+        "delete_model",
         "Delete a model",
         "Waits for its running requests; further ones get 404. Its files are kept.",
-        "delete_model",
         extra=success(204, "The model was deleted"),
     ),
     *(
-        _admin(
-            "POST",
+        _ADMIN.post(
             f"{_MEMBER}/{action}",
             partial(_change, action),
+            f"{action}_model",
             summary,
             description,
-            f"{action}_model",
             response=ListedModel,
             errors=(*_ERRORS, 507) if action == "load" else _ERRORS,
         )

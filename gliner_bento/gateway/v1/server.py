@@ -10,10 +10,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from gliner_bento.errors import NotReady
 from gliner_bento.gateway.context import Context
-from gliner_bento.gateway.endpoint import COMMON_ERRORS, MODEL, Endpoint, Operation, json_response
+from gliner_bento.gateway.endpoint import COMMON_ERRORS, MODEL, EndpointGroup, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.status_types import ModelCard, ReplicaList, ServerStatus
-from gliner_bento.storage.api_keys import KeyScope
 from gliner_bento.telemetry import metrics
 
 
@@ -58,73 +57,69 @@ def _text(operation: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def _plain(
-    name: str, handler: Any, summary: str, description: str, errors: tuple[int, ...] = (), scope: KeyScope | None = None
-) -> Endpoint:
-    """An endpoint that answers in plain text."""
-    operation = Operation(name=name, tag="server", summary=summary, description=description, errors=errors, extra=_text)
-    return Endpoint(method="GET", path=f"/{name}", scope=scope, handler=handler, operation=operation)
-
-
-def _about(
-    *, path: str, scope: KeyScope, response: type[Any], handler: Any, name: str, summary: str, description: str
-) -> Endpoint:
-    """An endpoint that describes a model."""
-    operation = Operation(
-        name=name,
-        tag="server",
-        summary=summary,
-        description=description,
-        response=response,
-        errors=(404, *COMMON_ERRORS),
-        parameters=[MODEL],
-    )
-    return Endpoint(method="GET", path=path, scope=scope, handler=handler, operation=operation)
-
+_PROBES = EndpointGroup(tag="server", scope=None, errors=())
+_MODEL = EndpointGroup(tag="server", errors=(404, *COMMON_ERRORS), parameters=[MODEL])
 
 ENDPOINTS = [
-    _about(
-        path="/v1/model",
-        scope="extract",
-        response=ModelCard,
-        handler=_model,
-        name="get_model",
-        summary="What is served, and with which limits",
-        description="The model with its family, device and precision, what it supports (relations, adapters, "
+    _MODEL.get(
+        "/v1/model",
+        _model,
+        "get_model",
+        "What is served, and with which limits",
+        "The model with its family, device and precision, what it supports (relations, adapters, "
         "languages), and the limits of a request.",
+        response=ModelCard,
     ),
-    _about(
-        path="/v1/replicas",
+    _MODEL.get(
+        "/v1/replicas",
+        _replicas,
+        "list_replicas",
+        "The state of each replica (num_instances)",
+        "Whether each replica is ready, what waits and runs on it, and its adapters.",
         scope="metrics",
         response=ReplicaList,
-        handler=_replicas,
-        name="list_replicas",
-        summary="The state of each replica (num_instances)",
-        description="Whether each replica is ready, what waits and runs on it, and its adapters.",
     ),
-    _about(
-        path="/v1/status",
+    _MODEL.get(
+        "/v1/status",
+        _status,
+        "get_status",
+        "The current state of the server, for people",
+        "Queue, lanes, throughput, adapters and the latest errors. For monitoring, read /metrics.",
         scope="metrics",
         response=ServerStatus,
-        handler=_status,
-        name="get_status",
-        summary="The current state of the server, for people",
-        description="Queue, lanes, throughput, adapters and the latest errors. For monitoring, read /metrics.",
     ),
-    _plain("livez", _alive, "The process is alive", "A liveness probe: 200 as long as the process answers."),
-    _plain("healthz", _alive, "The process is alive", "The same as /livez, under its older name."),
-    _plain(
-        "readyz",
+    _PROBES.get(
+        "/livez",
+        _alive,
+        "livez",
+        "The process is alive",
+        "A liveness probe: 200 as long as the process answers.",
+        extra=_text,
+    ),
+    _PROBES.get(
+        "/healthz",
+        _alive,
+        "healthz",
+        "The process is alive",
+        "The same as /livez, under its older name.",
+        extra=_text,
+    ),
+    _PROBES.get(
+        "/readyz",
         _ready,
+        "readyz",
         "The model has answered its warm-up request",
         "A readiness probe: 200 if requests are admitted, else 503.",
-        (503,),
+        errors=(503,),
+        extra=_text,
     ),
-    _plain(
-        "metrics",
+    _PROBES.get(
+        "/metrics",
         _metrics,
+        "metrics",
         "Prometheus metrics",
         "Counters, gauges and histograms in Prometheus' text format; docs/metrics.md describes them.",
         scope="metrics",
+        extra=_text,
     ),
 ]
