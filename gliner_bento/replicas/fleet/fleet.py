@@ -7,12 +7,12 @@ import logging
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from gliner_bento.commands import AdapterCommand
-from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, NotReady, QueueFull
+from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady, QueueFull
 from gliner_bento.fairness.capacity import SharedCapacity
 from gliner_bento.fairness.constants import ITEM_TOKENS
 from gliner_bento.fairness.token_estimate import TokenEstimate
@@ -34,7 +34,10 @@ _ABORT_TIMEOUT_S = 5.0
 
 _ABORTED = "the request was aborted"
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
-_LOST_TWICE = "the model's process was lost twice while it ran this request, which may be the cause; send it again once"
+_NOT_REPEATED = (
+    "the model's process ended each time that it ran this request, which seems to be the cause; the request is not "
+    "repeated: do not send it again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,14 @@ class _Request:
     aborted: bool = False
     replica_calls: int = 0
     waiting: set[Ticket] = field(default_factory=set)
+
+
+class _ProcessLost(NotReady):
+    """The replica's process was lost while it ran a call. beside_others: it ran other calls meanwhile."""
+
+    def __init__(self, message: str, *, beside_others: bool) -> None:
+        super().__init__(message)
+        self.beside_others = beside_others
 
 
 class Fleet:
@@ -85,6 +96,7 @@ class Fleet:
         self._estimate = TokenEstimate()
         self._requests: dict[str, set[_Request]] = {}
         self._waiting_items = SharedCapacity(options.queue_capacity)
+        self._last_attempt: asyncio.Future[None] | None = None  # pending while one runs
 
     @property
     def replicas(self) -> Mapping[str, Replica]:
@@ -119,7 +131,7 @@ class Fleet:
         await self._health.stop()
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
-        """See `Replica`. Items that a lost replica has not answered are repeated once, on another one."""
+        """See `Replica`. Items that a lost replica has not answered are repeated; see `_repeated`."""
         with self._request(call) as request:
             outcomes = await self._extract_pieces(request, self._pieces(items))
             if request.aborted and not any(isinstance(outcome, Aborted) for outcome in outcomes):
@@ -127,32 +139,35 @@ class Fleet:
             return outcomes
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
-        """See `Replica`. If the replica is lost, a stream is repeated once, or raises `NotReady` if it has begun."""
+        """See `Replica`. If the replica is lost, a stream is repeated as in `extract`, or raises `NotReady` if it has
+        begun."""
         result: Result | None = None
         with self._request(call) as request:
             _, cost = self._pieces([item])[0]
-            for repeated in (False, True):
-                begun = False
-                async with self._assigned(request, [item], cost, repeated=repeated) as member:
+            losses: list[NotReady] = []
+            while True:
+                async with self._attempting(request, [item], cost, losses) as member:
+                    begun = False
                     try:
-                        async with aclosing(member.replica.stream(item, call)) as steps:
-                            while (step := await member.run(anext(steps, None))) is not None:
-                                if request.aborted:
-                                    raise Aborted(_ABORTED)
-                                begun = begun or bool(step)  # an empty step only reports progress
-                                self._count_tokens(member)
-                                if isinstance(step, Result):
-                                    self._estimate.learn(item, step.usage.tokens)
-                                    result = step
-                                    break
-                                yield step
-                        break
+                        async with self._noticing_loss(member):
+                            async with aclosing(member.replica.stream(item, call)) as steps:
+                                while (step := await member.run(anext(steps, None))) is not None:
+                                    if request.aborted:
+                                        raise Aborted(_ABORTED)
+                                    begun = begun or bool(step)  # an empty step only reports progress
+                                    self._count_tokens(member)
+                                    if isinstance(step, Result):
+                                        self._estimate.learn(item, step.usage.tokens)
+                                        result = step
+                                        break
+                                    yield step
+                            break
                     except NotReady as error:
-                        await self._health.confirm(member)
                         if begun:
                             raise NotReady(_BROKEN_STREAM) from error
-                        if repeated:
-                            raise NotReady(_LOST_TWICE) from error
+                        losses.append(error)
+                if (final := _final_error(losses)) is not None:
+                    raise final
         if result is not None:  # it is sent whatever `abort` says from now on, so `abort` no longer finds the request
             yield result
 
@@ -241,20 +256,35 @@ class Fleet:
             return outcomes
         self._on_repeat(len(lost))
         lost_items = [items[index] for index in lost]
-        new_outcomes = await self._attempt(request, lost_items, cost * len(lost) // len(items), repeated=True)
+        first = outcomes[lost[0]]
+        assert isinstance(first, NotReady)
+        new_outcomes = await self._repeated(request, lost_items, cost * len(lost) // len(items), first)
         new_by_index = dict(zip(lost, new_outcomes, strict=True))
         return [new_by_index.get(index, outcome) for index, outcome in enumerate(outcomes)]
 
-    async def _attempt(
-        self, request: _Request, items: Sequence[Item], cost: int, *, repeated: bool = False
+    async def _repeated(
+        self, request: _Request, items: Sequence[Item], cost: int, error: NotReady
     ) -> Sequence[Outcome]:
-        """The outcomes of the items on one replica. If one is `NotReady`, the replica is probed."""
+        """The outcomes of items whose first attempt ended with `error`. They are repeated once; and once more, as the
+        only ones of the fleet, if their process was lost again and another of its requests may be the cause."""
+        losses = [error]
+        while True:
+            outcomes = await self._attempt(request, items, cost, losses)
+            if not isinstance(outcomes[0], _ProcessLost):
+                return outcomes
+            losses.append(outcomes[0])
+            if (final := _final_error(losses)) is not None:
+                return [final] * len(items)
+
+    async def _attempt(
+        self, request: _Request, items: Sequence[Item], cost: int, losses: Sequence[NotReady] = ()
+    ) -> Sequence[Outcome]:
+        """The outcomes of the items on one replica: `_ProcessLost` for all if its process was lost. If any is
+        `NotReady`, the replica is probed. losses: the errors of earlier attempts."""
         try:
-            async with self._assigned(request, items, cost, repeated=repeated) as member:
-                try:
+            async with self._attempting(request, items, cost, losses) as member:
+                async with self._noticing_loss(member):
                     outcomes = await member.run(member.replica.extract(items, request.call))
-                except NotReady as error:
-                    outcomes = [NotReady(_LOST_TWICE) if repeated else error] * len(items)
                 self._count_tokens(member)
                 for item, outcome in zip(items, outcomes, strict=True):
                     if not isinstance(outcome, GLiNERBentoError):
@@ -264,6 +294,43 @@ class Fleet:
                 return outcomes
         except GLiNERBentoError as error:
             return [error] * len(items)
+
+    @asynccontextmanager
+    async def _attempting(
+        self, request: _Request, items: Sequence[Item], cost: int, losses: Sequence[NotReady]
+    ) -> AsyncGenerator[Member, None]:
+        """As `_assigned`. Of the requests that have lost two processes, one runs at a time: if it loses a third one, it
+        harms no other of them."""
+        turn = self._last_turn(request) if len(losses) > 1 else nullcontext()
+        async with turn, self._assigned(request, items, cost, repeated=bool(losses)) as member:
+            yield member
+
+    @asynccontextmanager
+    async def _last_turn(self, request: _Request) -> AsyncGenerator[None, None]:
+        while (running := self._last_attempt) is not None:
+            await asyncio.wait([running], timeout=request.call.wait_s(self._clock()))
+            if not running.done():
+                raise DeadlineExceeded.before("the request could be repeated")
+        ended = self._last_attempt = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            self._last_attempt = None
+            ended.set_result(None)
+
+    @asynccontextmanager
+    async def _noticing_loss(self, member: Member) -> AsyncGenerator[None, None]:
+        """Probes the member if a call raises `NotReady`. Raises `_ProcessLost` if its process was lost: not if only a
+        connection was closed, nor if the server ends."""
+        beside_others, requests = member.active > 1, member.requests
+        try:
+            yield
+        except NotReady as error:
+            beside_others = beside_others or member.requests > requests
+            await self._health.confirm(member)
+            if member.state == "suspect" and not self._health.hopeless:
+                raise _ProcessLost(error.message, beside_others=beside_others) from error
+            raise
 
     @asynccontextmanager
     async def _assigned(
@@ -283,11 +350,13 @@ class Fleet:
         assert ticket.replica is not None
         member = self._members[ticket.replica]
         member.requests += 1
+        member.active += 1
         request.replica_calls += 1
         try:
             yield member
         finally:
             request.replica_calls -= 1
+            member.active -= 1
             self._dispatcher.end(ticket)
 
     def _count_tokens(self, member: Member) -> None:
@@ -336,3 +405,14 @@ class Fleet:
             return await member.replica.abort(request_id)
         except GLiNERBentoError:
             return False
+
+
+def _final_error(losses: Sequence[NotReady]) -> GLiNERBentoError | None:
+    """The error of a request whose attempts ended with `losses`; None: it is repeated."""
+    if len(losses) < 2:
+        return None
+    if not all(isinstance(loss, _ProcessLost) for loss in losses):
+        return NotReady(losses[-1].message)
+    last = losses[-1]
+    assert isinstance(last, _ProcessLost)
+    return None if len(losses) == 2 and last.beside_others else InternalError(_NOT_REPEATED)

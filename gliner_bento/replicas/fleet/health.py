@@ -46,7 +46,7 @@ _MAY_DIFFER = ("device",)
 @dataclass(eq=False)
 class Member:
     """A replica of the fleet. number: its number in the dispatcher. requests: number of calls that were sent to
-    it. tokens_run: as its last answer reported.
+    it. active: number of those that have not ended. tokens_run: as its last answer reported.
 
     reason: why it is not ready. status: its latest answer to a probe. calls: those under way on it, the oldest first.
     watcher: the task that probes it. probe_now: pending while the watcher waits; setting its result ends the wait.
@@ -60,6 +60,7 @@ class Member:
     reason: str | None = None
     status: ReplicaStatus | None = None
     requests: int = 0
+    active: int = 0
     tokens_run: int = 0
     calls: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     probe_now: asyncio.Future[None] | None = None

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 import pytest
 from doubles.fake_time import now_s, run_fast
 from doubles.mortal_replica import MortalReplica
 from mortal_fleet import asked, assert_right, call, item, started, states
 
-from gliner_bento.errors import Aborted, DeadlineExceeded, NotReady
-from gliner_bento.replicas.fleet.fleet import Fleet
+from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.replicas.base import Call, Outcome
+from gliner_bento.replicas.fleet.fleet import Fleet, _Request
 from gliner_bento.replicas.fleet.health import PROBE_TIMEOUT_S
-from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import Entity, Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
+
+Ask = Callable[..., Awaitable[Sequence[object]]]
 
 
 def test_what_a_replica_had_when_it_died_is_repeated_on_another():
@@ -103,21 +108,132 @@ def test_a_slow_replica_without_another_keeps_its_work():
     assert len(one.calls) == 1
 
 
-def test_extraction_is_repeated_once():
-    replicas = [MortalReplica() for _ in range(3)]
+POISON = "Poison"
+
+
+class Poisonable(MortalReplica):
+    """Its process ends `POISON_S` after it has begun to run POISON, and another one has started after `RESTART_S`."""
+
+    POISON_S, RESTART_S = 0.5, 3.0
+
+    async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+        self._take(items)
+        return await super().extract(items, call)
+
+    def stream(self, item: Item, call: Call) -> AsyncGenerator[Sequence[Entity] | Extraction, None]:
+        self._take([item])
+        return super().stream(item, call)
+
+    @property
+    def poisonings(self) -> int:
+        """How often it got POISON."""
+        return sum(item.text == POISON for items, _ in self.calls for item in items)
+
+    def _take(self, items: Sequence[Item]) -> None:
+        if any(item.text == POISON for item in items):
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.POISON_S, self.die)
+            loop.call_later(self.POISON_S + self.RESTART_S, self.revive)
+
+
+async def streamed(fleet: Fleet, text: str) -> list[object]:
+    """The last part of a stream, or its error."""
+    try:
+        return [[step async for step in fleet.stream(item(text), call())][-1]]
+    except GLiNERBentoError as error:
+        return [error]
+
+
+@pytest.mark.parametrize("ask", [asked, streamed])
+def test_a_text_that_twice_ended_the_process_that_ran_it_alone_is_not_repeated(ask: Ask):
+    one = Poisonable()
 
     async def scene():
-        fleet = await started(*replicas)
-        asking = asyncio.ensure_future(asked(fleet))
-        for replica in replicas:
-            await asyncio.sleep(0.5)
-            replica.die()
-        return await asking
+        fleet = await started(one)
+        return await ask(fleet, POISON)
 
     (outcome,) = run_fast(scene)
-    assert type(outcome) is NotReady
-    assert "twice" in str(outcome), "the text may be what ends the processes"
-    assert [len(replica.calls) for replica in replicas] == [1, 1, 0]
+    assert type(outcome) is InternalError, "clients repeat what is not ready, and not an internal error"
+    assert "not repeated" in outcome.message
+    assert one.poisonings == 2
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("ask", [asked, streamed])
+def test_requests_beside_a_text_that_ends_processes_are_answered(ask: Ask, replicas: int):
+    fleet_replicas = [Poisonable() for _ in range(replicas)]
+
+    async def scene():
+        fleet = await started(*fleet_replicas)
+        texts = ["one", "two", POISON, "three", "four"]
+        before = [asyncio.ensure_future(ask(fleet, text)) for text in texts]
+        await asyncio.sleep(4.2)
+        between = [asyncio.ensure_future(ask(fleet, text)) for text in ("five", "six")]
+        return [outcome for outcomes in await asyncio.gather(*before, *between) for outcome in outcomes]
+
+    outcomes = run_fast(scene)
+    assert type(outcomes.pop(2)) is InternalError
+    assert [type(outcome) for outcome in outcomes] == [Extraction] * 6
+    assert sum(one.poisonings for one in fleet_replicas) <= 3
+
+
+def test_of_two_texts_that_end_processes_neither_harms_others_nor_hangs():
+    one = Poisonable()
+
+    async def scene():
+        fleet = await started(one)
+        asking = [asyncio.ensure_future(asked(fleet, text)) for text in (POISON, "one", POISON, "two")]
+        return [outcome for outcomes in await asyncio.gather(*asking) for outcome in outcomes]
+
+    assert [type(outcome) for outcome in run_fast(scene)] == [InternalError, Extraction, InternalError, Extraction]
+
+
+def test_a_request_that_waits_for_its_last_attempt_misses_its_deadline():
+    one = Poisonable()
+
+    async def scene():
+        fleet = await started(one)
+        asking = [asyncio.ensure_future(asked(fleet, text, timeout_s=12)) for text in (POISON, "one")]
+        async with fleet._last_turn(_Request(call(timeout_s=100))):
+            (poison,), (other,) = await asyncio.gather(*asking)
+            late_s = now_s()
+        return poison, other, late_s, await asked(fleet)
+
+    poison, other, late_s, later = run_fast(scene)
+    assert [type(poison), type(other)] == [DeadlineExceeded] * 2
+    assert 12 <= late_s < 13
+    assert_right(later)
+    assert one.poisonings == 2
+
+
+def test_a_connection_that_is_lost_twice_is_no_internal_error():
+    class Resetting(MortalReplica):
+        async def _work(self, seconds: float, deadline_s: float) -> None:
+            raise NotReady("the model's process cannot be reached; try again")
+
+    async def scene():
+        fleet = await started(Resetting())
+        return [*await asked(fleet), *await streamed(fleet, "Ada")]
+
+    assert [type(outcome) for outcome in run_fast(scene)] == [NotReady, NotReady]
+
+
+def test_when_the_server_ends_during_a_repeat_the_request_is_not_at_fault():
+    one = MortalReplica(item_s=2)
+
+    async def scene():
+        fleet = await started(one)
+        asking = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(0.5)
+        one.die()
+        await asyncio.sleep(1)
+        one.revive()
+        await asyncio.sleep(1)
+        assert len(one.calls) == 2
+        fleet.fail()
+        return await asking
+
+    assert [type(outcome) for outcome in run_fast(scene)] == [NotReady]
 
 
 def test_a_repeated_request_waits_for_a_replica_until_its_deadline():
