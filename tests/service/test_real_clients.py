@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import csv
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +25,10 @@ import httpx
 import pytest
 import yaml
 from on_a_socket import on_a_socket
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from gliner_bento.asgi import create_app
 from gliner_bento.settings.configuration import PROJECT_ROOT
@@ -231,6 +238,46 @@ def test_nemo_guardrails_raises_on_a_refusal(server):
     )
     with pytest.raises(ValueError, match=r'status code 4.*\s.*"detail"'):
         asyncio.run(call)
+
+
+async def kept(request: Request) -> Response:
+    """A language model for NeMo Anonymizer: keeps all entities that it is asked about, and finds no others."""
+    asked = json.dumps((await request.json())["messages"])
+    found = {"decisions": [{"id": one, "decision": "keep"} for one in set(re.findall(r"\b\w+_\d+_\d+\b", asked))]}
+    content = json.dumps(found if "RawValidationDecisionsSchema" in asked else {"entities": []})
+    message = {"role": "assistant", "content": f"```json\n{content}\n```"}
+    choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    return JSONResponse({"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": choices,
+                         "usage": usage})  # fmt: skip
+
+
+def test_nemo_anonymizer(server, tmp_path):
+    """Its command, with the providers that the page shows."""
+    program = os.environ.get("NEMO_ANONYMIZER") or shutil.which("anonymizer")
+    if not program:
+        pytest.skip("nemo-anonymizer is not installed; NEMO_ANONYMIZER can name its command")
+    providers, command = (page_block("nemo-anonymizer", kind, "providers") for kind in ("yaml", "bash"))
+    (tmp_path / "letters.csv").write_text("text\nBill Gates lives in Redmond: bill@example.org.\nNobody is here.\n")
+    with on_a_socket(Starlette(routes=[Route("/v1/chat/completions", kept, methods=["POST"])])) as model:
+        addressed = providers.replace("http://localhost:3000", server.url).replace("https://openrouter.ai/api", model)
+        (tmp_path / "providers.yaml").write_text(addressed)
+        labels = [word for label in ("person", "city", "email") for word in ("--entity-labels", label)]
+        ran = subprocess.run(
+            [program, *shlex.split(command)[1:], *labels],
+            cwd=tmp_path,
+            env={**os.environ, "OPENROUTER_API_KEY": "x", "NEMO_TELEMETRY_ENABLED": "false", "PYTHONPATH": ""},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    with (tmp_path / "redacted.csv").open(encoding="utf-8", newline="") as file:
+        redacted = [row["text_replaced"] for row in csv.DictReader(file)]
+    assert redacted == ["[REDACTED_PERSON] lives in [REDACTED_CITY]: [REDACTED_EMAIL].", "Nobody is here."]
+    assert {path for _, path, _ in server.calls} == {"/v1/chat/completions"}
+    assert all(sorted(body["labels"]) == ["city", "email", "person"] for _, _, body in server.calls)
 
 
 def test_xinferences_client(server):
