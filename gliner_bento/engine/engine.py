@@ -1,4 +1,4 @@
-"""`GLiNEREngine` implements the engine contract for gliner's models, of every family in `families`.
+"""`GLiNEREngine` implements the engine contract for the models of every family in `families`.
 
 Holds the weights and what depends only on them. The state of a batch is in arguments, so lanes share an engine.
 """
@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -26,65 +26,38 @@ from gliner_bento.engine.checkpoint.card import languages_of
 from gliner_bento.engine.checkpoint.device import DType, pick_device, pick_dtype
 from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.fingerprint import fingerprint_of
-from gliner_bento.engine.checkpoint.gliclass import GLiClass
-from gliner_bento.engine.checkpoint.limits import limits_of
 from gliner_bento.engine.checkpoint.load import load
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, load_onnx
 from gliner_bento.engine.checkpoint.resolve import find_checkpoint
 from gliner_bento.engine.families import family_of
-from gliner_bento.engine.forward import Forward, make_forward
-from gliner_bento.engine.gliner_forward import GlinerForward
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.invariance import is_batch_invariant, thread_counts
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.int8 import multiplies_int8
 from gliner_bento.engine.layers.kernels import EAGER, compiled
 from gliner_bento.engine.memory import CudaAllocator, MemoryModel, calibrate, release_freed_memory
-from gliner_bento.engine.onnx_forward import OnnxForward
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.results import PassResult, result_of
-from gliner_bento.engine.self_test import cannot_reproduce_message, self_test, versions
+from gliner_bento.engine.self_test import cannot_reproduce_message, self_test, unfiltered_item, versions
 from gliner_bento.engine.synchronize import synchronize
 from gliner_bento.engine.text.collate import CollatedBatch
-from gliner_bento.engine.text.passes import PassLimits, PassPlanner
-from gliner_bento.engine.text.prepare import ItemPreparer
-from gliner_bento.engine.text.relation_windows import RelationWindows
-from gliner_bento.engine.text.subwords import ModelLimits
-from gliner_bento.engine.text.tokenize import ItemTokenizer
-from gliner_bento.errors import AdapterNotFound, DoesNotFit, InvalidField, LimitExceeded
+from gliner_bento.errors import AdapterNotFound, DoesNotFit, LimitExceeded
 from gliner_bento.fairness.constants import LANE_NICE, QUOTAS_PER_BATCH
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import BASE_ADAPTER_ID, Item
 from gliner_bento.tasks.extraction import Extraction, ExtractionItem
 
-if TYPE_CHECKING:
-    from gliner_bento.engine.classify.forward import ClassForward
-    from gliner_bento.engine.classify.texts import ClassPreparer
-
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T", bound="Forward | GlinerForward | ClassForward")
-
-_PROBE = ExtractionItem(
-    "Nobody was asked, and nothing was found.",
-    {"a": "answer", "b": "question"},
-    {"c": "answers"},
-    threshold=0.0,
-    long_text="truncate",
-)
 
 
 class GLiNEREngine:
-    """An `Engine` over one gliner model. Usually made by `load`; the constructor takes a loaded model.
+    """An `Engine` over one model. Usually made by `load`; the constructor takes a loaded model.
 
-    gliner_forward: run gliner's own forward pass; options that only the engine's forward pass has are ignored.
+    gliner_forward: see `Family.parts`.
     padded: pad batches to bucketed shapes; None: only on a GPU.
     adaptable_layers: see `LayerFactory.describe`; empty if adapters are off.
     """
 
-    _probe = _PROBE
-    _preparer: ItemPreparer | ClassPreparer
-    _forward: Forward | OnnxForward | GlinerForward | ClassForward
     _memory: MemoryModel | None = None
     _acquire: Callable[[str], AdapterLease] | None = None
     _invariant_threads: Sequence[int] = ()
@@ -102,71 +75,59 @@ class GLiNEREngine:
         gliner_forward: bool = False,
         padded: bool | None = None,
     ) -> None:
-        family, config = family_of(model, name), model.config
-        limits = limits_of(model, separate_labels=not family.prompts.inline)
-        self._device = model.device
-        self._limits = limits
-        max_labels = options.max_labels_per_pass or config.max_types or None
-        tokenizer = ItemTokenizer(model.data_processor, config, limits, family.prompts, relations=family.relations)
-        pass_limits = pass_limits_of(options, config, limits, max_labels, name)
-        relation_windows = pass_limits.relation_windows if family.relations else None
-        planner = PassPlanner(tokenizer, pass_limits)
-        self._preparer = ItemPreparer(tokenizer, planner, name, family.tasks)
+        family = family_of(model, name)
+        layers: LayerFactory | None = None
         fingerprint: str | None = None
         if isinstance(model.model, OnnxSession):
-            self._forward = OnnxForward(model, family)
             dtype = model.model.facts.dtype
         else:
             fingerprint = fingerprint_of(model.model)
             dtype = str(next(model.model.parameters()).dtype).removeprefix("torch.")
-            build_forward: Callable[[LayerFactory], Forward | GlinerForward]
-            if not gliner_forward:
-                build_forward = partial(make_forward, model.model, family, options)
-            elif family.fallback is None:
-                build_forward = partial(GlinerForward, model, family)
-            else:
-                plain_options = replace(
-                    options, quantization="none", enable_compilation=False, enable_sequence_packing=False
-                )
-                build_forward = partial(make_forward, model.model, family.fallback, plain_options)
-            self._forward = self._torch_forward(model, build_forward, options, padded=padded)
-        self.packs = self._forward.packs
+            layers = self._layer_factory(model, options, padded=padded)
+        parts = family.parts(model, name, options, layers, gliner_forward=gliner_forward)
+        self._device = model.device
+        self._limits = parts.limits
+        self._preparer = parts.preparer
+        self._forward = parts.forward
+        self.packs = parts.forward.packs
+        if layers is not None:
+            self._set_up(layers)
         self.info = ModelInfo(
             model=name,
-            family=type(model).__name__,
-            supports_relations=family.relations,
-            tasks=family.tasks,
+            family=parts.family,
+            supports_relations="relations" in parts.tasks,
+            tasks=parts.tasks,
             supports_adapters=self.adapter_slots is not None,
             device=str(self._device),
             dtype="int8" if options.quantization == "int8" and not gliner_forward else dtype,
-            max_words=limits.words,
-            max_span_width=family.max_width(config),
-            forward=self._forward.name,
-            max_labels_per_pass=max_labels if family.prompts.inline else None,
+            max_words=parts.limits.words,
+            max_span_width=parts.max_span_width,
+            forward=parts.forward.name,
+            max_labels_per_pass=parts.max_labels_per_pass,
             fingerprint=fingerprint,
             languages=languages,
-            cached_subwords=tokenizer.subwords.cached,
-            relation_window_sentences=relation_windows.sentences if relation_windows else None,
+            cached_subwords=parts.cached_subwords,
+            relation_window_sentences=parts.relation_window_sentences,
         )
 
-    def _torch_forward(
-        self, model: Any, build_forward: Callable[[LayerFactory], T], options: EngineOptions, *, padded: bool | None
-    ) -> T:
-        """The forward pass that `build_forward` makes from the model's layers. Also sets up adapter slots."""
-        slots = options.max_device_adapters if options.enable_lora else 0
-        threads = thread_counts(options.inference_lanes, options.torch_threads) if options.batch_invariant else ()
-        int8 = options.quantization == "int8"
-        kernels = compiled() if options.enable_compilation else EAGER
-        layers = LayerFactory(
-            model.model.eval(), slots=slots, int8=int8, threads=threads, padded=padded, kernels=kernels
+    def _layer_factory(self, model: Any, options: EngineOptions, *, padded: bool | None) -> LayerFactory:
+        """Makes the layers of a forward pass from the model's."""
+        return LayerFactory(
+            model.model.eval(),
+            slots=options.max_device_adapters if options.enable_lora else 0,
+            int8=options.quantization == "int8",
+            threads=thread_counts(options.inference_lanes, options.torch_threads) if options.batch_invariant else (),
+            padded=padded,
+            kernels=compiled() if options.enable_compilation else EAGER,
         )
-        forward = build_forward(layers)
-        self._quantizable = layers if int8 else None
-        self._invariant_threads = layers.threads if layers.batch_invariant and forward.packs else ()
-        if slots:
+
+    def _set_up(self, layers: LayerFactory) -> None:
+        """Set up quantization, batch invariance and adapter slots for the layers that the forward pass has."""
+        self._quantizable = layers if layers.int8 else None
+        self._invariant_threads = layers.threads if layers.batch_invariant and self.packs else ()
+        if layers.slots:
             self.adaptable_layers = layers.describe()
-            self.adapter_slots = DeviceSlots(layers.sinks, slots, partial(synchronize, self._device))
-        return forward
+            self.adapter_slots = DeviceSlots(layers.sinks, layers.slots, partial(synchronize, self._device))
 
     @classmethod
     def load(
@@ -220,14 +181,13 @@ class GLiNEREngine:
         )
         torch_dtype = pick_dtype(dtype, torch_device)
         loaded = load_with_dtype(torch_dtype)
-        engine_class = cls._class_for(loaded)
-        engine = engine_class(loaded, name, options, languages, padded=padded)
+        engine = cls(loaded, name, options, languages, padded=padded)
         engine.calibrate(options)
         if dtype == "auto" and torch_dtype != torch.float32 and not engine._is_runnable():
             logger.warning("%s does not run in %s on this machine; using float32", name, torch_dtype)
             torch_dtype = torch.float32
             loaded = load_with_dtype(torch_dtype)
-            engine = engine_class(loaded, name, options, languages, padded=padded)
+            engine = cls(loaded, name, options, languages, padded=padded)
             engine.calibrate(options)
         if options.enable_compilation and not engine._is_runnable():
             raise ModelError("enable_compilation: torch.compile failed, see the log (on a CPU it needs a C++ compiler)")
@@ -235,22 +195,13 @@ class GLiNEREngine:
         del loaded  # frees the weights that the engine does not use, before memory is measured
         if failure:
             del engine  # frees memory before the model is loaded once more
-            engine = engine_class._with_gliner_forward(load_with_dtype(torch_dtype), name, options, languages, failure)
+            engine = cls._with_gliner_forward(load_with_dtype(torch_dtype), name, options, languages, failure)
         engine.check_batch_invariance(options)
         if torch_device.type == "cuda":
             engine.measure_memory(CudaAllocator(torch_device), options)
         release_freed_memory()
         logger.info("%s (%s) in %s on %s", name, engine.info.family, engine.info.dtype, engine.info.device)
         return engine
-
-    @classmethod
-    def _class_for(cls, model: Any) -> type[GLiNEREngine]:
-        """The engine class for a loaded model."""
-        if not isinstance(model, GLiClass):
-            return cls
-        from gliner_bento.engine.classify.engine import GLiClassEngine  # noqa: PLC0415  # derives from this one
-
-        return GLiClassEngine
 
     @classmethod
     def _with_gliner_forward(
@@ -330,7 +281,7 @@ class GLiNEREngine:
 
     def _run_probe(self, texts: int, tokens: int) -> int:
         """Run a batch of `texts` texts of about `tokens` tokens each; returns its cost."""
-        prepared = self.prepare(replace(self._probe, text="word " * tokens, relations={}, threshold=1.0))
+        prepared = self.prepare(replace(self._probe("word " * tokens, ()), threshold=1.0))
         self.forward(self.collate([prepared] * texts), torch.get_num_threads())
         return texts * prepared.cost
 
@@ -434,41 +385,20 @@ class GLiNEREngine:
         synchronize(self._device)
         torch.cuda.set_stream(torch.cuda.Stream(self._device, priority))  # type: ignore[no-untyped-call]
 
+    def _probe(self, text: str, relations: Sequence[str]) -> ExtractionItem:
+        """An item of one pass: classes only for a model that finds no entities."""
+        item = unfiltered_item(self.info, text, ("answer", "question")[: self.info.max_labels_per_pass], relations)
+        return replace(item, classifications={}) if item.labels else item
+
     def _is_runnable(self) -> bool:
-        probe = self._probe if self.info.supports_relations else replace(self._probe, relations={})
+        relations = ("answers",) if self.info.supports_relations else ()
         try:
-            self.forward(self.collate([self.prepare(probe)]), torch.get_num_threads())
+            prepared = self.prepare(self._probe("Nobody was asked.", relations))
+            self.forward(self.collate([prepared]), torch.get_num_threads())
         except Exception:
             logger.info("the probe failed", exc_info=True)
             return False
         return True
-
-
-def pass_limits_of(
-    options: EngineOptions, config: Any, limits: ModelLimits, max_labels: int | None, name: str
-) -> PassLimits:
-    """The limits of a pass. Raises ModelError for windows longer than the model allows, or invalid relation windows.
-
-    config: gliner's configuration, which may have the checkpoint's default relation windows."""
-    window = options.window_words or limits.words
-    if window > limits.words:
-        raise ModelError(f"window_words is {window}; the maximum length of {name!r} is {limits.words} words")
-    sentences = getattr(config, "relation_window_sentences", None)
-    overlap = getattr(config, "relation_window_overlap_sentences", None)
-    if not isinstance(sentences, int | None) or not isinstance(overlap, int | None):
-        keys = "relation_window_sentences and relation_window_overlap_sentences"
-        raise ModelError(f"{name!r}: {keys} in its gliner_config.json must be whole numbers")
-    mode = None if options.relation_window == "auto" else options.relation_window
-    try:
-        relation_windows = RelationWindows.chosen(
-            mode,
-            options.relation_window_sentences,
-            options.relation_window_overlap_sentences,
-            default=RelationWindows.chosen(None, sentences, overlap, default=None),
-        )
-    except InvalidField as error:
-        raise ModelError(error.message) from error
-    return PassLimits(limits.words, window, options.window_overlap_words, max_labels, relation_windows)
 
 
 def check_options(options: EngineOptions, device: torch.device) -> None:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.encoders.inputs import Inputs, PaddedInputs
 from gliner_bento.engine.encoders.output import Encoder, EncoderOutput
-from gliner_bento.engine.families import Family, Head
-from gliner_bento.engine.graphs import CudaCapture, Graphs
+from gliner_bento.engine.graphs import Graphs
 from gliner_bento.engine.heads.decode import lowest_threshold
 from gliner_bento.engine.heads.predictions import Predictions
-from gliner_bento.engine.heads.relations import RelationHead
-from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.projection import Projection
-from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.text.collate import CPU, CollatedBatch, SlotOf, ordered
 
 Scores = tuple[EncoderOutput, Any]
@@ -27,6 +22,18 @@ Scores = tuple[EncoderOutput, Any]
 
 # Maximum relative difference between the embeddings of two correct passes over the same batch.
 _ROUNDING = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+
+
+class Head(Protocol):
+    """Turns an encoder's output into predictions. name: how it computes, for `/v1/model`."""
+
+    name: str
+
+    def scores(self, encoded: EncoderOutput) -> Any:
+        """The input of `predictions`, on the device. For padded batches, does not wait for the device."""
+
+    def predictions(self, scores: Any, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
+        """The predictions of each text. Raises `ScoresNotFinite`."""
 
 
 class Forward:
@@ -103,21 +110,6 @@ class Forward:
         """The predictions of each text. Raises `ScoresNotFinite`."""
         encoded, scores = self.scores(inputs)
         return self._head.predictions(scores, encoded, texts)
-
-
-def make_forward(model: Any, family: Family, options: EngineOptions, layers: LayerFactory) -> Forward:
-    """The forward pass of gliner's inner model. Raises ModelError for options that the model does not support."""
-    projection = Projection(model.prompt_rep_layer, layers) if family.label_projection else None
-    encoder = family.encoder(model, layers, options)
-    if options.quantization == "int8" and not encoder.packs:
-        raise ModelError(f"quantization int8 needs a packed encoder; this one is {encoder.name}")
-    relations = RelationHead(model, layers) if family.relations and not family.prompts.schema else None
-    head = family.head(model, layers, relations)
-    device = next(model.parameters()).device
-    captures = device.type == "cuda" and layers.padded and not (options.enforce_eager or options.enable_compilation)
-    graphs: Graphs[Scores] | None = Graphs(CudaCapture(device), agree) if captures else None
-    compiled = options.enable_compilation
-    return Forward(encoder, head, device, projection, padded=layers.padded, compiled=compiled, graphs=graphs)
 
 
 def agree(first: Scores, second: Scores) -> bool:

@@ -14,18 +14,16 @@ import numpy as np
 import torch
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.families import Family
-from gliner_bento.engine.heads.decode import lowest_threshold, probabilities, thresholds_of
+from gliner_bento.engine.heads.decode import DecodePadded, lowest_threshold, probabilities, thresholds_of
 from gliner_bento.engine.heads.overlap import Resolved, resolve
 from gliner_bento.engine.heads.predictions import Predictions, SpanTable
 from gliner_bento.engine.heads.relations import RelationCollector
-from gliner_bento.engine.heads.span_head import SpanHead
 from gliner_bento.engine.heads.typed_relations import relation_thresholds_of
 from gliner_bento.engine.layers.factory import LayerFactory, without
 from gliner_bento.engine.layers.lora import on_slot
 from gliner_bento.engine.layers.rows import TextSlots
 from gliner_bento.engine.limits import too_many_candidates
-from gliner_bento.engine.text.collate import ordered
+from gliner_bento.engine.text.collate import PaddedCollator, ordered
 
 # gliner scores all pairs of spans above the threshold in one product, so memory grows with the square of their number.
 MAX_PROPOSALS = 256
@@ -35,6 +33,7 @@ _RELATION_MODULES = ("relations_rep_layer", "pair_rep_layer", "triples_score_lay
 class GlinerForward:
     """Runs gliner's `model`, whose linear layers are made adaptable in place.
 
+    pad, decode: from texts to the model's inputs, and from its logits to spans. relations: the model predicts some.
     packs: texts run one by one, without padding. name: how it computes, for `/v1/model`.
     """
 
@@ -42,15 +41,17 @@ class GlinerForward:
     collate = staticmethod(ordered)
     encoded_labels = 0
 
-    def __init__(self, model: Any, family: Family, layers: LayerFactory) -> None:
+    def __init__(
+        self, model: Any, layers: LayerFactory, pad: PaddedCollator, decode: DecodePadded, *, relations: bool
+    ) -> None:
         layers.adapt(model.model)
         self._device = model.device
         self._own_shapes = layers.own_shapes
         self._entity_model = without(model.model, "decoder", *_RELATION_MODULES)  # generated labels are not served
-        self._relation_model = model.model if family.relations else None
-        self._decode = family.decode
-        self._proposes_spans_once = family.head is SpanHead  # token models propose a span once for each label
-        self._pad = family.collator(model)
+        self._relation_model = model.model if relations else None
+        self._decode = decode
+        self._pad = pad
+        self._proposes_spans_once = pad.max_width is not None  # token models propose a span once for each label
         self.name = f"gliner's {type(model.model).__name__}, text by text"
 
     def __call__(self, slots: TextSlots | None, texts: Sequence[Prepared]) -> list[Predictions]:

@@ -8,14 +8,12 @@ from typing import Any
 import torch
 
 from gliner_bento.engine.base import Prepared
-from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession
-from gliner_bento.engine.families import Family
+from gliner_bento.engine.heads.decode import DecodePadded
 from gliner_bento.engine.heads.overlap import predictions_of
 from gliner_bento.engine.heads.predictions import Predictions
 from gliner_bento.engine.heads.span_scores import DEPENDS_ON_PADDING
-from gliner_bento.engine.heads.token_head import TokenHead
-from gliner_bento.engine.text.collate import CollatedBatch
+from gliner_bento.engine.text.collate import CollatedBatch, PaddedCollator
 
 RunInputs = dict[str, torch.Tensor]
 """The inputs of one run of the session: of one text, or of all texts of a batch."""
@@ -24,8 +22,9 @@ OnnxRuns = tuple[RunInputs, ...]
 
 
 class OnnxForward:
-    """Runs gliner's `model`, whose own `model` is an `OnnxSession`. Raises ModelError if ONNX is not supported.
+    """Runs gliner's `model`, whose own `model` is an `OnnxSession`.
 
+    pad, decode: see `GlinerForward`.
     packs: whether texts run one by one, without padding. They do if one padded run would change results: a bi-encoder's
         file takes one set of labels, dynamic quantization has scales per run, and the scores of a few configurations
         depend on padding. Otherwise all texts of a batch are in one padded run.
@@ -34,15 +33,12 @@ class OnnxForward:
 
     encoded_labels = 0
 
-    def __init__(self, model: Any, family: Family) -> None:
-        has_span_scores = family.head is TokenHead and model.config.represent_spans
-        if not family.onnx or has_span_scores:
-            raise ModelError(f"runtime onnxruntime: the ONNX export of a {type(model).__name__} is incomplete")
+    def __init__(self, model: Any, pad: PaddedCollator, decode: DecodePadded) -> None:
         self._session: OnnxSession = model.model
-        self._decode = family.decode
-        self._pad = family.collator(model)
+        self._decode = decode
+        self._pad = pad
         self.packs = (
-            not family.prompts.inline or self._session.facts.quantizes_batches or depends_on_padding(model.config)
+            pad.labels_pad_id is not None or self._session.facts.quantizes_batches or depends_on_padding(model.config)
         )
         self.name = "onnxruntime, text by text" if self.packs else "onnxruntime"
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from comparison import random_item
 
-from gliner_bento.engine.families import family_of
+from gliner_bento.engine.families import Family, family_of
 from gliner_bento.engine.text.collate import PaddedCollator
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
@@ -71,7 +71,9 @@ def test_packed_tensors_are_gliners_without_padding(
 
 
 def collator_of(gliner: Any) -> PaddedCollator:
-    return family_of(gliner, "reference").collator(gliner)
+    family = family_of(gliner, "reference")
+    assert isinstance(family, Family)
+    return family.collator(gliner)
 
 
 def gliners_batch(model: Any, items: list[Item]) -> dict[str, Any]:

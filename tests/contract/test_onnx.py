@@ -23,7 +23,7 @@ from gliner_bento.engine.checkpoint.device import DType
 from gliner_bento.engine.checkpoint.find import ModelError, stays_inside
 from gliner_bento.engine.checkpoint.onnx_session import OnnxSession, inspect_onnx, load_onnx
 from gliner_bento.engine.engine import GLiNEREngine
-from gliner_bento.engine.families import family_of
+from gliner_bento.engine.families import Family, family_of
 from gliner_bento.engine.onnx_forward import OnnxForward
 
 CPU = torch.device("cpu")
@@ -126,7 +126,9 @@ def test_the_self_test_compares_with_gliners_session(
 
 
 def forward_of(model: Any) -> OnnxForward:
-    return OnnxForward(model, family_of(model, "exported"))
+    family = family_of(model, "exported")
+    assert isinstance(family, Family)
+    return OnnxForward(model, family.collator(model), family.decode)
 
 
 def test_a_quantized_file_depends_on_the_batch(served: Any, exported: Any) -> None:

@@ -15,7 +15,7 @@ from gliner_bento.engine.checkpoint.find import ModelError
 from gliner_bento.engine.checkpoint.gliclass import UNI_ENCODER, GLiClass
 from gliner_bento.engine.classify.texts import ClassInput
 from gliner_bento.engine.encoders.packed import TextEncoder, packed_model
-from gliner_bento.engine.heads.predictions import Predictions
+from gliner_bento.engine.heads.predictions import Predictions, class_scores
 from gliner_bento.engine.layers.factory import LayerFactory
 from gliner_bento.engine.layers.finite import check_finite
 from gliner_bento.engine.layers.lora import on_slot
@@ -93,15 +93,6 @@ class ClassForward:
 def _predicted(text: Prepared, logits: NDArray[np.float64]) -> Predictions:
     (classification,) = text.item.classifications.values()
     return Predictions(classes=[class_scores(logits, multi_label=classification.multi_label)])
-
-
-def class_scores(logits: NDArray[np.float64], *, multi_label: bool) -> NDArray[np.float64]:
-    """Scores (labels,) from 0 to 1: with `multi_label` each label is scored on its own, else the scores sum to 1."""
-    if multi_label:
-        scores: NDArray[np.float64] = 1 / (1 + np.exp(-logits))
-        return scores
-    exponentials: NDArray[np.float64] = np.exp(logits - logits.max())
-    return exponentials / float(exponentials.sum())
 
 
 def make_class_forward(

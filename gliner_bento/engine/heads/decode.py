@@ -8,7 +8,7 @@ In shapes, K is the number of words of the longest possible span. The index of a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,6 +26,8 @@ from gliner_bento.errors import ScoresNotFinite
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 Flags = NDArray[np.bool_]
+DecodePadded = Callable[[torch.Tensor, Sequence[Prepared]], "list[SpanTable]"]
+"""(gliner's padded logits, texts) -> the spans of each text that are above their label's threshold."""
 
 
 def probabilities(logits: torch.Tensor) -> torch.Tensor:

@@ -115,3 +115,12 @@ class Predictions:
             return predict(*args, **kwargs)
         except LimitExceeded as error:
             return cls(error=error.with_traceback(None))  # the traceback's frames would keep tensors alive
+
+
+def class_scores(logits: NDArray[np.float64], *, multi_label: bool) -> NDArray[np.float64]:
+    """Scores (labels,) from 0 to 1: with `multi_label` each label is scored on its own, else the scores sum to 1."""
+    if multi_label:
+        scores: NDArray[np.float64] = 1 / (1 + np.exp(-logits))
+        return scores
+    exponentials: NDArray[np.float64] = np.exp(logits - logits.max())
+    return exponentials / float(exponentials.sum())

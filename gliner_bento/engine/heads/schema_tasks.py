@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.encoders.output import EncoderOutput
 from gliner_bento.engine.heads.overlap import Resolved, chars_of
-from gliner_bento.engine.heads.predictions import PredictedRelation, Predictions, Span, SpanTable, WordSpan
+from gliner_bento.engine.heads.predictions import (
+    PredictedRelation,
+    Predictions,
+    Span,
+    SpanTable,
+    WordSpan,
+    class_scores,
+)
 from gliner_bento.engine.heads.typed_relations import AllowedEnds
 from gliner_bento.engine.layers.rows import TextRows
 from gliner_bento.engine.limits import kept_of
@@ -73,18 +80,8 @@ def classes_of(
     scores = []
     for text in texts:
         classifications = text.item.classifications.values()
-        scores.append([_class_scores(next(logits_of_tasks), each.multi_label) for each in classifications])
+        scores.append([class_scores(next(logits_of_tasks), multi_label=each.multi_label) for each in classifications])
     return scores
-
-
-def _class_scores(logits: NDArray[np.float64], multi_label: bool) -> NDArray[np.float64]:
-    """The softmax of the logits or, with `multi_label`, their sigmoids."""
-    if multi_label:
-        sigmoids: NDArray[np.float64] = 1 / (1 + np.exp(-logits))
-        return sigmoids
-    exponentials = np.exp(logits - logits.max())
-    softmax: NDArray[np.float64] = exponentials / exponentials.sum()
-    return softmax
 
 
 def clipped(spans: SpanTable, own: slice) -> SpanTable:

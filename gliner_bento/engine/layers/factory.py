@@ -155,7 +155,7 @@ class LayerFactory:
         self.threads = () if self.padded else tuple(threads)
         self.batch_invariant = bool(self.threads)
         self.sinks: list[AdapterSink] = []
-        self._int8 = int8
+        self.int8 = int8
         self._quantizable: dict[str, Linear] = {}
         self._layers: list[Linear] = []
         self._names = {module: name for name, module in model.named_modules()}
@@ -167,8 +167,8 @@ class LayerFactory:
         self, *sources: nn.Linear | WeightSlice, activation: Activation = "none", residual: bool = False
     ) -> Linear:
         """As `linear`, for a layer of an encoder: multiplies in 8 bits after `quantize`."""
-        layer = self.linear(*sources, activation=activation, residual=residual, int8=self._int8)
-        if self._int8:
+        layer = self.linear(*sources, activation=activation, residual=residual, int8=self.int8)
+        if self.int8:
             modules = [source if isinstance(source, nn.Linear) else source.layer for source in sources]
             self._quantizable[self._names.get(modules[0], "")] = layer
         return layer

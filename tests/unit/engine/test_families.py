@@ -16,6 +16,7 @@ with warnings.catch_warnings():
     from gliner import model as gliner_models
 
     from gliner_bento.engine.checkpoint.find import ModelError
+    from gliner_bento.engine.checkpoint.gliclass import GLiClass
     from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Boundary, GLiNER2Span
     from gliner_bento.engine.families import FAMILIES, family_of
 
@@ -31,6 +32,7 @@ def test_every_checkpoint_class_of_gliner_is_served_or_known_not_to_be() -> None
     concrete = {kind for kind in subclasses(gliner_models.BaseGLiNER) if not kind.__name__.startswith("Base")}
     not_served = {gliner_models.StreamingSpanGLiNER}
     assert {kind for kind in concrete if kind.__module__ == gliner_models.__name__} == set(FAMILIES) - {
+        GLiClass,
         GLiNER2Boundary,
         GLiNER2Span,
     } | not_served
