@@ -19,7 +19,6 @@ from gliner_bento.engine.base import ChunkedRequest, Prepared
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.constants import PAUSE_S
 from gliner_bento.fairness.pool import FairPool
-from gliner_bento.scheduler.dispatcher import BatchDispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import public_error
@@ -63,7 +62,6 @@ class ChunkedRequests:
         self,
         queue: WaitingQueue,
         item_owner: ItemOwner,
-        dispatcher: BatchDispatcher,
         pool: FairPool,
         watchdog: Watchdog,
         *,
@@ -72,7 +70,6 @@ class ChunkedRequests:
     ) -> None:
         self._queue = queue
         self._item_owner = item_owner
-        self._dispatcher = dispatcher
         self._pool = pool
         self._watchdog = watchdog
         self._min_passes = min_passes
@@ -175,7 +172,7 @@ class ChunkedRequests:
                 entry = self._queue.put_pass(parent, prepared)
                 request.pass_count += 1
                 request.cost += entry.cost
-            self._dispatcher.wake()
+            self._queue.wake()
 
     def _finish_if_done(self, item: _ChunkedItem) -> None:
         if item.entry.finished or not item.chunked.done:

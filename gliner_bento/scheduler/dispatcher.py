@@ -82,7 +82,7 @@ class BatchDispatcher:
         self._item_owner = item_owner
         self._clock = clock
         self._observer = observer
-        self._stages = Stages(engine, item_owner, self, observer, watchdog, clock)
+        self._stages = Stages(engine, item_owner, observer, watchdog, clock)
         self._lane_work = [threading.Condition(self._lock) for _ in range(config.inference_lanes)]
         self._collator_work = threading.Condition(self._lock)
         self._express_work = threading.Condition(self._lock)
@@ -93,6 +93,7 @@ class BatchDispatcher:
         self._express_state: LaneState = "starting"
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
+        queue.wake = self.wake
         self._decoders = (
             ThreadPoolExecutor(config.decoding_threads, thread_name_prefix="decode")
             if config.decoding_threads
@@ -143,7 +144,8 @@ class BatchDispatcher:
         try:
             self._start_lane(number)
             while (batch := self._schedule(number)) is not None:
-                if self._forward(batch):
+                # A lane also computes with the threads of idle ones.
+                if self._forward(batch, self._config.torch_threads * (1 + batch.shared_lanes)):
                     decoding = self._postprocess(batch, decoding)
                 batch = None  # an idle lane keeps no tensors alive
         except BaseException:
@@ -176,21 +178,32 @@ class BatchDispatcher:
                     if self._has_work():
                         return self._take_batch(number)
 
-    def _forward(self, batch: Batch) -> bool:
-        """Run the model, with the threads of the lane and of `shared_lanes` idle lanes. Returns whether there is
-        something to decode."""
-        return self._stages.forward(batch, self._config.torch_threads * (1 + batch.shared_lanes))
+    def _forward(self, batch: Batch, threads: int) -> bool:
+        """Run the model. Returns whether there is something to decode."""
+        halves = self._stages.forward(batch, threads)
+        self._run_again(halves or ())
+        return halves is None
+
+    def _decode(self, batch: Batch) -> None:
+        self._run_again(self._stages.decode(batch))
+
+    def _run_again(self, halves: Sequence[Batch]) -> None:
+        """Run the halves of a failed batch before anything that waits."""
+        if halves:
+            with self._lock:
+                self._next_batches.extendleft(reversed(halves))
+                self.wake()
 
     def _postprocess(self, batch: Batch, previous: Future[None] | None) -> Future[None] | None:
         """Decode `batch` and finish its items: in the decoding pool, after the lane's `previous` batch; without a pool,
         in the lane. Returns the future of the pool, if any."""
         if self._decoders is None:
-            self._stages.decode(batch)
+            self._decode(batch)
             return None
         if previous:
             wait([previous])
         with self._lock:
-            return None if self._closed else self._decoders.submit(self._stages.decode, batch)
+            return None if self._closed else self._decoders.submit(self._decode, batch)
 
     def _fail_lane(self, number: int, batch: Batch | None) -> None:
         """Lane `number` is dead: fail its batch, and every item if it was the last lane."""
@@ -218,8 +231,8 @@ class BatchDispatcher:
             self._engine.start_express_lane()
             self._set_express_state("alive")
             while (batch := self._schedule_express()) is not None:
-                if self._stages.forward(batch, threads=1):
-                    self._stages.decode(batch)
+                if self._forward(batch, threads=1):
+                    self._decode(batch)
                 batch = None
         except BaseException:
             self._set_express_state("dead")
@@ -288,12 +301,6 @@ class BatchDispatcher:
         if self._queue.waiting_entries:
             self.wake()
         return self._express_batch
-
-    def run_again(self, batches: Sequence[Batch]) -> None:
-        """Run the halves of a failed batch next; see `BatchOwner`."""
-        with self._lock:
-            self._next_batches.extendleft(reversed(batches))
-            self.wake()
 
     # Scheduling, with the lock held
 

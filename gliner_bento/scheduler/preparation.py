@@ -21,7 +21,6 @@ from gliner_bento.engine.base import AdapterLease, Engine, Prepared, Steps
 from gliner_bento.fairness.constants import PAUSE_S, SLICE_S
 from gliner_bento.fairness.pool import FairPool
 from gliner_bento.scheduler.chunked import ChunkedRequests
-from gliner_bento.scheduler.dispatcher import BatchDispatcher
 from gliner_bento.scheduler.entry import Entry, ItemOwner, State
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.queue import WaitingQueue
@@ -52,7 +51,6 @@ class Preparation:
         engine: Engine,
         queue: WaitingQueue,
         item_owner: ItemOwner,
-        dispatcher: BatchDispatcher,
         chunked: ChunkedRequests,
         pool: FairPool,
         *,
@@ -65,7 +63,6 @@ class Preparation:
         self._engine = engine
         self._queue = queue
         self._item_owner = item_owner
-        self._dispatcher = dispatcher
         self._chunked = chunked
         self._pool = pool
         self._threads = threads
@@ -118,7 +115,7 @@ class Preparation:
                 else:
                     self._queue.wait_for_adapter(entry, prepared)
                     loading.append((lease, partial(self._on_adapter, entry, prepared)))
-            self._dispatcher.wake()
+            self._queue.wake()
         for lease, when_loaded in loading:
             lease.ready.add_done_callback(when_loaded)
 
@@ -182,7 +179,7 @@ class Preparation:
             return
         with self._queue.lock:
             self._put(entry, prepared)
-            self._dispatcher.wake()
+            self._queue.wake()
 
 
 def release(lease: AdapterLease) -> None:

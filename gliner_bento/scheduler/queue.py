@@ -87,6 +87,7 @@ class WaitingQueue:
     Every method and property needs `lock` held; none takes it. `capacity` limits the items that are in no batch yet:
     in preparation, waiting or chunked; tenants share it. `packs`: see `Engine`.
 
+    wake: called, with the lock held, by what puts entries or ends one in preparation; set by the dispatcher.
     tokens_run: tokens of all entries that were in a batch and have finished.
     """
 
@@ -95,6 +96,7 @@ class WaitingQueue:
         self._queued = SharedCapacity(capacity)  # of items that are in no batch yet
         self._packs = packs
         self._clock = clock
+        self.wake: Callable[[], object] = lambda: None
         self._closed: str | None = "the server is starting"
         self._sequences = 0
         self._entries: dict[int, Entry] = {}

@@ -121,7 +121,6 @@ class Scheduler:
         self._chunked = ChunkedRequests(
             self._queue,
             self,
-            self._dispatcher,
             self._pool,
             self._watchdog,
             min_passes=_BATCHES_AHEAD * config.inference_lanes,
@@ -131,7 +130,6 @@ class Scheduler:
             engine,
             self._queue,
             self,
-            self._dispatcher,
             self._chunked,
             self._pool,
             threads=config.tokenizer_threads,
@@ -333,7 +331,7 @@ class Scheduler:
                 return False
             self._chunked.on_finish(entry)
             if state is PREPARING or state is LOADING_ADAPTER:
-                self._dispatcher.wake()  # a lane may hold a partial batch for it
+                self._queue.wake()  # a lane may hold a partial batch for it
         if entry.parent is not None:
             self._chunked.add(entry, outcome)
         else:

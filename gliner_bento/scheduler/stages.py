@@ -9,7 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from gliner_bento.engine.base import Engine, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError, InternalError, ScoresNotFinite
@@ -52,13 +52,6 @@ class Batch:
         return {tenant for tenant, count in counts.items() if count > 1 or len(self.entries) == 1}
 
 
-class BatchOwner(Protocol):
-    """The dispatcher, as the stages see it."""
-
-    def run_again(self, batches: Sequence[Batch]) -> None:
-        """Run the halves of a failed batch before anything that waits. Called without the lock."""
-
-
 def public_error(error: BaseException, request_id: str, doing: str) -> GLiNERBentoError:
     """The error for the caller: a `GLiNERBentoError` as it is, an `InternalError` for any other, which is logged."""
     if isinstance(error, GLiNERBentoError):
@@ -70,21 +63,20 @@ def public_error(error: BaseException, request_id: str, doing: str) -> GLiNERBen
 class Stages:
     """Takes batches through the engine, and finishes each entry through `item_owner`.
 
-    A batch that fails in any stage is halved until the failing item is isolated: at most 2n - 1 runs for n items.
+    A batch that fails in any stage is halved until the failing item is isolated: at most 2n - 1 runs for n items. The
+    halves are returned, and are to be run before anything that waits.
     """
 
     def __init__(
         self,
         engine: Engine,
         item_owner: ItemOwner,
-        batch_owner: BatchOwner,
         observer: Observer,
         watchdog: Watchdog,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
         self._item_owner = item_owner
-        self._batch_owner = batch_owner
         self._observer = observer
         self._watchdog = watchdog
         self._clock = clock
@@ -93,8 +85,8 @@ class Stages:
         """Make the engine's tensors; raises what the engine raises."""
         batch.collated = self._timed("collate", batch, lambda: self._engine.collate(batch.prepared))
 
-    def forward(self, batch: Batch, threads: int) -> bool:
-        """Run the model. Returns False if the batch fails, or has no unfinished entry.
+    def forward(self, batch: Batch, threads: int) -> Sequence[Batch] | None:
+        """Run the model. Returns None if the batch is to be decoded next; else its halves, if any.
 
         Entries that have finished meanwhile (aborted, expired) are left out. A batch that no longer fits, because less
         of the device's memory is free than when it was formed, is split instead.
@@ -103,19 +95,18 @@ class Stages:
         if len(live) < len(batch.entries):
             batch.entries, batch.collated = live, None
         if not live:
-            return False
+            return ()
         if len(live) == 1 or self._fits(batch):
             try:
                 self._run(batch, threads)
-                return True
+                return None
             except Exception as error:
                 self._report(batch, error, "inference")
         # Outside the except block: the failed batch's tensors must be freed before its halves need memory.
-        self._split(batch)
-        return False
+        return self._split(batch)
 
-    def decode(self, batch: Batch) -> None:
-        """Finish every entry of `batch` with its result."""
+    def decode(self, batch: Batch) -> Sequence[Batch]:
+        """Finish every entry of `batch` with its result. Returns the halves of a batch that fails."""
         try:
             results = self._decode(batch)
         except BaseException as error:  # a pool would swallow it, and the items would never finish
@@ -124,8 +115,8 @@ class Stages:
             self._trace(batch)
             for entry, result in zip(batch.entries, results, strict=True):
                 self._item_owner.finish(entry, result)
-            return
-        self._split(batch)
+            return ()
+        return self._split(batch)
 
     def _fits(self, batch: Batch) -> bool:
         limit = self._engine.batch_tokens
@@ -184,10 +175,11 @@ class Stages:
             # As text: a log record that held the exception would hold its frames, and with them the tensors.
             logger.warning("a batch of %d items failed in %s and is split: %s", len(batch.entries), doing, repr(error))
 
-    def _split(self, batch: Batch) -> None:
-        """Run a batch again in halves, oldest entries first; no effect on a batch of one entry."""
+    def _split(self, batch: Batch) -> Sequence[Batch]:
+        """The halves of a batch, oldest entries first; a batch of one entry has none."""
         batch.collated = None
         half = len(batch.entries) // 2
-        if half:
-            self._observer.on_split(len(batch.entries))
-            self._batch_owner.run_again([Batch(batch.entries[:half]), Batch(batch.entries[half:])])
+        if not half:
+            return ()
+        self._observer.on_split(len(batch.entries))
+        return Batch(batch.entries[:half]), Batch(batch.entries[half:])

@@ -43,11 +43,11 @@ class Run:
         self.tally = tally or Tally()
         self._waiting = [batch]
         del batch  # no frame keeps it, as in a lane
-        stages = Stages(engine, self, self, self.tally, Watchdog(60.0), lambda: 101.0)
+        stages = Stages(engine, self, self.tally, Watchdog(60.0), lambda: 101.0)
         while self._waiting:
             running = self._waiting.pop(0)
-            if stages.forward(running, threads=1):
-                stages.decode(running)
+            halves = stages.forward(running, threads=1)
+            self._waiting[:0] = stages.decode(running) if halves is None else halves
             del running
 
     def finish(self, entry: Entry, outcome: ResultOrError) -> None:
@@ -55,9 +55,6 @@ class Run:
 
     def expire(self) -> None:
         """Nothing expires here."""
-
-    def run_again(self, batches: Sequence[Batch]) -> None:
-        self._waiting[:0] = batches
 
 
 def broken(*texts: str) -> Callable[[Item], Exception | None]:
@@ -232,10 +229,10 @@ def test_size_of_each_batch_and_time_of_each_stage_are_observed(packs: bool, pad
     )
     tally = Times()
     run = Run(engine, Batch([]))
-    stages = Stages(engine, run, run, tally, Watchdog(60.0), clock)
+    stages = Stages(engine, run, tally, Watchdog(60.0), clock)
     batch = batch_of(engine, ["aaa", "a"])
-    assert stages.forward(batch, threads=1)
-    stages.decode(batch)
+    assert stages.forward(batch, threads=1) is None
+    assert not stages.decode(batch)
     assert tally.counts == {"batches": 1, "batched_items": 2, "padded_tokens": padded, "real_tokens": 4}
     assert waits_s == [1.0]
     assert spent_s == {"collate": 1.0, "forward": 2.0, "decode": 4.0}
