@@ -20,6 +20,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.scheduler import dispatcher
 from gliner_bento.scheduler.batching import NO_ADAPTERS
+from gliner_bento.scheduler.items import Items
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
@@ -50,8 +51,9 @@ class Simulation:
         )  # fmt: skip
         nothing: Any = None
         observer: Any = SimpleNamespace(on_express=lambda: None)
+        items = Items(self._queue, observer, lambda: self.now_s)
         made: Any = dispatcher.BatchDispatcher(
-            engine, config, self._queue, nothing, observer=observer, watchdog=nothing, clock=lambda: self.now_s
+            engine, config, items, observer=observer, watchdog=nothing, clock=lambda: self.now_s
         )
         made.wake = lambda: None
         for lane in range(lanes):

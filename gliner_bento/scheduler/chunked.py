@@ -19,9 +19,8 @@ from gliner_bento.engine.base import ChunkedRequest, Prepared
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.constants import PAUSE_S
 from gliner_bento.fairness.pool import FairPool
-from gliner_bento.scheduler.entry import Entry, ItemOwner, ResultOrError
-from gliner_bento.scheduler.queue import WaitingQueue
-from gliner_bento.scheduler.stages import public_error
+from gliner_bento.scheduler.entry import Entry, ResultOrError
+from gliner_bento.scheduler.items import Items
 from gliner_bento.scheduler.watchdog import Watchdog
 
 
@@ -55,26 +54,26 @@ class _RequestState:
 
 
 class ChunkedRequests:
-    """Keeps at least `min_passes` passes of each request, with a cost of at least `min_cost` tokens, waiting in `queue`
-    or running. Passes are made in `pool`, which must not shut down before the last item has finished."""
+    """Keeps at least `min_passes` passes of each request, with a cost of at least `min_cost` tokens, waiting or
+    running. Passes are made in `pool`, which must not shut down before the last item has finished."""
 
     def __init__(
         self,
-        queue: WaitingQueue,
-        item_owner: ItemOwner,
+        items: Items,
         pool: FairPool,
         watchdog: Watchdog,
         *,
         min_passes: int,
         min_cost: int,
     ) -> None:
-        self._queue = queue
-        self._item_owner = item_owner
+        self._items = items
+        self._queue = items.queue
         self._pool = pool
         self._watchdog = watchdog
         self._min_passes = min_passes
         self._min_cost = min_cost
         self._requests: dict[str, _RequestState] = {}
+        items.passes = self
 
     def begin(self, entry: Entry, chunked: ChunkedRequest) -> None:
         """Start to make the passes of `entry`, which is in the queue. Called with the lock held."""
@@ -114,7 +113,7 @@ class ChunkedRequests:
         if item is None:
             return
         if isinstance(outcome, GLiNERBentoError):
-            self._item_owner.finish(entry.parent, outcome)
+            self._items.finish(entry.parent, outcome)
             return
         try:
             with item.lock, self._watchdog.watch("merging passes", [item.entry]):
@@ -122,7 +121,7 @@ class ChunkedRequests:
                 if item.entry.stream:
                     item.entry.stream.sink.put(parts)
         except BaseException as error:  # the decoding pool would swallow it, and the item would never finish
-            self._item_owner.finish(entry.parent, public_error(error, entry.request_id, "merging its passes"))
+            self._items.fail(entry.parent, error, "merging its passes")
             return
         self._finish_if_done(item)
         self.resume(entry.request_id)
@@ -155,7 +154,7 @@ class ChunkedRequests:
             error = raised
         self._put(request, item.entry, passes)
         if error is not None:  # finish the item before `_make_more`, which then makes no more of its passes
-            self._item_owner.finish(item.entry, public_error(error, item.entry.request_id, "making its passes"))
+            self._items.fail(item.entry, error, "making its passes")
         else:
             self._finish_if_done(item)
             if not passes:
@@ -178,7 +177,8 @@ class ChunkedRequests:
         if item.entry.finished or not item.chunked.done:
             return
         try:
-            outcome: ResultOrError = item.chunked.result()
+            result = item.chunked.result()
         except BaseException as error:
-            outcome = public_error(error, item.entry.request_id, "merging its passes")
-        self._item_owner.finish(item.entry, outcome)
+            self._items.fail(item.entry, error, "merging its passes")
+        else:
+            self._items.finish(item.entry, result)

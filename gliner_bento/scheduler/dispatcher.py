@@ -28,10 +28,11 @@ from gliner_bento.engine.base import Engine
 from gliner_bento.errors import InternalError, NotReady
 from gliner_bento.fairness.constants import QUOTAS_PER_BATCH
 from gliner_bento.scheduler.batching import BatchLimits, at_least
-from gliner_bento.scheduler.entry import WAITING, Entry, ItemOwner
+from gliner_bento.scheduler.entry import WAITING, Entry
+from gliner_bento.scheduler.items import Items
 from gliner_bento.scheduler.lanes import Lanes, LaneState
 from gliner_bento.scheduler.observer import Observer
-from gliner_bento.scheduler.queue import NextBatch, WaitingQueue
+from gliner_bento.scheduler.queue import NextBatch
 from gliner_bento.scheduler.stages import Batch, Stages
 from gliner_bento.scheduler.turns import ModelTurns
 from gliner_bento.scheduler.watchdog import Watchdog
@@ -57,7 +58,7 @@ class DispatcherConfig(BatchLimits):
 
 
 class BatchDispatcher:
-    """Runs the waiting entries of `queue` in batches, and finishes them through `item_owner`.
+    """Runs the waiting entries in batches, and finishes them.
 
     turns: this model's turns on a device that several models share; None: only this model runs on the device.
     """
@@ -66,8 +67,7 @@ class BatchDispatcher:
         self,
         engine: Engine,
         config: DispatcherConfig,
-        queue: WaitingQueue,
-        item_owner: ItemOwner,
+        items: Items,
         *,
         observer: Observer,
         watchdog: Watchdog,
@@ -77,12 +77,12 @@ class BatchDispatcher:
         self._turns = turns
         self._engine = engine
         self._config = config
-        self._queue = queue
-        self._lock = queue.lock
-        self._item_owner = item_owner
+        self._items = items
+        self._queue = items.queue
+        self._lock = items.queue.lock
         self._clock = clock
         self._observer = observer
-        self._stages = Stages(engine, item_owner, observer, watchdog, clock)
+        self._stages = Stages(engine, items, observer, watchdog, clock)
         self._lane_work = [threading.Condition(self._lock) for _ in range(config.inference_lanes)]
         self._collator_work = threading.Condition(self._lock)
         self._express_work = threading.Condition(self._lock)
@@ -93,7 +93,7 @@ class BatchDispatcher:
         self._express_state: LaneState = "starting"
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
-        queue.wake = self.wake
+        items.queue.wake = self.wake
         self._decoders = (
             ThreadPoolExecutor(config.decoding_threads, thread_name_prefix="decode")
             if config.decoding_threads
@@ -171,7 +171,7 @@ class BatchDispatcher:
                 if not expired and not self._turns:
                     return self._take_batch(number)
             if expired:
-                self._item_owner.expire()
+                self._items.expire()
             elif self._turns:
                 self._turns.acquire(number)
                 with self._lock:
@@ -218,9 +218,9 @@ class BatchDispatcher:
                 self._queue.close("no inference lane is alive")
                 stranded = self._queue.unfinished()
         for entry in batch.entries if batch else ():
-            self._item_owner.finish(entry, InternalError())
+            self._items.finish(entry, InternalError())
         for entry in stranded:
-            self._item_owner.finish(entry, NotReady("no inference lane is alive"))
+            self._items.finish(entry, NotReady("no inference lane is alive"))
 
     # The express lane
 
@@ -237,7 +237,7 @@ class BatchDispatcher:
         except BaseException:
             self._set_express_state("dead")
             for entry in batch.entries if batch else ():
-                self._item_owner.finish(entry, InternalError())
+                self._items.finish(entry, InternalError())
             raise
 
     def _set_express_state(self, state: LaneState) -> None:
@@ -261,7 +261,7 @@ class BatchDispatcher:
                 if not expired and not self._turns:
                     return self._take_express_batch()
             if expired:
-                self._item_owner.expire()
+                self._items.expire()
             elif self._turns:
                 self._turns.begin_express()
                 with self._lock:

@@ -124,13 +124,3 @@ class Entry:
     def finished(self) -> bool:
         """Whether its result or error is set; it must not run any more."""
         return self.state is FINISHED
-
-
-class ItemOwner(Protocol):
-    """The scheduler, as its parts see it. Both methods are called without the lock."""
-
-    def finish(self, entry: Entry, outcome: ResultOrError) -> None:
-        """Finish an item and answer its future, or hand the outcome of a pass to its item. Idempotent."""
-
-    def expire(self) -> None:
-        """Finish every item whose deadline has passed."""

@@ -21,10 +21,9 @@ from gliner_bento.engine.base import AdapterLease, Engine, Prepared, Steps
 from gliner_bento.fairness.constants import PAUSE_S, SLICE_S
 from gliner_bento.fairness.pool import FairPool
 from gliner_bento.scheduler.chunked import ChunkedRequests
-from gliner_bento.scheduler.entry import Entry, ItemOwner, State
+from gliner_bento.scheduler.entry import Entry, State
+from gliner_bento.scheduler.items import Items, release
 from gliner_bento.scheduler.observer import Observer
-from gliner_bento.scheduler.queue import WaitingQueue
-from gliner_bento.scheduler.stages import public_error
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -49,8 +48,7 @@ class Preparation:
     def __init__(
         self,
         engine: Engine,
-        queue: WaitingQueue,
-        item_owner: ItemOwner,
+        items: Items,
         chunked: ChunkedRequests,
         pool: FairPool,
         *,
@@ -61,8 +59,8 @@ class Preparation:
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
-        self._queue = queue
-        self._item_owner = item_owner
+        self._items = items
+        self._queue = items.queue
         self._chunked = chunked
         self._pool = pool
         self._threads = threads
@@ -129,7 +127,7 @@ class Preparation:
                 prepared = self._advance(work, until_cpu_s)
         except BaseException as error:  # the pool would swallow it, and the item would never finish
             work.steps = None
-            self._item_owner.finish(entry, public_error(error, entry.request_id, "preparation"))
+            self._items.fail(entry, error, "preparation")
             return None
         work.spent_s += self._clock() - started_s
         if prepared is None:
@@ -139,7 +137,7 @@ class Preparation:
             self._hold_lease(entry, prepared.adapter)
         if prepared.result is None:
             return prepared
-        self._item_owner.finish(entry, prepared.result)
+        self._items.finish(entry, prepared.result)
         return None
 
     def _advance(self, work: _Preparing, until_cpu_s: float) -> Prepared | None:
@@ -175,19 +173,11 @@ class Preparation:
     def _on_adapter(self, entry: Entry, prepared: Prepared, ready: Future[Any]) -> None:
         """Called when the adapter of an entry is in memory, or has failed to load."""
         if (error := _failure(ready)) is not None:
-            self._item_owner.finish(entry, public_error(error, entry.request_id, "loading its adapter"))
+            self._items.fail(entry, error, "loading its adapter")
             return
         with self._queue.lock:
             self._put(entry, prepared)
             self._queue.wake()
-
-
-def release(lease: AdapterLease) -> None:
-    """Release the lease of an item that has finished. An exception is logged, because the item must be answered."""
-    try:
-        lease.release()
-    except Exception:
-        logger.exception("an adapter could not be released")
 
 
 def _failure(ready: Future[Any]) -> BaseException | None:

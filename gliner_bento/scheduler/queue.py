@@ -87,7 +87,7 @@ class WaitingQueue:
     Every method and property needs `lock` held; none takes it. `capacity` limits the items that are in no batch yet:
     in preparation, waiting or chunked; tenants share it. `packs`: see `Engine`.
 
-    wake: called, with the lock held, by what puts entries or ends one in preparation; set by the dispatcher.
+    wake: called, with the lock held, after entries were put, or one in preparation has ended. The dispatcher sets it.
     tokens_run: tokens of all entries that were in a batch and have finished.
     """
 

@@ -1,4 +1,4 @@
-"""The scheduler: items in, futures out. Owns admission, deadlines, and that every item finishes exactly once.
+"""The scheduler: items in, futures out. Connects its parts, starts and ends their threads.
 
     submit ─▶ preparation ─┬─▶ waiting queue ─▶ dispatcher: schedule, forward, postprocess ─▶ future
                            └─▶ chunked requests: passes ─▶ waiting queue …
@@ -12,30 +12,22 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
 from gliner_bento.engine.base import Engine, Result
-from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.errors import GLiNERBentoError, InternalError, NotReady
 from gliner_bento.fairness.pool import FairPool
 from gliner_bento.fairness.queue import NO_TENANT, TenantShare
 from gliner_bento.scheduler.batching import at_least
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import BatchDispatcher, DispatcherConfig
-from gliner_bento.scheduler.entry import (
-    LOADING_ADAPTER,
-    PREPARING,
-    RUNNING,
-    WAITING,
-    Entry,
-    ResultOrError,
-    Sink,
-    Stream,
-)
-from gliner_bento.scheduler.observer import GuardedObserver, Observer, Outcome
-from gliner_bento.scheduler.preparation import Preparation, release
+from gliner_bento.scheduler.entry import RUNNING, WAITING, Sink, Stream
+from gliner_bento.scheduler.items import Items
+from gliner_bento.scheduler.observer import GuardedObserver, Observer
+from gliner_bento.scheduler.preparation import Preparation
 from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.turns import ModelTurns
 from gliner_bento.scheduler.watchdog import Watchdog, Work, code_location
@@ -43,7 +35,6 @@ from gliner_bento.tasks.base import Item
 
 logger = logging.getLogger(__name__)
 
-_MAX_WAIT_S = 60.0  # maximum time of one Condition.wait, which platforms limit
 _BATCHES_AHEAD = 2  # passes of a chunked request that wait or run: enough for this many batches per lane
 
 
@@ -82,8 +73,7 @@ class Stats:
 class Scheduler:
     """Runs items on `engine` in batches. Thread-safe; `start` it once, `close` it once.
 
-    Threads: a preparation pool, one for deadlines, one for the watchdog, and the dispatcher's. `finish` is called by
-    the scheduler's parts only.
+    Threads: a preparation pool, one for deadlines, one for the watchdog, and the dispatcher's.
     """
 
     def __init__(
@@ -99,9 +89,7 @@ class Scheduler:
         self._observer = GuardedObserver(observers)
         self._queue = WaitingQueue(config.queue_capacity, clock, packs=engine.packs)
         self._lock = self._queue.lock
-        self._deadline_moved = threading.Condition(self._lock)
-        self._all_answered = threading.Condition(self._lock)
-        self._unanswered_futures = 0
+        self._items = Items(self._queue, self._observer, clock)
         self._broken = False
         self._closed = False
         self._hang_timeout_s = config.hang_timeout_s
@@ -111,16 +99,14 @@ class Scheduler:
         self._dispatcher = BatchDispatcher(
             engine,
             config,
-            self._queue,
-            self,
+            self._items,
             observer=self._observer,
             watchdog=self._watchdog,
             clock=clock,
             turns=turns,
         )
         self._chunked = ChunkedRequests(
-            self._queue,
-            self,
+            self._items,
             self._pool,
             self._watchdog,
             min_passes=_BATCHES_AHEAD * config.inference_lanes,
@@ -128,8 +114,7 @@ class Scheduler:
         )
         self._preparation = Preparation(
             engine,
-            self._queue,
-            self,
+            self._items,
             self._chunked,
             self._pool,
             threads=config.tokenizer_threads,
@@ -147,7 +132,7 @@ class Scheduler:
             if self._threads or self._closed:
                 raise RuntimeError("a scheduler starts once")
             self._queue.open()
-            for name, loop in {"deadlines": self._watch_deadlines, **self._dispatcher.loops}.items():
+            for name, loop in {"deadlines": self._items.watch_deadlines, **self._dispatcher.loops}.items():
                 thread = threading.Thread(target=self._guard, args=(name, loop), name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -191,9 +176,9 @@ class Scheduler:
 
     def drain(self, timeout: float | None = None) -> bool:
         """Stop admitting, and wait until every future is answered; returns False after `timeout` seconds."""
-        with self._all_answered:
+        with self._lock:
             self._queue.close("the server is draining")
-            return self._all_answered.wait_for(lambda: not self._unanswered_futures, timeout)
+        return self._items.wait_until_answered(timeout)
 
     def close(self, timeout: float = 5.0) -> None:
         """Fail unfinished items with `NotReady`, and stop all threads; waits at most `timeout` seconds for each."""
@@ -202,9 +187,9 @@ class Scheduler:
             self._queue.close("the server has shut down")
             unfinished = self._queue.unfinished()
             self._dispatcher.close()
-            self._deadline_moved.notify_all()
+            self._items.close()
         self._watchdog.stop()
-        self._fail(unfinished, lambda: NotReady("the server is shutting down"))
+        self._items.fail_all(unfinished, lambda: NotReady("the server is shutting down"))
         self._pool.shutdown()  # after all items have finished, see `ChunkedRequests`
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -274,16 +259,7 @@ class Scheduler:
 
     def abort(self, request_id: str) -> bool:
         """Fail every unfinished item of the request with `Aborted`; False if there is none, or if all finish now."""
-        with self._lock:
-            entries = self._queue.of_request(request_id)
-        ended = [self._finish(entry, Aborted("the request was aborted")) for entry in entries]
-        return any(ended)
-
-    def expire(self) -> None:
-        """Fail every item whose deadline has passed. Called by the deadline thread and the lanes."""
-        with self._lock:
-            expired = self._queue.expired()
-        self._fail(expired, lambda: DeadlineExceeded.before("the request finished"))
+        return self._items.abort(request_id)
 
     def _submit(
         self,
@@ -298,72 +274,19 @@ class Scheduler:
         try:
             with self._lock:
                 entries = self._queue.admit(items, request_id, deadline, priority, stream, share)
-                self._unanswered_futures += len(entries)
                 for entry in entries:
                     entry.trace = trace
+                self._items.register(entries, deadline)
                 self._preparation.submit(entries)
-                if deadline is not None and deadline == self._queue.next_deadline_s:
-                    self._deadline_moved.notify()
         except GLiNERBentoError as refusal:
             return [self._refuse(refusal) for _ in items]
-        for entry in entries:
-            # Callers may keep the future. Its callback gets the sequence, so that it keeps no entry in memory.
-            entry.future.add_done_callback(partial(self._on_done, entry.sequence))
-        return [entry.future for entry in entries]
+        return self._items.futures(entries)
 
     def _refuse(self, refusal: GLiNERBentoError) -> Future[Result]:
         self._observer.on_finish("refused")
         refused: Future[Result] = Future()
         refused.set_exception(refusal)
         return refused
-
-    # How an item finishes
-
-    def finish(self, entry: Entry, outcome: ResultOrError) -> None:
-        """Finish an item and answer its future, or merge the outcome of a pass into its item; see `ItemOwner`."""
-        self._finish(entry, outcome)
-
-    def _finish(self, entry: Entry, outcome: ResultOrError) -> bool:
-        """As `finish`. Returns False if the item had finished before, so that `outcome` is ignored."""
-        with self._lock:
-            state = self._queue.finish(entry)
-            if state is None:
-                return False
-            self._chunked.on_finish(entry)
-            if state is PREPARING or state is LOADING_ADAPTER:
-                self._queue.wake()  # a lane may hold a partial batch for it
-        if entry.parent is not None:
-            self._chunked.add(entry, outcome)
-        else:
-            self._answer(entry, outcome)
-        return True
-
-    def _answer(self, entry: Entry, outcome: ResultOrError) -> None:
-        wanted = entry.future.set_running_or_notify_cancel()  # False: its caller has cancelled it
-        if entry.lease:
-            release(entry.lease)
-        self._observer.on_finish(_outcome(outcome) if wanted else "aborted")
-        if wanted and isinstance(outcome, GLiNERBentoError):
-            entry.future.set_exception(outcome)
-        elif wanted:
-            entry.future.set_result(outcome)
-        with self._lock:
-            self._unanswered_futures -= 1
-            if not self._unanswered_futures:
-                self._all_answered.notify_all()
-
-    def _fail(self, entries: Iterable[Entry], error: Callable[[], GLiNERBentoError]) -> None:
-        for entry in entries:
-            self.finish(entry, error())
-
-    def _on_done(self, sequence: int, future: Future[Result]) -> None:
-        """A future is answered or cancelled."""
-        if not future.cancelled():
-            return
-        with self._lock:
-            entry = self._queue.find(sequence)
-        if entry is not None:
-            self.finish(entry, Aborted("the client has disconnected"))
 
     # Threads
 
@@ -386,25 +309,6 @@ class Scheduler:
             self._broken = True
             self._queue.close("the model does not respond")
             others = self._queue.unfinished()
-        self._fail(work.entries, lambda: InternalError("the model did not finish this item (hang_timeout_s)"))
-        self._fail(others, lambda: NotReady("the model does not respond; try again"))
+        self._items.fail_all(work.entries, lambda: InternalError("the model did not finish this item (hang_timeout_s)"))
+        self._items.fail_all(others, lambda: NotReady("the model does not respond; try again"))
         on_hang(reason)
-
-    def _watch_deadlines(self) -> None:
-        while True:
-            with self._deadline_moved:
-                if self._closed:
-                    return
-                deadline_s = self._queue.next_deadline_s
-                wait_s = _MAX_WAIT_S if deadline_s is None else min(deadline_s - self._clock(), _MAX_WAIT_S)
-                if wait_s > 0:
-                    self._deadline_moved.wait(wait_s)
-            self.expire()
-
-
-def _outcome(outcome: ResultOrError) -> Outcome:
-    if not isinstance(outcome, GLiNERBentoError):
-        return "completed"
-    if isinstance(outcome, Aborted):
-        return "aborted"
-    return "expired" if isinstance(outcome, DeadlineExceeded) else "failed"

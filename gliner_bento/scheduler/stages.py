@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gliner_bento.engine.base import Engine, Prepared, Result
-from gliner_bento.errors import GLiNERBentoError, InternalError, ScoresNotFinite
+from gliner_bento.errors import ScoresNotFinite
 from gliner_bento.scheduler.batching import batch_cost
-from gliner_bento.scheduler.entry import Entry, ItemOwner
+from gliner_bento.scheduler.entry import Entry
+from gliner_bento.scheduler.items import Items
 from gliner_bento.scheduler.observer import ItemTiming, Observer, Stage
 from gliner_bento.scheduler.tenants import SHORT
 from gliner_bento.scheduler.watchdog import Watchdog
@@ -52,16 +53,8 @@ class Batch:
         return {tenant for tenant, count in counts.items() if count > 1 or len(self.entries) == 1}
 
 
-def public_error(error: BaseException, request_id: str, doing: str) -> GLiNERBentoError:
-    """The error for the caller: a `GLiNERBentoError` as it is, an `InternalError` for any other, which is logged."""
-    if isinstance(error, GLiNERBentoError):
-        return error
-    logger.error("request %s failed in %s", request_id, doing, exc_info=error)
-    return InternalError()
-
-
 class Stages:
-    """Takes batches through the engine, and finishes each entry through `item_owner`.
+    """Takes batches through the engine, and finishes their entries.
 
     A batch that fails in any stage is halved until the failing item is isolated: at most 2n - 1 runs for n items. The
     halves are returned, and are to be run before anything that waits.
@@ -70,13 +63,13 @@ class Stages:
     def __init__(
         self,
         engine: Engine,
-        item_owner: ItemOwner,
+        items: Items,
         observer: Observer,
         watchdog: Watchdog,
         clock: Callable[[], float],
     ) -> None:
         self._engine = engine
-        self._item_owner = item_owner
+        self._items = items
         self._observer = observer
         self._watchdog = watchdog
         self._clock = clock
@@ -114,7 +107,7 @@ class Stages:
         else:
             self._trace(batch)
             for entry, result in zip(batch.entries, results, strict=True):
-                self._item_owner.finish(entry, result)
+                self._items.finish(entry, result)
             return ()
         return self._split(batch)
 
@@ -170,7 +163,7 @@ class Stages:
             if isinstance(error, ScoresNotFinite):
                 logger.error("request %s (adapter %s): %s", entry.request_id, entry.item.adapter_id, error)
                 self._observer.on_not_finite()
-            self._item_owner.finish(entry, public_error(error, entry.request_id, doing))
+            self._items.fail(entry, error, doing)
         else:
             # As text: a log record that held the exception would hold its frames, and with them the tensors.
             logger.warning("a batch of %d items failed in %s and is split: %s", len(batch.entries), doing, repr(error))

@@ -262,7 +262,7 @@ def test_lease_of_an_answered_item_is_released_before_the_answer_is_seen(halfway
 
 def expire(halfway: Halfway, clock: Clock) -> None:
     clock.now_s += DEADLINE_S
-    halfway.scheduler.expire()
+    halfway.scheduler._items.expire()
 
 
 @pytest.mark.parametrize(

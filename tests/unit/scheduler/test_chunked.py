@@ -188,7 +188,7 @@ def test_a_deadline_drops_every_pass(
     gate.arrival()
     until(lambda: scheduler.stats.waiting_items == 1)
     clock.now_s += 6
-    scheduler.expire()
+    scheduler._items.expire()
     assert isinstance(ending_of(future), DeadlineExceeded)
     gate.open()
     until(lambda: scheduler.stats.running_items == scheduler.stats.waiting_items == 0)
@@ -209,7 +209,7 @@ def test_steps_that_make_no_pass_meet_the_deadline(start: Start, item: MakeItem,
     until(lambda: endless.calls > 3)
     assert names(ending_of(scheduler.submit(item("Ada"), request_id="short"))) == ["Ada"]
     clock.now_s += 6
-    scheduler.expire()
+    scheduler._items.expire()
     assert isinstance(ending_of(future), DeadlineExceeded)
     assert scheduler.drain(60), "no more steps of it"
 

@@ -158,10 +158,10 @@ def test_deadlines_fire_while_all_lanes_are_busy(
     (waiting,) = submit_waiting(scheduler, until, [item("waiting")], deadline=clock() + 500)
     (patient,) = submit_waiting(scheduler, until, [item("patient")], deadline=clock() + 5000)
     clock.now_s += 499
-    scheduler.expire()
+    scheduler._items.expire()
     assert [running.done(), waiting.done()] == [False, False]
     clock.now_s += 1
-    scheduler.expire()
+    scheduler._items.expire()
     assert [type(future.exception(0)) for future in (running, waiting)] == [DeadlineExceeded] * 2
     gate.open()
     assert isinstance(ending_of(patient), Extraction)
@@ -207,7 +207,7 @@ def test_a_stream_ends_by_its_deadline_or_if_a_pass_takes_too_long(
     for finished in range(20):
         gate.arrival()
         clock.now_s += pass_s
-        scheduler.expire()
+        scheduler._items.expire()
         if stream.done():
             break
         gate.let_through()

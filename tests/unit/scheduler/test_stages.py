@@ -16,7 +16,9 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.errors import DoesNotFit, GLiNERBentoError, InternalError
 from gliner_bento.fairness.queue import NO_TENANT
 from gliner_bento.scheduler.entry import Entry, ResultOrError, State
+from gliner_bento.scheduler.items import Items
 from gliner_bento.scheduler.observer import Stage
+from gliner_bento.scheduler.queue import WaitingQueue
 from gliner_bento.scheduler.stages import Batch, Stages
 from gliner_bento.scheduler.tenants import TenantState
 from gliner_bento.scheduler.watchdog import Watchdog
@@ -35,12 +37,13 @@ def batch_of(engine: FakeEngine, texts: Sequence[str]) -> Batch:
     return Batch(entries)
 
 
-class Run:
+class Run(Items):
     """One batch run to its end, with its halves: the outcome of each item, in order."""
 
     def __init__(self, engine: FakeEngine, batch: Batch, tally: Tally | None = None) -> None:
         self.outcomes: list[tuple[int, ResultOrError]] = []
         self.tally = tally or Tally()
+        super().__init__(WaitingQueue(1, lambda: 0.0, packs=False), self.tally, lambda: 0.0)
         self._waiting = [batch]
         del batch  # no frame keeps it, as in a lane
         stages = Stages(engine, self, self.tally, Watchdog(60.0), lambda: 101.0)
@@ -50,11 +53,9 @@ class Run:
             self._waiting[:0] = stages.decode(running) if halves is None else halves
             del running
 
-    def finish(self, entry: Entry, outcome: ResultOrError) -> None:
+    def finish(self, entry: Entry, outcome: ResultOrError) -> bool:
         self.outcomes.append((entry.sequence, outcome))
-
-    def expire(self) -> None:
-        """Nothing expires here."""
+        return True
 
 
 def broken(*texts: str) -> Callable[[Item], Exception | None]:

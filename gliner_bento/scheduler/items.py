@@ -1,0 +1,170 @@
+"""The item book: the items that have not ended. Each ends exactly once, with its result or one error, by its deadline.
+
+Knows no engine, and not how items run. What runs them puts entries into `Items.queue`, and ends them with `finish`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Protocol
+
+from gliner_bento.engine.base import AdapterLease, Result
+from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError
+from gliner_bento.scheduler.entry import LOADING_ADAPTER, PREPARING, Entry, ResultOrError
+from gliner_bento.scheduler.observer import Observer, Outcome
+from gliner_bento.scheduler.queue import WaitingQueue
+
+logger = logging.getLogger(__name__)
+
+_MAX_WAIT_S = 60.0  # maximum time of one Condition.wait, which platforms limit
+
+
+class Passes(Protocol):
+    """The chunked requests, as the book sees them."""
+
+    def on_finish(self, entry: Entry) -> None:
+        """An item or a pass has left the queue. Called with the lock held."""
+
+    def add(self, entry: Entry, outcome: ResultOrError) -> None:
+        """Merge the outcome of a pass, which has left the queue, into its item."""
+
+
+class Items:
+    """The unfinished items of `queue`, whose lock it uses. Methods take the lock, unless they say otherwise.
+
+    passes: set by `ChunkedRequests`.
+    """
+
+    passes: Passes
+
+    def __init__(self, queue: WaitingQueue, observer: Observer, clock: Callable[[], float]) -> None:
+        self.queue = queue
+        self._lock = queue.lock
+        self._observer = observer
+        self._clock = clock
+        self._deadline_moved = threading.Condition(self._lock)
+        self._all_answered = threading.Condition(self._lock)
+        self._unanswered = 0
+        self._closed = False
+
+    def register(self, entries: Sequence[Entry], deadline_s: float | None) -> None:
+        """Watch items that were admitted with this deadline. Called with the lock held."""
+        self._unanswered += len(entries)
+        if deadline_s is not None and deadline_s == self.queue.next_deadline_s:
+            self._deadline_moved.notify()
+
+    def futures(self, entries: Sequence[Entry]) -> list[Future[Result]]:
+        """The futures of registered items. Cancelling one aborts its item."""
+        for entry in entries:
+            # Callers may keep the future. Its callback gets the sequence, so that it keeps no entry in memory.
+            entry.future.add_done_callback(partial(self._on_done, entry.sequence))
+        return [entry.future for entry in entries]
+
+    def wait_until_answered(self, timeout_s: float | None) -> bool:
+        """Return when every future is answered; False after `timeout_s`."""
+        with self._all_answered:
+            return self._all_answered.wait_for(lambda: not self._unanswered, timeout_s)
+
+    # How an item ends
+
+    def finish(self, entry: Entry, outcome: ResultOrError) -> bool:
+        """Finish an item and answer its future, or merge the outcome of a pass into its item. Returns False if the item
+        had finished before, so that `outcome` is ignored."""
+        with self._lock:
+            state = self.queue.finish(entry)
+            if state is None:
+                return False
+            self.passes.on_finish(entry)
+            if state is PREPARING or state is LOADING_ADAPTER:
+                self.queue.wake()  # a lane may hold a partial batch for it
+        if entry.parent is not None:
+            self.passes.add(entry, outcome)
+        else:
+            self._answer(entry, outcome)
+        return True
+
+    def fail(self, entry: Entry, error: BaseException, doing: str) -> None:
+        """Finish an item with an exception: a `GLiNERBentoError` as it is, an `InternalError` for any other, which is
+        logged. doing: what raised it."""
+        if not isinstance(error, GLiNERBentoError):
+            logger.error("request %s failed in %s", entry.request_id, doing, exc_info=error)
+            error = InternalError()
+        self.finish(entry, error)
+
+    def fail_all(self, entries: Iterable[Entry], error: Callable[[], GLiNERBentoError]) -> None:
+        """Finish each item with an error of its own."""
+        for entry in entries:
+            self.finish(entry, error())
+
+    def abort(self, request_id: str) -> bool:
+        """Fail every unfinished item of the request with `Aborted`; False if there is none, or if all finish now."""
+        with self._lock:
+            entries = self.queue.of_request(request_id)
+        ended = [self.finish(entry, Aborted("the request was aborted")) for entry in entries]
+        return any(ended)
+
+    def expire(self) -> None:
+        """Fail every item whose deadline has passed."""
+        with self._lock:
+            expired = self.queue.expired()
+        self.fail_all(expired, lambda: DeadlineExceeded.before("the request finished"))
+
+    def watch_deadlines(self) -> None:
+        """Expire items until `close`; the loop of a thread."""
+        while True:
+            with self._deadline_moved:
+                if self._closed:
+                    return
+                deadline_s = self.queue.next_deadline_s
+                wait_s = _MAX_WAIT_S if deadline_s is None else min(deadline_s - self._clock(), _MAX_WAIT_S)
+                if wait_s > 0:
+                    self._deadline_moved.wait(wait_s)
+            self.expire()
+
+    def close(self) -> None:
+        """End `watch_deadlines`. Called with the lock held."""
+        self._closed = True
+        self._deadline_moved.notify_all()
+
+    def _answer(self, entry: Entry, outcome: ResultOrError) -> None:
+        wanted = entry.future.set_running_or_notify_cancel()  # False: its caller has cancelled it
+        if entry.lease:
+            release(entry.lease)
+        self._observer.on_finish(_outcome(outcome) if wanted else "aborted")
+        if wanted and isinstance(outcome, GLiNERBentoError):
+            entry.future.set_exception(outcome)
+        elif wanted:
+            entry.future.set_result(outcome)
+        with self._lock:
+            self._unanswered -= 1
+            if not self._unanswered:
+                self._all_answered.notify_all()
+
+    def _on_done(self, sequence: int, future: Future[Result]) -> None:
+        """A future is answered or cancelled."""
+        if not future.cancelled():
+            return
+        with self._lock:
+            entry = self.queue.find(sequence)
+        if entry is not None:
+            self.finish(entry, Aborted("the client has disconnected"))
+
+
+def release(lease: AdapterLease) -> None:
+    """Release the lease of an item that has finished. An exception is logged, because the item must be answered."""
+    try:
+        lease.release()
+    except Exception:
+        logger.exception("an adapter could not be released")
+
+
+def _outcome(outcome: ResultOrError) -> Outcome:
+    if not isinstance(outcome, GLiNERBentoError):
+        return "completed"
+    if isinstance(outcome, Aborted):
+        return "aborted"
+    return "expired" if isinstance(outcome, DeadlineExceeded) else "failed"
