@@ -10,9 +10,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
+import grimp
 import pytest
 
 from gliner_bento.adapters.base import AdapterSettings
@@ -152,6 +154,12 @@ def test_a_library_is_imported_only_where_it_belongs():
         stale = [place for place in allowed if not any(path.startswith(place) for path in importers[package])]
         assert stale == [], f"nothing there imports {package}"
     assert [path for path, libraries in NOWHERE_IN.items() if libraries & imported(path)] == []
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """import-linter compares folders; those of the engine are layers of one model."""
+    graph = grimp.build_graph("gliner_bento", cache_dir=None)
+    TopologicalSorter({module: graph.find_modules_directly_imported_by(module) for module in graph.modules}).prepare()
 
 
 def test_what_is_shipped_imports_nothing_that_is_not():
