@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,15 @@ os.environ["OMP_WAIT_POLICY"] = "passive"  # threads that wait leave the cores t
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(_PRIVATE / "metrics")
 for folder in ("BENTOML_HOME", "PROMETHEUS_MULTIPROC_DIR"):
     Path(os.environ[folder]).mkdir(parents=True, exist_ok=True)
+
+
+@pytest.fixture
+def restless() -> Iterator[None]:
+    """Switch threads as often as possible."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(interval)
 
 
 def pytest_collection_finish() -> None:

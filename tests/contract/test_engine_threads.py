@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,14 +10,7 @@ import pytest
 import torch
 from comparison import assert_same, extract_batch, extract_one, random_item
 
-
-@pytest.fixture(autouse=True)
-def _restless_interpreter() -> Iterator[None]:
-    """Switch threads as often as possible."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(interval)
+pytestmark = pytest.mark.usefixtures("restless")
 
 
 @pytest.mark.parametrize("family", ["span", "bi-token", "relex-span", "relex-token", "decoder-span"])

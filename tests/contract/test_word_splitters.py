@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -138,15 +137,6 @@ def test_several_threads_get_the_same_words(kind: str, split: WordSplitter, rest
         answers = list(pool.map(lambda text: list(split(text)), texts * 6))
     expected = [list(split(text)) for text in texts]
     assert answers == expected * 6
-
-
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Switch threads as often as possible."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(interval)
 
 
 @pytest.mark.parametrize("spacy_kind", {"spacy", "universal"}.intersection(INSTALLED))

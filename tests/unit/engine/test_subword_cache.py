@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -85,12 +84,3 @@ def test_several_threads_get_the_right_words() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(use, range(8)))
-
-
-@pytest.fixture
-def restless() -> Iterator[None]:
-    """Switch threads as often as possible."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(interval)

@@ -78,21 +78,22 @@ def test_what_gives_work_to_the_replica_is_refused_under_overload(replica, servi
     assert bool(replica.calls) == endpoint.is_refusable
 
 
+async def sent_beside_another(client: httpx.AsyncClient, endpoint: Endpoint, replica: MemoryReplica) -> httpx.Response:
+    """The response to a request that arrives while another one runs."""
+    replica.step = lambda: False
+    running = asyncio.ensure_future(send(client, ENDPOINTS[0], example(ENDPOINTS[0])))
+    while not replica.calls:
+        await asyncio.sleep(0)
+    response = await send(client, endpoint, example(endpoint))
+    replica.step = lambda: True
+    assert (await running).status_code == 200
+    return response
+
+
 @pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)
 def test_overload_is_refused_in_the_routes_format(replica, serving, endpoint):
     client = serving(replica, dataclasses.replace(LARGE, max_queued_tokens=1))
-    replica.step = lambda: False
-
-    async def scene() -> httpx.Response:
-        running = asyncio.ensure_future(send(client, ENDPOINTS[0], example(ENDPOINTS[0])))
-        while not replica.calls:
-            await asyncio.sleep(0)
-        response = await send(client, endpoint, example(endpoint))
-        replica.step = lambda: True
-        assert (await running).status_code == 200
-        return response
-
-    response = asyncio.run(scene())
+    response = asyncio.run(sent_beside_another(client, endpoint, replica))
     check_error(response, endpoint, QueueFull.code)
     assert int(response.headers["retry-after"]) >= 1
 
@@ -107,18 +108,8 @@ def test_limits_of_a_tenant_count_on_every_route(replica, serving, endpoint):
 @pytest.mark.parametrize("endpoint", LIMITED, ids=named)
 def test_a_request_counts_for_its_tenant_until_it_is_answered(replica, serving, endpoint):
     client = serving(replica, dataclasses.replace(LARGE, max_tenant_concurrency=1))
-    replica.step = lambda: False
-
-    async def scene() -> httpx.Response:
-        running = asyncio.ensure_future(send(client, ENDPOINTS[0], example(ENDPOINTS[0])))
-        while not replica.calls:
-            await asyncio.sleep(0)
-        response = await send(client, endpoint, example(endpoint))
-        replica.step = lambda: True
-        await running
-        return response
-
-    check_error(asyncio.run(scene()), endpoint, "rate_limited")
+    response = asyncio.run(sent_beside_another(client, endpoint, replica))
+    check_error(response, endpoint, "rate_limited")
 
 
 @pytest.mark.parametrize("endpoint", LIMITED, ids=named)

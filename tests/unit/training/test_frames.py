@@ -20,16 +20,6 @@ from training.templates import DATA, Library, Writer, load_library, parse_templa
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def ontology() -> Ontology:
-    return Ontology()
-
-
-@pytest.fixture(scope="module")
-def library(ontology: Ontology) -> Library:
-    return load_library(ontology)
-
-
 def test_a_line_that_denies_has_no_relation_and_asks_for_it() -> None:
     frame = parse_frame("@frame person#a, company#b : founded(a, b); founded by(b, a)")
     states, denies = (parse_template(frame.expand(line), "x") for line in ("+ {a} set up {b}.", "- {a} sued {b}."))

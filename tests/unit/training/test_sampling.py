@@ -9,7 +9,7 @@ from training.ontology import SYMMETRIC, Ontology
 from training.records import Mention, Record, parse_record
 from training.refine import Refiner
 from training.sampling import Example, Sampler
-from training.templates import load_library
+from training.templates import Library
 
 
 def sampler(ontology: Ontology) -> Sampler:
@@ -113,10 +113,10 @@ def test_a_symmetric_relation_holds_both_ways() -> None:
     assert targets_of("married to", (0, 1, "married to")) == {(0, 1): 1, (1, 0): 1}
 
 
-def test_templates_state_symmetric_relations_both_ways_and_others_one_way() -> None:
+def test_templates_state_symmetric_relations_both_ways_and_others_one_way(library: Library) -> None:
     stated: Counter[str] = Counter()
     mutual: Counter[str] = Counter()
-    for template in load_library(Ontology()).templates:
+    for template in library.templates:
         for head, tail, name in template.relations:
             stated[name] += 1
             mutual[name] += (tail, head, name) in template.relations

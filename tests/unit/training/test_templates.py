@@ -11,7 +11,7 @@ import pytest
 from training.mixing import Mixer
 from training.ontology import Ontology
 from training.slots import email_address, url
-from training.templates import DATA, Library, TemplateError, Writer, load_library, parse_template
+from training.templates import DATA, Library, TemplateError, Writer, parse_template
 
 WORD_FILES = [
     *sorted((DATA / "templates").glob("*.txt")),
@@ -20,16 +20,6 @@ WORD_FILES = [
     DATA / "names.txt",
     DATA / "gazetteer.txt",
 ]
-
-
-@pytest.fixture(scope="module")
-def ontology() -> Ontology:
-    return Ontology()
-
-
-@pytest.fixture(scope="module")
-def library(ontology: Ontology) -> Library:
-    return load_library(ontology)
 
 
 def test_all_files_are_read(library: Library) -> None:
