@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.util import find_spec
 
 import pytest
+from doubles.language_model import LanguageModel
+from on_a_socket import on_a_socket
 
 from gliner_bento.client import Client
 from gliner_bento.errors import GLiNERBentoError
@@ -13,23 +16,49 @@ from gliner_bento.settings import PROJECT_ROOT
 
 PAGE = (PROJECT_ROOT / "docs" / "api.md").read_text(encoding="utf-8").partition("\n## Other libraries\n")[2]
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+RECIPES = re.findall(
+    r"```python\n(.*?)```", (PROJECT_ROOT / "docs" / "language-models.md").read_text(encoding="utf-8"), re.DOTALL
+)
 TEXTS = ["Bill Gates founded Microsoft in 1975.", None, "Tim Cook works at Apple."]
 LABELS = ["person", "organization"]
 NAMES = [["Bill Gates", "Microsoft"], [], ["Tim Cook", "Apple"]]
 
 
-@pytest.mark.parametrize("code", EXAMPLES)
-def test_the_code_of_the_page_is_python(code):
-    compile(code, "docs/api.md", "exec")
+@pytest.mark.parametrize("code", [*EXAMPLES, *RECIPES])
+def test_the_code_of_the_pages_is_python(code):
+    compile(code, "docs", "exec")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_the_code_of_the_page_runs_and_prints(run_example, code):
+    skip_without_packages(code)
+    assert re.search("Ada Lovelace|Bill Gates|Tim Cook|person", run_example(code))
+
+
+def skip_without_packages(code: str) -> None:
     for name in re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE):
         if find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
-    assert re.search("Ada Lovelace|Bill Gates|Tim Cook|person", run_example(code))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", RECIPES)
+def test_a_language_model_gets_placeholders_and_the_program_originals(run_example, code, monkeypatch):
+    skip_without_packages(code)
+    model = LanguageModel()
+    with on_a_socket(model.app) as url:
+        for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
+            monkeypatch.setenv(name, f"{url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        printed = run_example(code)
+    received = json.dumps(model.received)
+    assert len(model.received) == 2
+    assert received.count("[PERSON_1]") >= 2
+    for value in ("Ada Lovelace", "ada@example.org"):
+        assert value in printed
+        assert value not in received
+    assert "PERSON_" not in printed
 
 
 @pytest.mark.slow

@@ -17,11 +17,8 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from doubles.language_model import LanguageModel
 from on_a_socket import on_a_socket
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 from test_real_clients import page_block
 
 from benchmark.server import free_port
@@ -39,67 +36,10 @@ TOOL = {"type": "function", "function": {"name": "send", "parameters": {"type": 
 PROGRAM = "from litellm.proxy.proxy_cli import run_server; run_server()"
 
 
-class Model:
-    """A language model that answers with what it was sent; with tools, it calls one. `received`: all bodies."""
-
-    def __init__(self) -> None:
-        self.received: list[dict[str, Any]] = []
-        self.app = Starlette(
-            routes=[
-                Route("/v1/chat/completions", self._chat, methods=["POST"]),
-                Route("/v1/responses", self._responses, methods=["POST"]),
-            ]
-        )
-
-    async def _chat(self, request: Request) -> Response:
-        body = await request.json()
-        self.received.append(body)
-        last = body["messages"][-1]
-        content = last["content"]
-        text = "Dear " + (content if isinstance(content, str) else content[0]["text"])
-        function = {"name": "send", "arguments": json.dumps({"to": text})}
-        calls = [{"index": 0, "id": "c1", "type": "function", "function": function}]
-        message = {"tool_calls": calls} if body.get("tools") and last["role"] == "user" else {"content": text}
-        if body.get("stream"):
-            return StreamingResponse(self._events(body["model"], message), media_type="text/event-stream")
-        ends = "tool_calls" if "tool_calls" in message else "stop"
-        choice = {"index": 0, "finish_reason": ends, "message": {"role": "assistant", "content": None, **message}}
-        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        about = {"id": "x", "object": "chat.completion", "created": 1, "model": body["model"]}
-        return JSONResponse({**about, "choices": [choice], "usage": usage})
-
-    async def _events(self, model: str, message: dict[str, Any]) -> Any:
-        """Chunks of three characters."""
-        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-        if text := message.get("content"):
-            deltas += [{"content": text[start : start + 3]} for start in range(0, len(text), 3)]
-        for call in message.get("tool_calls", ()):
-            arguments = call["function"]["arguments"]
-            deltas.append({"tool_calls": [{**call, "function": {"name": "send", "arguments": ""}}]})
-            for start in range(0, len(arguments), 3):
-                part = {"index": 0, "function": {"arguments": arguments[start : start + 3]}}
-                deltas.append({"tool_calls": [part]})
-        for delta in [*deltas, {}]:
-            ends = None if delta else ("stop" if text else "tool_calls")
-            choice = {"index": 0, "delta": delta, "finish_reason": ends}
-            chunk = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": [choice]}
-            yield f"data: {json.dumps(chunk)}\n\n"
-        yield "data: [DONE]\n\n"
-
-    async def _responses(self, request: Request) -> Response:
-        body = await request.json()
-        self.received.append(body)
-        part = {"type": "output_text", "text": f"Dear {body['input']}", "annotations": []}
-        message = {"type": "message", "id": "m", "status": "completed", "role": "assistant", "content": [part]}
-        about = {"id": "r", "object": "response", "created_at": 1, "status": "completed", "model": body["model"]}
-        more = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
-        return JSONResponse({**about, **more, "output": [message]})
-
-
 class Proxy:
     """LiteLLM's proxy."""
 
-    def __init__(self, client: httpx.Client, model: Model, guard: ExitStack) -> None:
+    def __init__(self, client: httpx.Client, model: LanguageModel, guard: ExitStack) -> None:
         self._client, self.model, self.guard = client, model, guard
 
     def chat(self, *rows: dict[str, Any], status: int = 200, **more: Any) -> Any:
@@ -141,7 +81,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     python = os.environ.get("LITELLM_PYTHON") or (sys.executable if find_spec("litellm") else "")
     if not python:
         pytest.skip("litellm is not installed; LITELLM_PYTHON can name an interpreter that has litellm[proxy]")
-    model, folder, port = Model(), tmp_path_factory.mktemp("litellm"), free_port()
+    model, folder, port = LanguageModel(), tmp_path_factory.mktemp("litellm"), free_port()
     with on_a_socket(model.app) as model_url, ExitStack() as guard:
         url = guard.enter_context(on_a_socket(create_app(), lifespan="on"))
         (folder / "config.yaml").write_text(json.dumps(_configuration(url, model_url)))
