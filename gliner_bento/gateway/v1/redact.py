@@ -12,7 +12,7 @@ from starlette.responses import Response
 from gliner_bento.errors import GLiNERBentoError, InvalidField
 from gliner_bento.gateway import redaction
 from gliner_bento.gateway.context import Context
-from gliner_bento.gateway.endpoint import Endpoint, Operation, json_response
+from gliner_bento.gateway.endpoint import EndpointGroup, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
@@ -119,59 +119,44 @@ def _request(body: RedactRequest | RedactBatchRequest) -> extraction.Request:
 
 
 _TEXT = "Dear Ada Lovelace, write to ada@example.com."
+_GROUP = EndpointGroup(tag="redact", errors=EXTRACT_ERRORS)
+
 ENDPOINTS = [
-    Endpoint(
-        method="POST",
-        path="/v1/redact",
-        scope="extract",
-        handler=_redact,
-        operation=Operation(
-            name="redact",
-            tag="redact",
-            summary="Replace personal data in the texts of a conversation",
-            description="Find values with the model and recognizers, and replace them in all texts: by placeholders "
-            "that /v1/restore turns into the originals again, or by hashes, masks or nothing. If one text fails, the "
-            "request fails. The server keeps nothing: the answer has the originals as a sealed `mapping`.",
-            request=RedactRequest,
-            response=RedactResponse,
-            errors=EXTRACT_ERRORS,
-            examples={RedactRequest: {"text": _TEXT}},
-        ),
+    _GROUP.post(
+        "/v1/redact",
+        _redact,
+        "redact",
+        "Replace personal data in the texts of a conversation",
+        "Find values with the model and recognizers, and replace them in all texts: by placeholders "
+        "that /v1/restore turns into the originals again, or by hashes, masks or nothing. If one text fails, the "
+        "request fails. The server keeps nothing: the answer has the originals as a sealed `mapping`.",
+        request=RedactRequest,
+        response=RedactResponse,
+        examples={RedactRequest: {"text": _TEXT}},
     ),
-    Endpoint(
-        method="POST",
-        path="/v1/redact/batch",
-        scope="extract",
-        handler=_batch,
-        operation=Operation(
-            name="redact_batch",
-            tag="redact",
-            summary="Replace personal data in independent texts",
-            description="As /v1/redact, but each text has its own placeholders and mapping: results[i] is the result "
-            "of the i-th text, or its error, without any text.",
-            request=RedactBatchRequest,
-            response=RedactBatchResponse,
-            errors=EXTRACT_ERRORS,
-            examples={RedactBatchRequest: {"texts": [_TEXT, "Ada Lovelace lived in London."]}},
-        ),
+    _GROUP.post(
+        "/v1/redact/batch",
+        _batch,
+        "redact_batch",
+        "Replace personal data in independent texts",
+        "As /v1/redact, but each text has its own placeholders and mapping: results[i] is the result "
+        "of the i-th text, or its error, without any text.",
+        request=RedactBatchRequest,
+        response=RedactBatchResponse,
+        examples={RedactBatchRequest: {"texts": [_TEXT, "Ada Lovelace lived in London."]}},
     ),
-    Endpoint(
-        method="POST",
-        path="/v1/restore",
-        scope="extract",
-        handler=_restore,
+    _GROUP.post(
+        "/v1/restore",
+        _restore,
+        "restore",
+        "Put the originals back into a text",
+        "Restore the placeholders of a mapping from /v1/redact, also as language models change them: "
+        "[Person 1], <PERSON_1>, PERSON_1. What is ambiguous or unknown stays, and is reported. With `partial`, "
+        "for each chunk of a stream.",
+        request=RestoreRequest,
+        response=RestoreResponse,
+        errors=_RESTORE_ERRORS,
+        examples={RestoreRequest: {"text": "Dear [PERSON_1],"}},
         needs_model=False,
-        operation=Operation(
-            name="restore",
-            tag="redact",
-            summary="Put the originals back into a text",
-            description="Restore the placeholders of a mapping from /v1/redact, also as language models change them: "
-            "[Person 1], <PERSON_1>, PERSON_1. What is ambiguous or unknown stays, and is reported. With `partial`, "
-            "for each chunk of a stream.",
-            request=RestoreRequest,
-            response=RestoreResponse,
-            errors=_RESTORE_ERRORS,
-            examples={RestoreRequest: {"text": "Dear [PERSON_1],"}},
-        ),
     ),
 ]
