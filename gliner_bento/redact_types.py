@@ -125,6 +125,26 @@ class RestoreRequest(Strict):
     request_id: Annotated[RequestId | None, Field(description="Your id for this request.")] = None
 
 
+class RestoreStreamRequest(Strict):
+    """The first line of a stream, with or without its first chunk."""
+
+    mapping: Annotated[
+        str | None,
+        Field(description="The mapping that /v1/redact has returned. Without one, nothing can be restored."),
+    ] = None
+    format: Annotated[
+        Literal["text", "json"], Field(description="`json`: the chunks are of JSON, and originals are escaped in it.")
+    ] = "text"
+    request_id: Annotated[RequestId | None, Field(description="Your id for this request.")] = None
+    text: Annotated[str, Field(description="The next chunk.", examples=["Dear [PER"])] = ""
+
+
+class RestoreStreamChunk(Strict):
+    """A further line of a stream."""
+
+    text: Annotated[str, Field(description="The next chunk.")]
+
+
 @dataclass(frozen=True, slots=True)
 class RedactedEntity:
     """A value that was replaced: `texts[text_idx][start:end]` of the request, and
@@ -175,6 +195,23 @@ class RedactBatchResponse:
 
     results: Sequence[RedactBatchResult]
     model: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredChunk:
+    """A line of a restored stream: text that no further chunk can change."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredEnd:
+    """The last line of a restored stream; the fields are those of `RestoreResponse`."""
+
+    restored: int
+    ambiguous: int
+    unknown: Sequence[str]
     request_id: str
 
 

@@ -130,6 +130,12 @@ def arrival_in(scope: Scope) -> Arrival:
     return arrival
 
 
+def reads_lines(scope: Scope) -> bool:
+    """Whether the body of a request, whose arrival has been made, is read while it arrives."""
+    arrival = scope.get(_KEY)
+    return isinstance(arrival, Arrival) and arrival.endpoint is not None and arrival.endpoint.reads_lines
+
+
 def _without_slashes(scope: Scope) -> str:
     """The path without the root path, and without the slashes at its end: in a redirect, many clients lose the body of
     a POST. A slash stays that is the root, a folder, or part of a name (`%2F`)."""

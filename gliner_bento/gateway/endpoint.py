@@ -63,6 +63,8 @@ class Endpoint:
     uploads: the setting with the maximum size of an archive, which may be sent as the body in place of JSON; empty:
     archives are not accepted.
 
+    reads_lines: whether the body may be JSON lines, which are read while they arrive.
+
     scope: the scope that an API key needs; None for a route that needs no key.
 
     statuses: HTTP statuses by error code. error: class of the error body. The wire format of another server may have
@@ -78,6 +80,7 @@ class Endpoint:
     error: type[ErrorType] = ErrorBody
     needs_model: bool = True
     uploads: str = ""
+    reads_lines: bool = False
 
     @property
     def request(self) -> type[Any] | None:

@@ -31,6 +31,7 @@ from uvicorn.server import ServerState
 from gliner_bento.errors import GLiNERBentoError, HeadersTooLarge, MalformedRequest, NotReady, RequestTimeout
 from gliner_bento.fairness.constants import MAX_HEADER_BYTES, PACE_BYTES
 from gliner_bento.gateway.context import Context
+from gliner_bento.gateway.edge import reads_lines
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.refuse_early import EarlyRefusal, EarlyRequest, Refusal
@@ -374,12 +375,14 @@ class HttpProtocol(HttpToolsProtocol):
         self._unset_timer()
 
     def _watch(self, limits: ProtocolLimits) -> None:
-        """Limit the time until the awaited part is complete; for a body, until the next PACE_BYTES have arrived."""
+        """Limit the time until the awaited part is complete; for a body, until the next PACE_BYTES have arrived, or the
+        next byte if it is read while it arrives."""
         if self._is_answering() or self.transport.is_closing():
             self._unwatch()
         elif self._timer is None or self._body_bytes >= self._due_bytes > 0:
             self._unwatch()
-            self._due_bytes = self._body_bytes + PACE_BYTES
+            is_read = self._awaits is RequestPart.BODY and reads_lines(cast(Scope, self.cycle.scope))
+            self._due_bytes = self._body_bytes + (1 if is_read else PACE_BYTES)
             limits.incomplete[self] = None
             self._timer = self.loop.call_later(self._timeout_s(limits.options), self._too_slow, limits)
 

@@ -21,11 +21,12 @@ async def json_body(request: Request, model: type[Body]) -> Body:
 
 
 async def json_content(request: Request) -> bytes:
-    """The body without a byte order mark, and with U+FFFD for lone surrogates."""
-    return _readable(await request.body())
+    """The body, `readable`."""
+    return readable(await request.body())
 
 
-def _readable(body: bytes) -> bytes:
+def readable(body: bytes) -> bytes:
+    """JSON without a byte order mark, and with U+FFFD for lone surrogates."""
     return without_escaped_surrogates(body.removeprefix(codecs.BOM_UTF8))
 
 
@@ -63,4 +64,4 @@ class _Whole:
             parts.append(message.get("body", b""))
             more = message.get("more_body", False)
         self._is_read = True
-        return {"type": "http.request", "body": _readable(b"".join(parts)), "more_body": False}
+        return {"type": "http.request", "body": readable(b"".join(parts)), "more_body": False}

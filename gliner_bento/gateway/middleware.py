@@ -16,7 +16,7 @@ from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, Unsup
 from gliner_bento.gateway.edge import Arrival, arrival_in
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.json_values import MAX_VALUES, JsonValues
-from gliner_bento.gateway.media import JSON, is_json, media_type
+from gliner_bento.gateway.media import JSON, NDJSON, is_json, media_type
 from gliner_bento.gateway.policy.admission import Admission
 from gliner_bento.gateway.security_headers import secure
 
@@ -50,7 +50,8 @@ class GatewayMiddleware:
         uploads = endpoint.uploads if endpoint else ""
         is_upload = bool(self._limits.get(uploads)) and not is_json(media_type(headers))
         setting = uploads if is_upload else "max_body_bytes"
-        body = _LimitedBody(receive, self._limits[setting], setting, raises=bool(uploads))
+        reads_lines = bool(endpoint and endpoint.reads_lines)
+        body = _LimitedBody(receive, self._limits[setting], setting, raises=bool(uploads) or reads_lines)
         sender = _ResponseSender(scope, send, body, arrival)
         if arrival.refused:
             await _error_response(arrival, arrival.refused)(scope, receive, sender.send_with_headers)
@@ -61,7 +62,7 @@ class GatewayMiddleware:
                 sender.quota = partial(self._admission.quota, context.tenant)
             with self._admission.request(context.tenant, extracts=limited.needs_model) if limited else nullcontext():
                 if scope["method"] in _BODY_METHODS:
-                    body.check_headers(headers, is_upload=is_upload)
+                    body.check_headers(headers, is_upload=is_upload, may_be_lines=reads_lines)
                 await self.app(scope, body.receive, sender.send)
         except GLiNERBentoError as error:
             await _error_response(arrival, error)(scope, receive, sender.send_with_headers)
@@ -87,7 +88,7 @@ class _LimitedBody:
         self._values: JsonValues | None = JsonValues()
         self.error: TooLarge | None = None
 
-    def check_headers(self, headers: Headers, *, is_upload: bool) -> None:
+    def check_headers(self, headers: Headers, *, is_upload: bool, may_be_lines: bool) -> None:
         """Raise `TooLarge` or `UnsupportedMediaType` if the headers announce a body that is not accepted."""
         if is_upload:
             self._values = None
@@ -96,7 +97,7 @@ class _LimitedBody:
                 raise self._too_large()
         kind = media_type(headers)
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        is_other_type = bool(kind) and not is_json(kind) and not is_upload
+        is_other_type = bool(kind) and not (is_json(kind) or is_upload or (may_be_lines and kind == NDJSON))
         if is_other_type and (has_body or kind.startswith(_BENTOML_TYPES)):
             raise UnsupportedMediaType(f"send the body as {JSON}, not {kind}")
         coding = headers.get("content-encoding", "").strip().lower()

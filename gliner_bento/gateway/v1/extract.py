@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
-from gliner_bento.errors import Aborted, ErrorBody, GLiNERBentoError
+from gliner_bento.errors import ErrorBody
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import EndpointGroup, json_response, path_parameter
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
-from gliner_bento.gateway.json_parts import json_parts
-from gliner_bento.gateway.media import NDJSON
-from gliner_bento.http.pieces import PiecesResponse, coalesced
+from gliner_bento.gateway.json_lines import LinesResponse, lines_content
 from gliner_bento.status_types import AbortResponse
 from gliner_bento.tasks.extraction import (
     LABELS,
@@ -35,7 +28,6 @@ from gliner_bento.tasks.extraction import (
 from gliner_bento.tasks.requests import ExtractBatchRequest, ExtractRequest, request_of
 
 EXTRACT_ERRORS = (400, 404, 413, 415, 422, 429, 499, 500, 503, 504, 507)
-_NOT_ASCII = re.compile("[^\\x00-\\x7f]+")
 _BATCH_ERRORS = (400, 413, 415, 422, 429, 500, 503, 504)  # of the whole request; an item's error is in its result
 
 
@@ -66,7 +58,7 @@ async def _stream(gateway: Gateway, context: Context, request: Request) -> Respo
     context.choose_model(body["model"])
     lines = gateway.run_stream(context, request_of(body))
     first = await lines.__anext__()
-    return _Lines(context, first, lines)
+    return LinesResponse(context, first, lines)
 
 
 async def _fields(model: type[BaseModel], request: Request) -> Mapping[str, Any]:
@@ -78,48 +70,8 @@ async def _abort(gateway: Gateway, context: Context, request: Request) -> Respon
     return json_response(await gateway.abort(context, request.path_params["request_id"]))
 
 
-class _Lines(PiecesResponse):
-    """Sends a JSON line for each entity. At its end, closes `rest`; if the client has left, this aborts the item."""
-
-    def __init__(self, context: Context, first: Sequence[Any], rest: AsyncGenerator[Sequence[Any], None]) -> None:
-        self._context, self._rest = context, rest
-        super().__init__(self._encoded(first), media_type=NDJSON)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        except asyncio.CancelledError:
-            self._context.record.error = Aborted.code
-            raise
-        finally:
-            await self._rest.aclose()
-
-    async def _encoded(self, first: Sequence[Any]) -> AsyncIterator[bytes]:
-        async for line in self._lines(first):
-            async for piece in coalesced(chain(json_parts(line), (b"\n",))):
-                yield piece if piece.isascii() else _ascii(piece)
-
-    async def _lines(self, first: Sequence[Any]) -> AsyncIterator[Any]:
-        try:
-            for line in first:
-                yield line
-            async for lines in self._rest:
-                for line in lines:
-                    yield line
-        except GLiNERBentoError as error:
-            self._context.record.error = error.code
-            yield ErrorBody(error.detail(self._context.id))
-
-
-def _ascii(piece: bytes) -> bytes:
-    """The same JSON in ASCII, because many clients also split lines at Unicode's other line separators."""
-    return _NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], piece.decode()).encode()
-
-
 def _stream_operation(operation: dict[str, Any]) -> dict[str, Any]:
-    kinds = (StreamedEntity, StreamedEnd, ErrorBody)
-    lines = {"oneOf": [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in kinds]}
-    operation["responses"]["200"]["content"] = {NDJSON: {"schema": lines}}
+    operation["responses"]["200"]["content"] = lines_content(StreamedEntity, StreamedEnd, ErrorBody)
     return operation
 
 

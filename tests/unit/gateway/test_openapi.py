@@ -144,6 +144,16 @@ def test_a_stream_is_lines_of_entities_an_end_or_an_error():
     assert set(lines) <= set(DOCUMENT["components"]["schemas"])
 
 
+def test_a_restored_stream_is_lines_in_both_directions():
+    operation = DOCUMENT["paths"]["/v1/restore/stream"]["post"]
+    names = [
+        [line["$ref"].rpartition("/")[2] for line in body["content"]["application/x-ndjson"]["schema"]["oneOf"]]
+        for body in (operation["requestBody"], operation["responses"]["200"])
+    ]
+    assert names == [["RestoreStreamRequest", "RestoreStreamChunk"], ["RestoredChunk", "RestoredEnd", "ErrorBody"]]
+    assert {*names[0], *names[1]} <= set(DOCUMENT["components"]["schemas"])
+
+
 def test_the_compat_routes_follow_the_prefix():
     options = changed(route_prefix="/ner")
     paths = json.loads(openapi_document(gliner_serve.endpoints(options)))["paths"]
