@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gliner_bento.errors import InvalidField
@@ -12,6 +12,7 @@ from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
+from gliner_bento.privacy.announced_names import announced_names
 from gliner_bento.privacy.conversation import (
     Lists,
     OnePlaceholder,
@@ -20,10 +21,11 @@ from gliner_bento.privacy.conversation import (
     redact_conversation,
     reserved_in,
 )
-from gliner_bento.privacy.recognizers.labels import PERSONAL_LABELS, PRESIDIO_LABELS, for_model
+from gliner_bento.privacy.plausible import is_plausible
+from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, PRESIDIO_LABELS, for_model
 from gliner_bento.privacy.restoring import Form, Restorer
 from gliner_bento.privacy.sealing import Sealer
-from gliner_bento.privacy.spans import spans_of
+from gliner_bento.privacy.spans import LabeledSpan, spans_of
 from gliner_bento.privacy.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.redact_types import RedactedEntity, RedactResult, Style
 from gliner_bento.tasks.base import ExtractionWarning, Limits
@@ -62,6 +64,14 @@ class RedactionOptions:
         """Whether placeholders are hashes."""
         return self.style == "hash" or self.conversation is not None
 
+    def is_plausible(self, text: str, span: LabeledSpan) -> bool:
+        """Whether a span is replaced. All are that have labels of the request."""
+        return self.labels is not None or span.by_recognizer or is_plausible(text[span.start : span.end], span.label)
+
+    def names_in(self, text: str) -> Iterable[LabeledSpan]:
+        """Names that the text announces. They are replaced unless a request has labels or turns recognizers off."""
+        return announced_names(text) if self.labels is None and self.recognizers is not False else ()
+
     def extraction(self, limits: Limits) -> ExtractionOptions:
         """The options of the extraction that finds the values: long texts are read whole, and limits are errors."""
         running = enabled(limits.recognizers)
@@ -70,7 +80,9 @@ class RedactionOptions:
             recognizers = {name: PRESIDIO_LABELS.get(name, name) for name in running}
         labels = self.labels
         if labels is None:
-            labels = for_model(PERSONAL_LABELS, [*recognizers] if recognizers else ())
+            personal = for_model(PERSONAL_LABELS, [*recognizers] if recognizers else ())
+            decoys = () if 0 < limits.max_labels < len(personal) + len(DECOYS) else DECOYS
+            labels = {**{label: {} for label in personal}, **{label: {"returned": False} for label in decoys}}
         return ExtractionOptions(
             labels=labels if isinstance(labels, Mapping) else [*labels],
             threshold=self.threshold,
@@ -178,7 +190,10 @@ def redacted(
     texts are: call it in a thread."""
     one = OnePlaceholder(mappings.replace_of(options, texts, mapping), mapping)
     style: Replace = one if options.style in _RESTORABLE else one.make
-    spans = [spans_of(text, one.entities) for text, one in zip(texts, extractions, strict=True)]
+    spans = [
+        [*(span for span in spans_of(text, one.entities) if options.is_plausible(text, span)), *options.names_in(text)]
+        for text, one in zip(texts, extractions, strict=True)
+    ]
     conversation = redact_conversation(texts, spans, style, mapping=mapping, lists=options.lists, hashed=options.hashed)
     entities = _entities(conversation)
     warnings: dict[ExtractionWarning, None] = dict.fromkeys(

@@ -186,9 +186,15 @@ def label_of(name: str, configured: Mapping[str, str]) -> str:
     return configured.get(name) or PRESIDIO_LABELS.get(name) or _words(name).lower()
 
 
-PERSONAL_LABELS = ("person", "phone number", "email address", "street address", "city", "date", "credit card number")
+PERSONAL_LABELS = (
+    *("person", "phone number", "email address", "street address", "city", "date", "credit card number"),
+    "id number",
+)
 """The labels of personal data that are redacted by default; those that recognizers know are left to them
 (`for_model`)."""
+
+DECOYS = ("medical term", "country")
+"""Labels that the model reads beside them, so that such words are not taken for personal data."""
 
 
 def is_for_model(entity: str, recognizers: Collection[str]) -> bool:

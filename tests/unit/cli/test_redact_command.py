@@ -94,7 +94,7 @@ def test_a_label_has_one_placeholder_whoever_has_found_it():
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ((), ["person", "street address", "city", "date"]),
+        ((), ["person", "street address", "city", "date", "id number"]),
         (("--no-patterns",), [*PERSONAL_LABELS]),
         (("--labels", "person,credit card number"), ["person", "credit card number"]),
     ],

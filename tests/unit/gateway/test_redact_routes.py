@@ -64,6 +64,20 @@ def test_secrets_are_replaced_by_default(post):
     assert post("/v1/restore", {"text": answer["texts"][0], "mapping": answer["mapping"]})["texts"] == [text]
 
 
+def test_by_default_names_that_a_text_announces_are_replaced_and_what_can_be_no_date_stays(post):
+    text, replica = "Surname: Ekberg. In two days, on 4 May", Scripted(("two days", "date"), ("4 May", "date"))
+    assert post("/v1/redact", {"text": text}, replica)["texts"] == ["Surname: [PERSON_1]. In two days, on [DATE_1]"]
+    labels = replica.calls[0][0][0].labels
+    assert {"person", "id number", "medical term"} <= {*labels}
+    for options, redacted in (
+        ({"labels": ["date"]}, "Surname: Ekberg. In [DATE_1], on [DATE_2]"),
+        ({"recognizers": False}, "Surname: Ekberg. In two days, on [DATE_1]"),
+    ):
+        assert post("/v1/redact", {"text": text, **options}, replica)["texts"] == [redacted]
+    few = dataclasses.replace(LARGE, max_labels=5)
+    assert post("/v1/redact", {"text": "Ada Ng"}, options=few)["texts"] == ["[PERSON_1]"]
+
+
 def test_a_conversation_has_one_numbering_over_texts_and_turns(post):
     first = post("/v1/redact", {"texts": ["Bob Ek", "Ada Ng met Bob Ek"]})
     assert first["texts"] == ["[PERSON_1]", "[PERSON_2] met [PERSON_1]"]

@@ -1,0 +1,30 @@
+"""Names behind fields and phrases, and before honorifics."""
+
+from __future__ import annotations
+
+import pytest
+
+from gliner_bento.privacy.announced_names import announced_names
+
+NAMES = {
+    "Surname: [Castellanos]\nGiven names: [Ximena Paola]\nFile name: report final": "fields of a form",
+    'name: [ivan petrov] tel: 1, user_name="[carlos.mendez]", {"name": "[Thabo]"}': "code and chats",
+    "Name\t[Bogdan Ionescu]\nDepartment\tLogistics": "a table",
+    "Nachname: [Großmann]; Фамилия: [Воронцов]; Imię: [Łukasz]; Apellidos: [Núñez]": "other languages",
+    "my name is [Siobhán van der Meer] and I am late": "a phrase",
+    "Je m'appelle [Hélène d'Aubigné], ich heiße [Jürgen]. Меня зовут [Алексей Воронцов], мой": "other phrases",
+    "我叫[王小明]，电话是；姓名：[李娜]": "Chinese",
+    "[佐藤花子]さんのメール": "an honorific",
+    "제 이름은 [김민수]이고": "Korean",
+    "שמי [יעל כהן] ואני גרה; ฉันชื่อ [สมชาย ใจดี] โทร; मेरा नाम [प्रिया शर्मा] है": "scripts without capitals",
+    "my name is not important. name: string, name = get_name(), username: none; the names of cities": "none",
+}
+
+
+@pytest.mark.parametrize("marked", NAMES, ids=NAMES.values())
+def test_names_that_are_announced(marked):
+    text = marked.replace("[", "").replace("]", "")
+    expected = [part.split("]")[0] for part in marked.split("[")[1:]]
+    found = sorted(announced_names(text), key=lambda span: span.start)
+    assert [text[span.start : span.end] for span in found] == expected
+    assert all((span.label, span.by_recognizer) == ("person", True) for span in found)
