@@ -6,20 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from gliner_bento.errors import ErrorDetail
 from gliner_bento.tasks.base import ExtractionWarning
 from gliner_bento.tasks.fields import Elements, Name, RequestId, Score, Strict
 from gliner_bento.tasks.labels import Labels
+from gliner_bento.tasks.lists import AllowListOption, DenyListOption
 from gliner_bento.tasks.recognition import Recognizers, Regions
 from gliner_bento.tasks.requests import RequestOptions
 
 Style = Literal["placeholder", "mask", "hash", "remove"]
 Format = Literal["auto", "text", "json"]
 
-_Value = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
-ListedValues = Annotated[list[_Value], Field(max_length=1000)]
 _Text = "Dear Ada Lovelace, we sent the tickets to ada@example.com."
 
 
@@ -54,18 +53,8 @@ class _RedactOptions(RequestOptions):
             "Only the first two can be restored."
         ),
     ] = "placeholder"
-    allow_list: Annotated[
-        Elements[ListedValues] | None,
-        Field(description="Values that are not replaced, in any case, except those of deny_list."),
-    ] = None
-    deny_list: Annotated[
-        Elements[dict[Name, ListedValues] | ListedValues] | None,
-        Field(
-            description="Values that are always replaced, as whole words in any case: by label, or a list of values, "
-            "whose label is `sensitive`.",
-            examples=[{"project": ["Bluebird"]}],
-        ),
-    ] = None
+    allow_list: AllowListOption = None
+    deny_list: DenyListOption = None
     conversation: Annotated[
         RequestId | None,
         Field(

@@ -18,6 +18,7 @@ from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import SettingsError
 from gliner_bento.settings.marks import FlagOfCommands, marked
 from gliner_bento.settings.names import flag_name
+from gliner_bento.storage import lists
 
 SETTINGS = tuple(marked(Settings, FlagOfCommands))
 """Flags of commands with a model in this process."""
@@ -60,6 +61,10 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     )
     parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
     parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")
+    parser.add_argument(
+        "--allow-list", metavar="TEXTS", help="texts that are no finds, separated by commas; or @FILE, as in the API"
+    )
+    parser.add_argument("--deny-list", metavar="TEXTS", help="texts that are always found, as --allow-list")
     more = "; repeat the flag for several" if several else ""
     add_server(parser, f"use this server{more}; default: load the model here", action="append", default=[])
 
@@ -90,6 +95,8 @@ def request_fields(options: argparse.Namespace) -> dict[str, Any]:
         "flat_ner": False if options.nested else None,
         "classifications": _classifications(getattr(options, "classify", None) or []),
         "structures": _structures(getattr(options, "structures", None)),
+        "allow_list": _entries("allow_list", options.allow_list),
+        "deny_list": _entries("deny_list", options.deny_list),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -112,6 +119,17 @@ def _structures(given: str | None) -> dict[str, Any] | None:
     if not isinstance(content, dict) or not content:
         raise CommandError('--structures: must be {name: fields}, such as {"person": ["name", "age"]}')
     return content
+
+
+def _entries(kind: lists.Kind, value: str | None) -> Any:
+    """The entries of a list in a flag's value, or in its @FILE. Raises `CommandError`."""
+    flag = flag_name(kind)
+    if value is None or not value.startswith("@"):
+        return None if value is None else comma_separated(value, flag)
+    try:
+        return lists.read_entries(kind, value[1:])
+    except ValueError as error:
+        raise CommandError(f"{flag}: {error}") from None
 
 
 def comma_separated(value: str, flag: str) -> list[str]:

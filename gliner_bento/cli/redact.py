@@ -32,13 +32,16 @@ from gliner_bento.files.redaction.files import (
     restore_files,
 )
 from gliner_bento.files.redaction.mapping import new_mapping
+from gliner_bento.privacy.lists import NOTHING, Listed, Lists
+from gliner_bento.privacy.recognizers.expressions import ExpressionProcess
 from gliner_bento.privacy.recognizers.find import RECOGNIZERS
 from gliner_bento.privacy.recognizers.labels import PERSONAL_LABELS, for_model
-from gliner_bento.privacy.spans import find_patterns
+from gliner_bento.privacy.spans import LabeledSpan, find_patterns
 from gliner_bento.privacy.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
 from gliner_bento.redact_types import RedactResponse
 from gliner_bento.settings import Settings
+from gliner_bento.storage.lists import checked, read_lists
 from gliner_bento.storage.scratch import scratch_folder
 from gliner_bento.tasks.extraction import BatchResult, Extraction
 from gliner_bento.tasks.recognition import enabled
@@ -150,7 +153,7 @@ def _run(
     if output is None and not options.check:
         raise CommandError("redact: -o is required: where to write")
     pattern_flags = {name: value for name, value in flags.items() if name in PATTERN_SETTINGS}
-    patterns = None if options.no_patterns else _patterns(pattern_flags)
+    patterns = _patterns(options, pattern_flags)
     model_flags = {name: value for name, value in flags.items() if name not in PATTERN_SETTINGS}
     columns = backend.comma_separated(options.columns, "redact: --columns")
     kept = backend.comma_separated(options.keep_columns, "redact: --keep-columns") if options.keep_columns else []
@@ -186,10 +189,29 @@ def _inputs(options: argparse.Namespace) -> Iterator[tuple[list[Path], Path | No
             sys.stdout.buffer.flush()
 
 
-def _patterns(flags: Mapping[str, Any]) -> Find:
-    """A function that finds spans with the recognizers of the settings."""
-    settings = Settings.load(flags)
-    return partial(find_patterns, names=enabled(settings.recognizers), regions=settings.phone_regions)
+def _patterns(options: argparse.Namespace, flags: Mapping[str, Any]) -> Find | None:
+    """A function that finds spans with the recognizers of the settings, and with the lists of flags and settings; None
+    if there are neither. Raises `CommandError`."""
+    settings, process = Settings.load(flags), ExpressionProcess()
+    names = () if options.no_patterns else enabled(settings.recognizers)
+    try:
+        fields = backend.request_fields(options)
+        own = checked(fields.get("allow_list"), fields.get("deny_list"))
+    except ValueError as error:
+        raise CommandError(f"redact: {error}") from None
+    both = [lists for lists in (own, read_lists(settings.allow_list, settings.deny_list)) if lists]
+
+    def listed(lists: Lists, text: str) -> Listed:
+        expressions = [entry.expression for _, entry in lists.patterns]
+        (spans,) = process.spans(expressions, [text]) if expressions else ([],)
+        return lists.listed(text, spans)
+
+    def find(text: str) -> list[LabeledSpan]:
+        of_text = sum((listed(lists, text) for lists in both), NOTHING)
+        found = find_patterns(text, names, settings.phone_regions)
+        return [*of_text.denied, *(span for span in found if not of_text.allows(span.start, span.end))]
+
+    return find if names or both else None
 
 
 async def _redact(

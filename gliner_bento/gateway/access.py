@@ -108,4 +108,5 @@ def _tenant(key: ApiKey, accepted: frozenset[KeyScope]) -> Tenant:
         weight=key.weight,
         max_concurrency=key.max_concurrency,
         max_requests_per_s=key.max_requests_per_s,
+        lists=key.lists,
     )

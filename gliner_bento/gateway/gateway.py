@@ -17,14 +17,18 @@ from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.expressions import ExpressionRunner
 from gliner_bento.gateway.handler import Handler
+from gliner_bento.gateway.lists import listed
 from gliner_bento.gateway.models import ModelTable, Replicas, ServedModel
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.blocked_ids import BlockedIds
+from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.gateway.sealing import Sealing
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.gateway.waiting_mappings import waiting_mappings
+from gliner_bento.privacy.lists import Listed, Lists
 from gliner_bento.replicas.base import Call, Models, Outcome
 from gliner_bento.status_types import AbortResponse, ServerStatus
+from gliner_bento.storage.lists import read_lists
 from gliner_bento.tasks.base import Item, Limits, Result, ResultMerger
 from gliner_bento.tasks.extraction import (
     Answer,
@@ -68,6 +72,7 @@ class Gateway:
         self.models = ModelTable(replicas, options, models)
         self.expressions = ExpressionRunner(options.request_timeout_s)
         self.sealing = Sealing(options)
+        self._lists = read_lists(options.allow_list, options.deny_list)
         self.waiting = waiting_mappings(options)
         self._handler = Handler(options.handler) if options.handler else None
         self._blocked_ids = BlockedIds()
@@ -92,6 +97,9 @@ class Gateway:
                 context, served, item, await self._result(context, request, served, item, call)
             )
             return
+        (item,) = await self._with_listed(context, request, [item])
+        if isinstance(item, GLiNERBentoError):
+            raise item
         matches: ResultMerger | None = None
         async with aclosing(served.stream(context, item, call)) as steps:
             async for step in steps:
@@ -132,9 +140,13 @@ class Gateway:
         if len(text) > limit:
             raise TooLarge(f"text: {len(text)} characters; the limit is {limit}", param="text")
 
+    def check_number(self, texts: Sequence[str], limits: Limits) -> None:
+        """Raise `TooLarge` for more than `max_batch_items` texts."""
+        _check_size(limits, len(texts), "texts")
+
     def check_texts(self, texts: Sequence[str], limits: Limits) -> None:
         """Raise `TooLarge` for more than `max_batch_items` texts, or for a text that is too long."""
-        _check_size(limits, len(texts), "texts")
+        self.check_number(texts, limits)
         for text in texts:
             self.check_text(text, limits)
 
@@ -190,9 +202,41 @@ class Gateway:
         """The model's outcomes, after each item's `ResultMerger` has added to them and the handler has changed them."""
 
         async def extract(admitted: Sequence[Item]) -> Sequence[Outcome]:
-            return await _merged(request, admitted, await served.outcomes(context, admitted, call))
+            listed = await self._with_listed(context, request, admitted)
+            ready = [item for item in listed if isinstance(item, Item)]
+            merged = iter(await _merged(request, ready, await served.outcomes(context, ready, call)) if ready else ())
+            return [next(merged) if isinstance(item, Item) else item for item in listed]
 
         return await (self._handler.run(items, call, extract) if self._handler else extract(items))
+
+    async def _with_listed(
+        self, context: Context, request: Request, items: Sequence[Item]
+    ) -> Sequence[Item | GLiNERBentoError]:
+        """The items with what lists say about their texts, or errors. Items that share lists are searched together."""
+        searched: list[Item | GLiNERBentoError] = [*items]
+        groups: dict[tuple[int, int], list[int]] = {}
+        for index, item in enumerate(items):
+            if isinstance(item, ExtractionItem) and item.finds_entities and request.listed is None:
+                groups.setdefault((id(item.allow_list), id(item.deny_list)), []).append(index)
+        for group in groups.values():
+            of_group = [cast(ExtractionItem, items[index]) for index in group]
+            own = Lists(of_group[0].allow_list, of_group[0].deny_list)
+            try:
+                found = await self.listed(context, own, [item.text for item in of_group])
+            except GLiNERBentoError as error:
+                searched = [error if index in group else item for index, item in enumerate(searched)]
+                continue
+            for index, item, of_text in zip(group, of_group, found, strict=True):
+                searched[index] = item.listed(of_text)
+        return searched
+
+    async def listed(self, context: Context, own: Lists, texts: Sequence[str]) -> list[Listed]:
+        """What the lists of a request, of its API key and of the server say about texts. See `lists.listed`."""
+        return await listed(self.expressions, context.tenant, own, self.lists_of(context.tenant), texts)
+
+    def lists_of(self, tenant: Tenant) -> Sequence[Lists]:
+        """The operator's lists for the requests of a tenant."""
+        return tenant.lists, self._lists
 
     async def _last_lines(
         self, context: Context, served: ServedModel, item: Item, result: Result
@@ -245,13 +289,15 @@ class Gateway:
         decided_options: ExtractionOptions | None = (
             None  # the options of `make_item`; texts of a batch may share one object
         )
-        for text, options in request.inputs:
+        for index, (text, options) in enumerate(request.inputs):
             try:
                 self.check_text(text, served.limits)
                 if options is not decided_options:
                     options.check()
                     make_item, decided_options = decide(options, served.limits), options
                 item = make_item(text)
+                if request.listed is not None:
+                    item = item.listed(Listed(request.listed[index].allowed))
                 served.check(item)
                 items.append(item)
             except GLiNERBentoError as error:

@@ -21,6 +21,8 @@ T = TypeVar("T", bound="DataclassInstance")
 class GatewayOptions(Limits):
     """docs/settings.md describes each setting. formats: settings of wire formats, by name."""
 
+    allow_list: str | None
+    deny_list: str | None
     redaction_key: SecretStr | None
     max_mapping_bytes: int
     mapping_lifetime_s: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.context import Context
@@ -14,13 +14,13 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.announced_names import announced_names
 from gliner_bento.privacy.conversation import (
-    Lists,
     OnePlaceholder,
     RedactedConversation,
     canonical,
     redact_conversation,
     reserved_in,
 )
+from gliner_bento.privacy.lists import NO_LISTS, Listed, Lists
 from gliner_bento.privacy.plausible import is_plausible
 from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, PRESIDIO_LABELS, for_model
 from gliner_bento.privacy.restoring import Form, Restorer
@@ -42,8 +42,6 @@ from gliner_bento.tasks.labels import Labels
 from gliner_bento.tasks.recognition import enabled
 
 _RESTORABLE = ("placeholder", "hash")
-_DENIED = "sensitive"
-"""The label of values in a `deny_list` that has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ class RedactionOptions:
     threshold: float | None = None
     adapter_id: str | None = None
     style: Style = "placeholder"
-    lists: Lists = field(default_factory=Lists)
+    lists: Lists = NO_LISTS
     conversation: str | None = None
 
     @property
@@ -95,11 +93,6 @@ class RedactionOptions:
         )
 
 
-def lists_of(allow_list: Sequence[str] | None, deny_list: Mapping[str, Sequence[str]] | Sequence[str] | None) -> Lists:
-    """The lists of a request."""
-    return Lists(allow_list or (), deny_list if isinstance(deny_list, Mapping) else {_DENIED: deny_list or ()})
-
-
 class Mappings:
     """The mappings of one tenant, sealed. On a server that cannot tell its callers apart, all of them are one tenant:
     an address may be a proxy's, or another one for the next turn."""
@@ -130,10 +123,11 @@ class Mappings:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found in texts, and the name of the model that read them."""
+    """What was found in texts, the name of the model that read them, and what lists say about them."""
 
     extractions: Sequence[Extraction]
     model: str
+    listed: Sequence[Listed]
 
 
 async def mappings_of(gateway: Gateway, context: Context) -> Mappings:
@@ -155,46 +149,53 @@ async def find(
     if single:
         served = await gateway.served(context)
         extraction = options.extraction(served.limits)
+        gateway.check_text(texts[0], served.limits)
+        listed = await gateway.listed(context, options.lists, texts)
         if not (extraction.labels or extraction.recognizers):
-            gateway.check_text(texts[0], served.limits)
-            return Found([Extraction(())], (await served.info()).model)
-        answer = await gateway.run(context, replace(request, inputs=[(texts[0], extraction)], all_found=True))
-        return Found([answer], answer.model)
-    answers = await find_each(gateway, context, texts, options, request)
-    return Found(results_or_raise(answers), answers.model)
+            return Found([Extraction(())], (await served.info()).model, listed)
+        inputs = [(texts[0], extraction)]
+        answer = await gateway.run(context, replace(request, inputs=inputs, all_found=True, listed=listed))
+        return Found([answer], answer.model, listed)
+    answers, listed = await find_each(gateway, context, texts, options, request)
+    return Found(results_or_raise(answers), answers.model, listed)
 
 
 async def find_each(
     gateway: Gateway, context: Context, texts: Sequence[str], options: RedactionOptions, request: Request
-) -> ExtractBatchResponse:
-    """As `find`, with one result or error per text."""
+) -> tuple[ExtractBatchResponse, Sequence[Listed]]:
+    """As `find`, with one result or error per text, and what lists say about the texts."""
     served = await gateway.served(context)
     extraction = options.extraction(served.limits)
+    gateway.check_number(texts, served.limits)
+    # A text that is too long has an error, and is not searched.
+    searched = [text if len(text) <= served.limits.max_text_chars else "" for text in texts]
+    listed = await gateway.listed(context, options.lists, searched)
     if not (extraction.labels or extraction.recognizers):  # only what `deny_list` has
         gateway.check_texts(texts, served.limits)
         results = [BatchResult(Extraction(())) for _ in texts]
-        return ExtractBatchResponse(results, (await served.info()).model, context.id)
-    return await gateway.run_batch(
-        context, replace(request, inputs=[(text, extraction) for text in texts], all_found=True)
-    )
+        return ExtractBatchResponse(results, (await served.info()).model, context.id), listed
+    inputs = [(text, extraction) for text in texts]
+    answers = await gateway.run_batch(context, replace(request, inputs=inputs, all_found=True, listed=listed))
+    return answers, listed
 
 
 def redacted(
     texts: Sequence[str],
     extractions: Sequence[Extraction],
+    listed: Sequence[Listed],
     options: RedactionOptions,
     mappings: Mappings,
     mapping: Mapping[str, str],
 ) -> tuple[RedactResult, Mapping[str, str]]:
-    """Replace what was found; returns the result without its sealed mapping, and the mapping. Takes as long as the
-    texts are: call it in a thread."""
+    """Replace what was found, and what deny lists have. Returns the result without its sealed mapping, and the mapping.
+    Takes as long as the texts are: call it in a thread."""
     one = OnePlaceholder(mappings.replace_of(options, texts, mapping), mapping)
     style: Replace = one if options.style in _RESTORABLE else one.make
     spans = [
         [*(span for span in spans_of(text, one.entities) if options.is_plausible(text, span)), *options.names_in(text)]
         for text, one in zip(texts, extractions, strict=True)
     ]
-    conversation = redact_conversation(texts, spans, style, mapping=mapping, lists=options.lists, hashed=options.hashed)
+    conversation = redact_conversation(texts, spans, style, mapping=mapping, listed=listed, hashed=options.hashed)
     entities = _entities(conversation)
     warnings: dict[ExtractionWarning, None] = dict.fromkeys(
         warning for extraction in extractions for warning in extraction.warnings
@@ -230,23 +231,26 @@ async def redact(
     found = await find(
         gateway, context, texts, options, request or extraction_of([], ExtractionOptions()), single=single
     )
-    return await asyncio.to_thread(_sealed, texts, found.extractions, options, mappings, opened), found
+    return await asyncio.to_thread(_sealed, texts, found.extractions, found.listed, options, mappings, opened), found
 
 
 def _sealed(
     texts: Sequence[str],
     extractions: Sequence[Extraction],
+    listed: Sequence[Listed],
     options: RedactionOptions,
     mappings: Mappings,
     opened: Mapping[str, str],
 ) -> RedactResult:
-    result, mapping = redacted(texts, extractions, options, mappings, opened)
+    result, mapping = redacted(texts, extractions, listed, options, mappings, opened)
     return replace(result, mapping=mappings.seal(mapping)) if options.style in _RESTORABLE else result
 
 
-def redact_one(text: str, extraction: Extraction, options: RedactionOptions, mappings: Mappings) -> RedactResult:
+def redact_one(
+    text: str, extraction: Extraction, listed: Listed, options: RedactionOptions, mappings: Mappings
+) -> RedactResult:
     """Redact a text of its own, in which `extraction` was found. Raises `TooLarge`."""
-    return _sealed([text], [extraction], options, mappings, {})
+    return _sealed([text], [extraction], [listed], options, mappings, {})
 
 
 def restore(

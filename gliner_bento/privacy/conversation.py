@@ -7,11 +7,12 @@ one placeholder, also in later turns.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from gliner_bento.mentions import normalized
 from gliner_bento.privacy.known_values import KnownValues
+from gliner_bento.privacy.lists import Listed
 from gliner_bento.privacy.redact import Redacted, substituted
 from gliner_bento.privacy.spans import LabeledSpan, merged
 from gliner_bento.privacy.styles import PLACEHOLDER, Replace
@@ -19,14 +20,6 @@ from gliner_bento.privacy.styles import PLACEHOLDER, Replace
 _ROUNDS = 4
 """How often values that became longer by joining spans are looked for again."""
 _HASHED = re.compile(r"\[[^\W_]\w*_[0-9a-f]{16}\]")
-
-
-@dataclass(frozen=True, slots=True)
-class Lists:
-    """Values that are never replaced, and values that always are, by label. `denied` wins over `allowed`."""
-
-    allowed: Collection[str] = ()
-    denied: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 class OnePlaceholder:
@@ -65,31 +58,25 @@ def redact_conversation(
     style: Replace,
     *,
     mapping: Mapping[str, str],
-    lists: Lists,
+    listed: Sequence[Listed],
     hashed: bool,
 ) -> RedactedConversation:
     """Redact texts. found: the spans of each text. mapping: the originals of earlier turns, which are replaced, too.
 
-    hashed: whether the texts may have hashes of earlier turns that the mapping does not have; they are kept.
+    listed: what the lists say about each text. hashed: whether the texts may have hashes of earlier turns that the
+    mapping does not have; they are kept.
     """
-    denied = [(value, _label_span(label)) for label, values in lists.denied.items() for value in values]
-    finder = KnownValues(denied, ignores_case=True)
-    allowed = {normalized(value) for value in lists.allowed}
     kept = [_placeholders_in(text, mapping, hashed=hashed) for text in texts]
     spans = [
         [
-            *(
-                part
-                for span in own
-                if normalized(text[span.start : span.end]) not in allowed
-                for part in _outside(text, span, placeholders)
-            ),
-            *finder.spans_in(text),
+            part
+            for span in (*of_text.denied, *(span for span in own if not of_text.allows(span.start, span.end)))
+            for part in _outside(text, span, placeholders)
         ]
-        for text, own, placeholders in zip(texts, found, kept, strict=True)
+        for text, own, of_text, placeholders in zip(texts, found, listed, kept, strict=True)
     ]
     known = [(original, _label_span(_kind(placeholder))) for placeholder, original in mapping.items()]
-    spans = _everywhere(texts, spans, known, allowed, kept)
+    spans = _everywhere(texts, spans, known, listed, kept)
     redacted = [
         substituted(text, [(span, style(text, span)) for span in own]) for text, own in zip(texts, spans, strict=True)
     ]
@@ -112,7 +99,7 @@ def _everywhere(
     texts: Sequence[str],
     spans: Sequence[Sequence[LabeledSpan]],
     known: Iterable[tuple[str, LabeledSpan]],
-    allowed: Collection[str],
+    listed: Sequence[Listed],
     kept: Sequence[Sequence[tuple[int, int]]],
 ) -> list[list[LabeledSpan]]:
     """The joined spans, with every further occurrence of their texts and of `known`."""
@@ -128,7 +115,7 @@ def _everywhere(
                 value = text[span.start : span.end]
                 if value not in looked_for:
                     looked_for[value] = new[value] = span
-        finders = _finders({value: span for value, span in new.items() if normalized(value) not in allowed})
+        finders = _finders(new)
         if not any(finders):
             break
         new = {}
@@ -140,11 +127,12 @@ def _everywhere(
                         part
                         for finder in finders
                         for span in finder.spans_in(text)
+                        if not of_text.allows(span.start, span.end)
                         for part in _outside(text, span, placeholders)
                     ),
                 ]
             )
-            for text, own, placeholders in zip(texts, joined, kept, strict=True)
+            for text, own, of_text, placeholders in zip(texts, joined, listed, kept, strict=True)
         ]
     return joined
 

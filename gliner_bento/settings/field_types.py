@@ -19,6 +19,7 @@ from gliner_bento.errors import install_hint
 from gliner_bento.privacy.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS
 from gliner_bento.privacy.recognizers.phones import regions
 from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
+from gliner_bento.storage import lists
 from gliner_bento.storage.api_keys import is_content, read_keys
 from gliner_bento.storage.archives import SUFFIXES
 from gliner_bento.storage.files import in_cache
@@ -92,6 +93,22 @@ def _api_keys(value: str) -> str:
     source = value if is_content(value) else os.path.abspath(Path(value).expanduser())
     read_keys(source)
     return source
+
+
+def _list(kind: lists.Kind) -> Callable[[str], str]:
+    """A validator for entries of a list, or the path of their file: returns them, or the absolute path."""
+
+    def check(value: str) -> str:
+        source = value if lists.is_content(value) else os.path.abspath(Path(value).expanduser())
+        lists.read_lists(*((source, None) if kind == "allow_list" else (None, source)))
+        return source
+
+    return check
+
+
+def _as_json(value: object) -> object:
+    """A list or an object of the configuration file as JSON; any other value unchanged."""
+    return json.dumps(value) if isinstance(value, list | dict) else value
 
 
 def _redaction_key(value: SecretStr) -> SecretStr:
@@ -219,6 +236,8 @@ _Text = Annotated[str, Field(pattern=r"\S")]
 
 RedactionKey = Annotated[SecretStr, AfterValidator(_redaction_key)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_redis_url)]
+AllowListSource = Annotated[str, BeforeValidator(_as_json), AfterValidator(_list("allow_list"))]
+DenyListSource = Annotated[str, BeforeValidator(_as_json), AfterValidator(_list("deny_list"))]
 ApiKeysSource = Annotated[str, AfterValidator(_api_keys)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Model = Annotated[str, AfterValidator(_checkpoint)]

@@ -11,9 +11,11 @@ from gliner_bento.privacy.recognizers.find import DEFAULT_REGIONS
 from gliner_bento.settings.field_types import (
     FORMATS,
     AbsolutePath,
+    AllowListSource,
     ApiKeysSource,
     Count,
     CountOrUnlimited,
+    DenyListSource,
     Formats,
     HeaderName,
     LabelNames,
@@ -77,6 +79,16 @@ class GatewayFields(BaseSettings):
     phone_regions: Annotated[PhoneRegions, PerModel()] = Field(
         DEFAULT_REGIONS,
         description="Regions whose phone numbers recognizers find without a country code, as ISO 3166 codes.",
+    )
+    allow_list: AllowListSource | None = Field(
+        None,
+        description="YAML or JSON file of texts that are no finds, for all requests; or the entries themselves. They "
+        "are those of a request's allow_list (docs/recognizers.md).",
+    )
+    deny_list: DenyListSource | None = Field(
+        None,
+        description="YAML or JSON file of texts that are always found, for all requests; or the entries themselves. "
+        "They are those of a request's deny_list (docs/recognizers.md).",
     )
     redaction_key: RedactionKey | None = Field(
         None,

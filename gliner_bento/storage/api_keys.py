@@ -15,11 +15,16 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from gliner_bento.privacy.lists import Lists
+from gliner_bento.storage.lists import checked, place_of
+from gliner_bento.tasks.lists import AllowList, DenyList
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +43,8 @@ or its end may be lost; if entries were deleted on purpose, their keys must not 
 
 
 class ApiKey(BaseModel):
-    """An entry of the file. tenant: None means the key's name. The fields after `tenant` are those of `Tenant`."""
+    """An entry of the file. tenant: None means the key's name. The fields after `tenant` are those of `Tenant`;
+    `allow_list` and `deny_list` are its `lists`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -50,6 +56,18 @@ class ApiKey(BaseModel):
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     max_concurrency: Annotated[int, Field(ge=0)] | None = None
     max_requests_per_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    allow_list: AllowList | None = None
+    deny_list: DenyList | None = None
+
+    @model_validator(mode="after")
+    def _check_lists(self) -> ApiKey:
+        self.lists  # noqa: B018  # raises ValueError
+        return self
+
+    @cached_property
+    def lists(self) -> Lists:
+        """Its lists."""
+        return checked(self.allow_list, self.deny_list)
 
 
 _entries = TypeAdapter(list[ApiKey])
@@ -96,7 +114,7 @@ def _keys_in(content: str) -> Sequence[ApiKey]:
         raise ValueError(_NO_LIST) from None
     except ValidationError as invalid:
         fault = invalid.errors(include_input=False, include_url=False)[0]
-        path = ".".join(map(str, fault["loc"]))
+        path = place_of(fault["loc"])
         raise ValueError(f"API keys: {path}: {fault['msg']}" if path else "not a list of API keys") from None
     for field in ("name", "sha256"):
         if len({getattr(key, field) for key in keys}) < len(keys):

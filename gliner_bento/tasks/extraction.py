@@ -11,6 +11,8 @@ from pydantic import Field, GetCoreSchemaHandler
 from typing_extensions import Self
 
 from gliner_bento.errors import ErrorDetail, InvalidField, from_detail
+from gliner_bento.privacy.lists import Listed, ListEntry
+from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.tasks.base import (
     BASE_ADAPTER_ID,
     NO_USAGE,
@@ -29,6 +31,7 @@ from gliner_bento.tasks.classifications import (
 )
 from gliner_bento.tasks.fields import Score
 from gliner_bento.tasks.labels import ENTITIES, RELATIONS, Labels, Relations, WithoutDecoys
+from gliner_bento.tasks.lists import DENY_LIST, AllowList, DenyList
 from gliner_bento.tasks.part import Mergers, Part
 from gliner_bento.tasks.recognition import (
     AllFound,
@@ -90,6 +93,8 @@ class ExtractionOptions:
     on_limit: OnLimit = "error"
     recognizers: Recognizers | None = None
     phone_regions: Regions | None = None
+    allow_list: AllowList | None = None
+    deny_list: DenyList | None = None
 
     def check(self) -> None:
         """Raise InvalidField if there is nothing to extract."""
@@ -104,7 +109,8 @@ class Request:
 
     inputs: texts with their options.
     param: the field with the texts of a batch, for errors: `texts` (they share options) or `items`.
-    all_found: see `AllFound`.
+    all_found: see `AllFound`. listed: what lists say about each text; None: the gateway looks for it. What a deny list
+    has is then not merged: the caller does that.
     """
 
     inputs: Sequence[tuple[str, ExtractionOptions]]
@@ -113,6 +119,7 @@ class Request:
     priority: int = 0
     param: str = "texts"
     all_found: bool = False
+    listed: Sequence[Listed] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,8 @@ class ExtractionItem(Item):
     max_entities, max_relations: maximum number in the result; see `on_limit`.
     recognizers: by entity type, the label of its matches in the result. phone_regions: regions whose phone numbers are
     found without a country code.
+    allow_list, deny_list: what to look for in the text before the model reads it. allowed, denied: where it was found;
+    nothing inside one of the `allowed` [start, end) is a prediction.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -157,6 +166,10 @@ class ExtractionItem(Item):
     structures: Mapping[str, Structure] = field(default_factory=dict)
     recognizers: Mapping[str, str] = field(default_factory=dict)
     phone_regions: Sequence[str] = field(default_factory=list)
+    allow_list: Sequence[ListEntry] = field(default_factory=list)
+    deny_list: Sequence[ListEntry] = field(default_factory=list)
+    allowed: Sequence[tuple[int, int]] = field(default_factory=list)
+    denied: Sequence[LabeledSpan] = field(default_factory=list)
 
     @property
     def chars(self) -> int:
@@ -173,7 +186,7 @@ class ExtractionItem(Item):
         return bool(self.relations) and self.threshold < ALL_SPANS_THRESHOLD
 
     def without_model(self) -> Extraction | None:
-        return None if self.abilities or not self.has_merger else Extraction.blank(self)
+        return None if self.abilities else Extraction.blank(self)
 
     @property
     def has_merger(self) -> bool:
@@ -181,11 +194,20 @@ class ExtractionItem(Item):
 
     def merger(self, *, all_found: bool) -> ResultMerger:
         mergers: list[ResultMerger] = [part.merger(self, all_found) for part in self._parts() if part.merger]
-        return Mergers([*mergers, *([WithoutDecoys(self.decoys)] if self.decoys else ())])
+        return Mergers([*mergers, *([WithoutDecoys(self.decoys, self.denied)] if self.decoys else ())])
+
+    @property
+    def finds_entities(self) -> bool:
+        """Whether the item asks for entities, from a model or without one."""
+        return bool(self.labels or self.recognizers or self.deny_list)
+
+    def listed(self, listed: Listed) -> ExtractionItem:
+        """The item with what its lists, and others, say about its text, in place of its lists."""
+        return replace(self, allow_list=[], deny_list=[], allowed=listed.allowed, denied=listed.denied)
 
     def _parts(self) -> list[Part]:
-        """The parts that the item asks for."""
-        return [part for part in PARTS if getattr(self, part.option)]
+        """The parts that the item asks for. Recognizers' matches are merged together with what a deny list has."""
+        return [part for part in PARTS if getattr(self, part.option) or (part is RECOGNIZERS and self.denied)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,7 +447,7 @@ BASIC_PARTS = (ENTITIES, RELATIONS)
 """Their columns are in every table of results. Each has `max_labels` of its own."""
 OPTIONAL_PARTS = (CLASSIFICATIONS, STRUCTURES)
 """Their columns are in the tables of requests that ask for them. Their names and all others share `max_labels`."""
-ADDED_PARTS = (RECOGNIZERS,)
+ADDED_PARTS = (RECOGNIZERS, DENY_LIST)
 """Parts that need no model."""
 PARTS = (*BASIC_PARTS, *OPTIONAL_PARTS, *ADDED_PARTS)
 """A request asks for at least one of them."""

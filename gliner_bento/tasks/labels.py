@@ -107,11 +107,13 @@ def relation_options(relations: Relations, labels: Sequence[str], *, max_labels:
 class WithoutDecoys:
     """Drops the entities of labels that are not returned, and the relations that one of them is an end of.
 
-    As a `ResultMerger`, it is the last one: recognizers may use the label of a decoy, too.
+    As a `ResultMerger`, it is the last one: recognizers may use the label of a decoy, too. denied: spans that are
+    returned, whatever their labels are.
     """
 
-    def __init__(self, decoys: Collection[str]) -> None:
+    def __init__(self, decoys: Collection[str], denied: Iterable[Any] = ()) -> None:
         self._decoys = decoys
+        self._denied = {(span.start, span.end, span.label) for span in denied}
         self._place: list[int] = []  # of each entity, in the answer; -1: it is dropped
         self._kept = 0
 
@@ -119,7 +121,8 @@ class WithoutDecoys:
         """The next entities of the answer."""
         returned = []
         for entity in entities:
-            is_decoy = entity.label in self._decoys
+            is_denied = (entity.start, entity.end, entity.label) in self._denied
+            is_decoy = entity.label in self._decoys and not is_denied
             self._place.append(-1 if is_decoy else self._kept)
             if not is_decoy:
                 self._kept += 1

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from gliner_bento.errors import InvalidField, LimitExceeded
+from gliner_bento.privacy.lists import NOTHING, Listed
 from gliner_bento.privacy.recognizers import find, phones
 from gliner_bento.privacy.recognizers.base import Match
 from gliner_bento.privacy.recognizers.find import resolved
@@ -111,9 +112,12 @@ class MatchMerger:
       label. A phone number is kept only if it looks like one, and overlaps with no sure candidate without a label.
     - Matches below the threshold of their label take part in this, and are left out then: a higher threshold never adds
       an entity.
+    - What an allow list has takes no part in this, so that it hides nothing. What a deny list has is returned, and wins
+      over all other matches.
 
     candidates: matches of any score, also of types without a label. labels: by entity type or pattern, the label in the
     answer. make: makes an entity of the answer from its fields and source. threshold: returns the threshold of a label.
+    listed: what lists say about the text.
     """
 
     def __init__(
@@ -125,18 +129,19 @@ class MatchMerger:
         threshold: Callable[[str], float],
         *,
         nested: bool = False,
+        listed: Listed = NOTHING,
     ) -> None:
         self._text, self._labels, self._make, self._nested = text, labels, make, nested
         self._match_labels = set(labels.values())
-        self._matches = resolved([match for match in candidates if self.label_of(match)], len(text))
+        labeled = [match for match in candidates if self.label_of(match) and not listed.allows(match.start, match.end)]
+        labeled += listed.matches
+        self._matches = resolved(labeled, len(text))
         # Indexes in `_matches`: of those that are not returned, and of those that an entity replaced.
         self._left_out = {
             index for index, match in enumerate(self._matches) if match.score < threshold(self.label_of(match))
         }
         self._replaced: set[int] = set()
-        self._accepted = [
-            match for match in candidates if (label := self.label_of(match)) and match.score >= threshold(label)
-        ]
+        self._accepted = [match for match in labeled if match.score >= threshold(self.label_of(match))]
         self._cut: list[Any] = []  # parts of the model's entities besides the longest, which is kept
         # For each character, 1 if it is in a candidate of a label (`_formed`), or in a sure candidate without a label.
         self._formed = {label: bytearray(len(text)) for label in _always_formed(labels)}
@@ -284,6 +289,8 @@ class MatchMerger:
 
     def label_of(self, match: Match) -> str:
         """The label of the answer for a match; empty if it has none."""
+        if match.is_denied:
+            return match.entity
         return self._labels.get(match.rule.name) or self._labels.get(match.entity, "")
 
     def _append(self, start: int, end: int, label: str, score: float, source: Source) -> None:
@@ -343,15 +350,18 @@ def merger_of(item: Any, make: Callable[..., Any], kind: type[MatchMerger] = Mat
     """Run an item's recognizers; returns the merger of their matches. make: see `MatchMerger`.
 
     Raises LimitExceeded."""
-    candidates = find.candidates(item.text, recognizers_to_run(item.recognizers), regions=item.phone_regions)
+    names = recognizers_to_run(item.recognizers)
+    candidates = find.candidates(item.text, names, regions=item.phone_regions) if names else []
 
     def threshold(label: str) -> float:
         return float(item.label_thresholds.get(label, item.threshold))
 
-    merger = kind(item.text, candidates, item.recognizers, make, threshold, nested=not item.flat_ner)
+    listed = Listed(item.allowed, item.denied)
+    merger = kind(item.text, candidates, item.recognizers, make, threshold, nested=not item.flat_ner, listed=listed)
     if len(merger.matches) > item.max_entities:
         if item.on_limit == "error":
-            message = f"recognizers: more than {item.max_entities} matches (max_entities); set on_limit to truncate"
-            raise LimitExceeded(message, param="recognizers")
+            param = "recognizers" if item.recognizers else "deny_list"
+            message = f"{param}: more than {item.max_entities} matches (max_entities); set on_limit to truncate"
+            raise LimitExceeded(message, param=param)
         merger.keep_best(item.max_entities)
     return merger

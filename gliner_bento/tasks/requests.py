@@ -30,6 +30,7 @@ from gliner_bento.tasks.extraction import (
 )
 from gliner_bento.tasks.fields import Elements, RequestId, Score, Strict
 from gliner_bento.tasks.labels import LabelsOption, RelationsOption
+from gliner_bento.tasks.lists import AllowListOption, DenyListOption
 from gliner_bento.tasks.recognition import PhoneRegionsOption, RecognizersOption
 from gliner_bento.tasks.structures import StructuresOption
 
@@ -127,6 +128,8 @@ class _TextOptions(RequestOptions):
     on_limit: Annotated[OnLimit, _ON_LIMIT] = "error"
     recognizers: Annotated[RecognizersOption, Field(examples=[True])] = None
     phone_regions: PhoneRegionsOption = None
+    allow_list: AllowListOption = None
+    deny_list: DenyListOption = None
 
 
 class ExtractRequest(_TextOptions):
@@ -158,6 +161,8 @@ class ExtractItem(Strict):
     on_limit: Annotated[OnLimit | None, _ON_LIMIT] = None
     recognizers: RecognizersOption = None
     phone_regions: PhoneRegionsOption = None
+    allow_list: AllowListOption = None
+    deny_list: DenyListOption = None
     text: Annotated[str, Field(description="The text.", examples=[TEXT])]
 
 

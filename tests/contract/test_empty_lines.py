@@ -1,7 +1,9 @@
-"""No entity and no value runs over an empty line, in every family; shorter candidates win in their place."""
+"""No entity and no value runs over an empty line, in every family; shorter candidates win in their place. The same
+holds for what is inside a text that an allow list has."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,6 +19,7 @@ from gliner2_checkpoints import tiny_gliner2
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.heads.overlap import resolve
 from gliner_bento.engine.heads.predictions import Span, SpanTable
+from gliner_bento.privacy.lists import Listed
 from gliner_bento.tasks.extraction import Entity
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 from gliner_bento.tasks.structures import StructureField
@@ -129,3 +132,45 @@ def test_values_and_ends_of_relations_of_gliner2(name: str, engine_of: Any) -> N
     assert not any(crosses(item, value) for value in values if value.start is not None)
     assert not any(crosses(item, end) for one in answer.relations for end in (one.head, one.tail))
     assert any(value.start is not None for value in values)
+
+
+ALLOWED = ["Ada Lovelace lives", "Bill Gates", "Tokyo city of Steve", "Steve Jobs."]
+
+
+def allowed_in(text: str) -> Listed:
+    return Listed((match.start(), match.end()) for value in ALLOWED for match in re.finditer(value, text))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", [*FAMILIES, *GLINER2])
+def test_candidates_inside_what_is_allowed_are_left_out(name: str, padded: bool, engine_of: Any) -> None:
+    engine = engine_of(name, padded)
+    every = extract_one(engine, item_with(" ", overlap="allow", multi_label=True))
+    listed = allowed_in(every_text := item_with(" ").text)
+    rest = [one for one in every.entities if not listed.allows(one.start, one.end)]
+    answer = extract_one(engine, item_with(" ", overlap="allow", multi_label=True, allowed=listed.allowed))
+    assert answer.entities == rest
+    assert 0 < len(rest) < len(every.entities)
+    for options in ({}, {"flat_ner": False}, {"overlap": "flat"}, {"overlap": "longest"}):
+        answer = extract_one(engine, item_with(" ", allowed=listed.allowed, **options))
+        assert {(one.start, one.end) for one in answer.entities} <= {(one.start, one.end) for one in rest}
+        assert answer.entities
+    if name in ("span", "token", "bi-span"):
+        assert extract_one(engine, item_with(" ", allowed=listed.allowed)).entities == greedy(rest)
+    text = f"{every_text} " * 6
+    long = Item(text, named([*LABELS, *(f"city {number}" for number in range(30))]), threshold=0.1, overlap="allow")
+    if name in ("span", "token", "count_lstm", "boundary") and not padded:
+        listed = allowed_in(text)
+        whole = extract_in_passes(engine, long).entities
+        assert extract_in_passes(engine, replace(long, allowed=listed.allowed)).entities == [
+            one for one in whole if not listed.allows(one.start, one.end)
+        ]
+
+
+@pytest.mark.parametrize("name", ["relex-span", "relex-token"])
+def test_what_is_allowed_is_no_end_of_a_relation(name: str, engine_of: Any) -> None:
+    item = item_with(" ", relations=named(RELATIONS), relation_threshold=0.0, threshold=0.4)
+    listed = allowed_in(item.text)
+    answer = extract_one(engine_of(name), replace(item, allowed=listed.allowed))
+    assert answer.relations
+    assert not any(listed.allows(end.start, end.end) for one in answer.relations for end in (one.head, one.tail))

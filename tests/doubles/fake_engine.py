@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from gliner_bento.engine.base import AdapterLease, ChunkedRequest, Prepared, SlotState, Steps, run_all
+from gliner_bento.privacy.lists import Listed
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.base import Item, Usage
 from gliner_bento.tasks.classifications import results_of
@@ -54,7 +55,9 @@ def _scores(item: Any) -> dict[str, list[float]] | None:
 def extract(item: Any) -> Extraction:
     """The result of one item, which does not depend on its batch."""
     label = next(iter(item.labels), "name")
-    entities = [Entity(m.start(), m.end(), m.group(), label, 1.0) for m in _NAME.finditer(item.text)]
+    listed = Listed(getattr(item, "allowed", ()))
+    found = [match for match in _NAME.finditer(item.text) if not listed.allows(*match.span())]
+    entities = [Entity(m.start(), m.end(), m.group(), label, 1.0) for m in found]
     relation = next(iter(item.relations), None)
     pairs = zip(range(len(entities)), range(1, len(entities)), strict=False) if relation is not None else ()
     relations = [

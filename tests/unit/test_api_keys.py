@@ -37,6 +37,30 @@ def test_keys_are_found_by_what_the_file_has_the_hash_of(dump, tmp_path):
         assert [found.find(wrong) for wrong in ("key-c", "", hash_of("key-a"), "key-a\n")] == [None] * 4
 
 
+def test_a_key_may_have_lists():
+    lists = {"allow_list": ["Ada"], "deny_list": [{"pattern": "a+", "label": "code"}]}
+    (key,) = read_keys(json.dumps([entry("a", "key-a", **lists)]))
+    assert [(one.text, one.is_pattern, one.label) for one in (*key.lists.allow, *key.lists.deny)] == [
+        ("Ada", False, "sensitive"),
+        ("a+", True, "code"),
+    ]
+    assert key.lists is key.lists, "its values are made ready once"
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        ({"allow_list": "Ada"}, r"0\.allow_list: "),
+        ({"allow_list": ["Ada", {"value": ""}]}, r"0\.allow_list\.1\.value: "),
+        ({"deny_list": {"code": [{"pattern": "("}]}}, r"deny_list\.code\.0\.pattern: missing \)"),
+        ({"deny_list": [{"pattern": "(?R)"}]}, r"deny_list\.0\.pattern: recursion"),
+    ],
+)
+def test_wrong_lists_of_a_key_are_named(lists, message):
+    with pytest.raises(ValueError, match=message):
+        read_keys(json.dumps([entry("a", "key-a", **lists)]))
+
+
 def test_hashes_with_one_prefix_are_told_apart():
     keys = [f"k{number}" for number in range(2000)]
     by_prefix = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -450,3 +451,23 @@ def test_the_reference_says_what_a_setting_may_do(kind):
     settings = marked(Settings, kind)
     assert settings
     assert all(mark.note in rows[name] for name, mark in settings.items())
+
+
+@pytest.mark.parametrize("name", ["allow_list", "deny_list"])
+def test_a_list_is_a_file_or_its_content(name, tmp_path, monkeypatch):
+    (tmp_path / "list.yaml").write_text("- Ada\n- pattern: a+\n")
+    monkeypatch.chdir(tmp_path)
+    assert getattr(Settings.load({name: "list.yaml"}), name) == str(tmp_path / "list.yaml")
+    monkeypatch.setenv(f"GLINER_{name.upper()}", '["Ada"]')
+    assert getattr(Settings.load(), name) == '["Ada"]'
+    monkeypatch.delenv(f"GLINER_{name.upper()}")
+    (tmp_path / "c.yaml").write_text(f"gliner: {{{name}: [Ada, {{value: Bob, case_sensitive: true}}]}}")
+    assert "case_sensitive" in getattr(Settings.load(file=tmp_path / "c.yaml"), name)
+    for wrong, message in (
+        ("gone.yaml", "gone.yaml: No such file"),
+        ("[1]", "0: Input should be"),
+        ('[{"pattern": "("}]', f"{name}.0.pattern: missing"),
+        ("[", "YAML or JSON"),
+    ):
+        with pytest.raises(SettingsError, match=f"{name}: .*{re.escape(message)}"):
+            Settings.load({name: wrong})

@@ -172,7 +172,8 @@ def test_the_options_of_a_text_are_declared_once():
     options = set(OPTIONS)
     limits = {"max_entities", "max_relations"}
     of_names = {"label_thresholds", "decoys", "relation_thresholds", "relation_heads", "relation_tails"}
-    assert {field.name for field in dataclasses.fields(Item)} == options | limits | of_names | {"text"}
+    found = {"allowed", "denied"}
+    assert {field.name for field in dataclasses.fields(Item)} == options | limits | of_names | found | {"text"}
     assert set(ExtractItem.model_fields) == options | {"text"}
     assert set(ExtractRequest.model_fields) == options | set(RequestOptions.model_fields) | {"text"}
     assert set(ExtractBatchRequest.model_fields) == options | set(RequestOptions.model_fields) | {"texts", "items"}

@@ -33,11 +33,12 @@ class Resolved(NamedTuple):
 def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) -> Resolved:
     """The text's entities: the spans that overlap resolution keeps or, in a relation pass, the given entities.
 
-    Spans that run over an empty line are no candidates. within_labels: see `kept_spans`. Raises LimitExceeded."""
+    Spans that run over an empty line, or that an allow list allows, are no candidates: they suppress no others.
+    within_labels: see `kept_spans`. Raises LimitExceeded."""
     item = text.item
     if text.payload.entities is not None:
         return Resolved(text.payload.entities)
-    spans = within_paragraphs(text, spans)
+    spans = _without_allowed(text, within_paragraphs(text, spans))
     if len(spans) > MAX_CANDIDATES:
         raise too_many_candidates(len(spans))
     kept = kept_spans(spans, item, within_labels=within_labels)
@@ -51,6 +52,18 @@ def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) ->
         return Resolved(entities)
     fitting = kept_of(item, "max_entities", entities.score, chars_of(text, entities))
     return Resolved(entities) if fitting is None else Resolved(entities.take(fitting), cut=("max_entities",))
+
+
+def _without_allowed(text: Prepared, spans: SpanTable) -> SpanTable:
+    """The spans that are not inside one of the item's `allowed` parts of the text."""
+    if not text.item.allowed or not len(spans):
+        return spans
+    bounds, own = text.payload.bounds, text.payload.own
+    starts, ends = np.array(sorted(text.item.allowed), np.int64).T
+    before = np.searchsorted(starts, bounds[spans.first, 0], "right")  # how many begin at or before a span
+    reach = np.concatenate([[-1], np.maximum.accumulate(ends)])  # the furthest end of the first n
+    last = spans.last if own.stop is None else np.minimum(spans.last, own.stop - 1)
+    return spans.take(reach[before] < bounds[last, 1])
 
 
 def predictions_of(text: Prepared, spans: SpanTable) -> Predictions:

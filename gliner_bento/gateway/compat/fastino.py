@@ -377,7 +377,7 @@ def _result(extraction: Extraction, schema: FastinoSchema, value_format: _ValueF
         decoys = decoys_of(_types(schema.entities))
         entities: dict[str, list[Entity]] = {name: [] for name in schema.entities if name not in decoys}
         for entity in extraction.entities:
-            entities[entity.label].append(entity)
+            entities.setdefault(entity.label, []).append(entity)  # a deny list has labels of its own
         values = {name: value_format.entities(of_type) for name, of_type in entities.items()}
         result["entities"] = {
             name: next(iter(type_values), None) if _dtype(schema, name) == "str" else type_values

@@ -29,15 +29,14 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.mentions import normalized
 from gliner_bento.privacy.json_texts import Change, changed, changed_json
 from gliner_bento.privacy.recognizers.labels import entities_of
 from gliner_bento.privacy.restoring import Form, Restorer
-from gliner_bento.redact_types import ListedValues
 from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionOptions, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
 from gliner_bento.tasks.labels import Labels, label_options
+from gliner_bento.tasks.lists import AllowList, DenyList, lists_of
 from gliner_bento.tasks.recognition import Recognizers, Regions, answer_labels
 
 _OPAQUE = ("image_url", "input_audio", "file")
@@ -67,10 +66,8 @@ class GuardrailParams(Strict):
     recognizers: Recognizers | None = Field(default=None, description="As in /v1/redact.")
     phone_regions: Regions | None = Field(default=None, description="As in /v1/redact.")
     threshold: Score | None = Field(default=None, description="As in /v1/redact.")
-    allow_list: Elements[ListedValues] | None = Field(default=None, description="As in /v1/redact.")
-    deny_list: Elements[dict[Name, ListedValues] | ListedValues] | None = Field(
-        default=None, description="As in /v1/redact."
-    )
+    allow_list: AllowList | None = Field(default=None, description="As in /v1/redact.")
+    deny_list: DenyList | None = Field(default=None, description="As in /v1/redact.")
     block: Elements[list[Name]] = Field(default=[], description="Labels: a request with such a value is blocked.")
     images: Literal["pass", "block"] = Field(
         default="pass", description="What to do with images, audio and files, which are not read."
@@ -193,19 +190,22 @@ async def _redacted(
 ) -> GuardrailAnswer:
     params = body.additional_provider_specific_params or GuardrailParams()
     options = _options(params)
-    _check_block(params, options, (await gateway.served(context)).limits)
+    served = await gateway.served(context)
+    all_lists = (options.lists, *gateway.lists_of(context.tenant))
+    _check_block(params, options, served.limits, {entry.label for lists in all_lists for entry in lists.deny})
     if params.images == "block" and (body.images or _has_unread(body.structured_messages)):
         return _blocked("it has images, audio or files, which cannot be read")
     contents = _Contents(body.texts or [], body.structured_messages or [], body.tools or [], body.tool_calls or [])
     pieces = _Pieces()
     await asyncio.to_thread(contents.visited, pieces)
     found = await _find(gateway, context, pieces.documents, options)
-    if refused := await asyncio.to_thread(_refused, found, params):
+    if refused := _refused(found, params):
         return _blocked(f"it has data of a kind that must not be sent: {', '.join(refused)}")
     keys = _keys(body, mappings.tenant)
     opened = await _opened(gateway, keys, mappings)
+    listed = await gateway.listed(context, options.lists, pieces.texts)
     result, mapping = await asyncio.to_thread(
-        redaction.redacted, pieces.texts, [*pieces.found(found)], options, mappings, opened
+        redaction.redacted, pieces.texts, [*pieces.found(found)], listed, options, mappings, opened
     )
     if denied := sorted(label for label in result.counts if _means(label, params.block)):
         return _blocked(f"it has data of a kind that must not be sent: {', '.join(denied)}")
@@ -236,16 +236,18 @@ def _options(params: GuardrailParams) -> redaction.RedactionOptions:
         recognizers=params.recognizers,
         phone_regions=params.phone_regions,
         threshold=params.threshold,
-        lists=redaction.lists_of(params.allow_list, params.deny_list),
+        lists=lists_of(params.allow_list, params.deny_list),
     )
 
 
-def _check_block(params: GuardrailParams, options: redaction.RedactionOptions, limits: Limits) -> None:
-    """Raise `InvalidField` for a kind in `block` that nothing looks for."""
+def _check_block(
+    params: GuardrailParams, options: redaction.RedactionOptions, limits: Limits, denied_labels: Collection[str]
+) -> None:
+    """Raise `InvalidField` for a kind in `block` that nothing looks for. denied_labels: of deny lists."""
     extraction = options.extraction(limits)
     decided = label_options(extraction.labels or (), max_labels=-1)
     recognized = answer_labels(extraction.recognizers, decided["labels"], limits.recognizers)
-    looked_for = {*decided["labels"], *recognized.values()}.difference(decided["decoys"]) | {*options.lists.denied}
+    looked_for = {*decided["labels"], *recognized.values()}.difference(decided["decoys"]).union(denied_labels)
     if missing := [label for label in params.block if not _means(label, looked_for)]:
         raise InvalidField(
             f"additional_provider_specific_params.block: {missing[0]!r} is not a label that is looked for; add it to "
@@ -262,15 +264,8 @@ def _means(label: str, others: Collection[str]) -> bool:
 
 def _refused(found: Sequence[Extraction], params: GuardrailParams) -> Collection[str]:
     """The labels of values that were found and are in `block`."""
-    allowed = {normalized(value) for value in params.allow_list or ()}
-    return sorted(
-        {
-            entity.label
-            for extraction in found
-            for entity in extraction.entities
-            if _means(entity.label, params.block) and normalized(entity.text) not in allowed
-        }
-    )
+    labels = {entity.label for extraction in found for entity in extraction.entities}
+    return sorted(label for label in labels if _means(label, params.block))
 
 
 def _blocked(reason: str) -> GuardrailAnswer:

@@ -33,6 +33,7 @@ from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.paragraphs import paragraphs
 from gliner_bento.privacy.anonymize import OPERATORS, AnonymizedText, Detected, Operator, anonymize
+from gliner_bento.privacy.lists import NO_LISTS, Listed
 from gliner_bento.privacy.recognizers.base import Match, Rule
 from gliner_bento.privacy.recognizers.expressions import FLAGS, AdHocRule, Expression, ExpressionError, Spans, deny_list
 from gliner_bento.privacy.recognizers.find import RULES, candidates
@@ -202,9 +203,10 @@ async def _analyze(gateway: Gateway, context: Context, request: Request) -> Resp
     recognition, allow_list = _Recognition(body, options, names), _AllowList(body, gateway.expressions, context.tenant)
     await allow_list.check()
     spans = await recognition.search(texts, gateway.expressions, context.tenant)
-    extractions = await _extract(gateway, context, body, texts, labels)
-    merged = await asyncio.to_thread(lambda: [*map(recognition.merged, texts, spans, extractions)])
-    kept = await allow_list.without_allowed([entities for entities, _ in merged])
+    listed = await gateway.listed(context, NO_LISTS, texts)
+    extractions = await _extract(gateway, context, body, texts, labels, listed)
+    merged = await asyncio.to_thread(lambda: [*map(recognition.merged, texts, spans, extractions, listed)])
+    kept = await allow_list.without_allowed([entities for entities, _ in merged], listed)
     make_result = partial(_result, labels=labels, explained=bool(body.return_decision_process))
     results = [
         LazySequence(partial(make_result, matches=matches), entities)
@@ -228,7 +230,12 @@ def _labels_for_model(names: Iterable[str], body: AnalyzeRequest, options: Gatew
 
 
 async def _extract(
-    gateway: Gateway, context: Context, body: AnalyzeRequest, texts: Sequence[str], labels: dict[str, str]
+    gateway: Gateway,
+    context: Context,
+    body: AnalyzeRequest,
+    texts: Sequence[str],
+    labels: dict[str, str],
+    listed: Sequence[Listed],
 ) -> list[Extraction]:
     """The model's entities in each text, before `score_threshold` applies. One that runs over an empty line is cut
     there: callers redact what they get. Raises the error of the first text that failed."""
@@ -237,7 +244,7 @@ async def _extract(
     lowest = (await gateway.served(context)).limits.of_format(Options).presidio_min_score
     options = ExtractionOptions(labels=labels, threshold=lowest, across_empty_lines=True)
     batch = extraction_of(texts, options, request_id=request_id.valid(body.correlation_id))
-    results = results_or_raise(await gateway.run_batch(context, batch))
+    results = results_or_raise(await gateway.run_batch(context, replace(batch, listed=listed)))
     return [
         replace(result, entities=[part for entity in result.entities for part in _cut(text, entity)])
         for text, result in zip(texts, results, strict=True)
@@ -277,10 +284,10 @@ class _Recognition:
             return await runner.spans(tenant, [rule.expression for rule in self._ad_hoc.values()], texts)
 
     def merged(
-        self, text: str, found: Sequence[Spans], extraction: Extraction
+        self, text: str, found: Sequence[Spans], extraction: Extraction, listed: Listed
     ) -> tuple[Sequence[SourcedEntity], _Matches]:
-        """The entities of the answer for a text, from the model and from recognizers; and the recognizers' matches.
-        found: what `search` has found in the text."""
+        """The entities of the answer for a text, from the model, from recognizers and from the operator's deny lists;
+        and the matches of the last two. found: what `search` has found in the text."""
         matches = [
             match
             for rule, spans in zip(self._ad_hoc.values(), found, strict=True)
@@ -290,7 +297,7 @@ class _Recognition:
             text, recognizers_to_run(self._types), regions=self._regions, context=self._body.context or ()
         )
         lowest, threshold = self._min_score, self._body.score_threshold or 0.0
-        merger = MatchMerger(text, matches, self._labels, SourcedEntity, lambda _: lowest)
+        merger = MatchMerger(text, matches, self._labels, SourcedEntity, lambda _: lowest, listed=listed)
         entities = merger.whole(extraction).entities
         parts, cut = merger.cut(entities)
         spans = ((match.start, match.end, merger.label_of(match), match.score) for match in cut)
@@ -335,12 +342,18 @@ class _AllowList:
         """Raise `InvalidField` for a wrong expression."""
         await self._matching([])
 
-    async def without_allowed(self, found: Sequence[Sequence[SourcedEntity]]) -> list[list[SourcedEntity]]:
-        """The entities of each text that are not allowed. Raises `InvalidField`."""
+    async def without_allowed(
+        self, found: Sequence[Sequence[SourcedEntity]], listed: Sequence[Listed]
+    ) -> list[list[SourcedEntity]]:
+        """The entities of each text that are not allowed, or that the operator's lists deny. Raises `InvalidField`."""
         allowed = self._texts
         if self._expressions:
             allowed = await self._matching(sorted({entity.text for entities in found for entity in entities}))
-        return [[entity for entity in entities if entity.text not in allowed] for entities in found]
+        denied = [{(span.start, span.end) for span in of_text.denied} for of_text in listed]
+        return [
+            [entity for entity in entities if entity.text not in allowed or (entity.start, entity.end) in of_text]
+            for entities, of_text in zip(found, denied, strict=True)
+        ]
 
     async def _matching(self, texts: Sequence[str]) -> set[str]:
         with _as_invalid_field("allow_list"):

@@ -257,7 +257,7 @@ def _gliner2_answer(extraction: ExtractResponse, schema: PoolingSchema, data: Po
         decoys = decoys_of(schema.entities)
         entities: dict[str, list[Entity]] = {label: [] for label in schema.entities if label not in decoys}
         for entity in extraction.entities:
-            entities[entity.label].append(entity)
+            entities.setdefault(entity.label, []).append(entity)  # a deny list has labels of its own
         answer["entities"] = {label: LazySequence(entity_value, of_label) for label, of_label in entities.items()}
     if schema.relations:
         relations: dict[str, list[Relation]] = {name: [] for name in schema.relations}

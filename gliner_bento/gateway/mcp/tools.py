@@ -20,6 +20,7 @@ from gliner_bento.tasks.base import ExtractionWarning
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, Relation, extraction_of
 from gliner_bento.tasks.fields import Names, Score, Strict
+from gliner_bento.tasks.lists import AllowList, DenyList, lists_of
 from gliner_bento.tasks.structures import Instance, Structures
 
 
@@ -47,7 +48,19 @@ class _Arguments(_TextArguments):
     model: str | None = Field(default=None, description="Name of the model that reads the text. Default: the first.")
 
 
-class ExtractEntitiesArguments(_Arguments):
+class _ListArguments(_Arguments):
+    """The arguments of the tools that find entities."""
+
+    allow_list: Annotated[AllowList | None, BeforeValidator(_parsed)] = Field(
+        default=None, description='Texts that are no entities: "Acme", or {"pattern": "ticket [0-9]+"}.'
+    )
+    deny_list: Annotated[DenyList | None, BeforeValidator(_parsed)] = Field(
+        default=None,
+        description='Texts that always are: "Bluebird", or {"value" or "pattern": "...", "label": "project"}.',
+    )
+
+
+class ExtractEntitiesArguments(_ListArguments):
     """Arguments of `extract_entities`."""
 
     labels: Labels = Field(description=_LABELS, examples=[["person", "organization", "date"]])
@@ -85,7 +98,7 @@ class StructuresArguments(_Arguments):
     threshold: Score | None = Field(default=None, description="Lowest score of a value, 0 to 1.")
 
 
-class RedactArguments(_Arguments):
+class RedactArguments(_ListArguments):
     """Arguments of `redact`."""
 
     labels: Labels | None = Field(
@@ -204,7 +217,12 @@ class Tool:
 
 
 async def _extract(gateway: Gateway, context: Context, arguments: ExtractEntitiesArguments) -> ExtractResponse:
-    options = ExtractionOptions(labels=arguments.labels, threshold=arguments.threshold)
+    options = ExtractionOptions(
+        labels=arguments.labels,
+        threshold=arguments.threshold,
+        allow_list=arguments.allow_list,
+        deny_list=arguments.deny_list,
+    )
     if isinstance(arguments, ExtractRelationsArguments):
         options = replace(options, relations=arguments.relations, relation_threshold=arguments.relation_threshold)
     return await gateway.run(context, extraction_of([arguments.text], options))
@@ -238,7 +256,12 @@ async def _structures(gateway: Gateway, context: Context, arguments: StructuresA
 
 
 async def _redact(gateway: Gateway, context: Context, arguments: RedactArguments) -> RedactedText:
-    options = redaction.RedactionOptions(labels=arguments.labels, threshold=arguments.threshold, style=arguments.style)
+    options = redaction.RedactionOptions(
+        labels=arguments.labels,
+        threshold=arguments.threshold,
+        style=arguments.style,
+        lists=lists_of(arguments.allow_list, arguments.deny_list),
+    )
     result, _ = await redaction.redact(
         gateway, context, [arguments.text], options, mapping=arguments.mapping, single=True
     )

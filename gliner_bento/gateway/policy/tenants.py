@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 
 from gliner_bento.errors import MalformedRequest
+from gliner_bento.privacy.lists import NO_LISTS, Lists
 from gliner_bento.storage.api_keys import ALL_SCOPES, NAME_PATTERN, KeyScope
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:\-]")
@@ -25,6 +26,7 @@ class Tenant:
     weight: its share of the replica, relative to the other tenants' weights.
     max_concurrency, max_requests_per_s: replace the settings max_tenant_concurrency and max_tenant_requests_per_s;
         None: the settings apply.
+    lists: add to those of the model and of requests.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Tenant:
     weight: float = 1.0
     max_concurrency: int | None = None
     max_requests_per_s: float | None = None
+    lists: Lists = NO_LISTS
 
 
 OUTSIDE_HTTP = Tenant("local")

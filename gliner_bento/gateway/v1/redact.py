@@ -16,6 +16,7 @@ from gliner_bento.gateway.endpoint import EndpointGroup, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
+from gliner_bento.privacy.lists import Listed
 from gliner_bento.redact_types import (
     RedactBatchRequest,
     RedactBatchResponse,
@@ -26,6 +27,7 @@ from gliner_bento.redact_types import (
     RestoreResponse,
 )
 from gliner_bento.tasks import extraction
+from gliner_bento.tasks.lists import lists_of
 
 _RESTORE_ERRORS = (400, 413, 415, 422, 429, 500, 507)
 
@@ -39,7 +41,7 @@ def options_of(body: RedactRequest | RedactBatchRequest) -> redaction.RedactionO
         threshold=body.threshold,
         adapter_id=body.adapter_id,
         style=body.style,
-        lists=redaction.lists_of(body.allow_list, body.deny_list),
+        lists=lists_of(body.allow_list, body.deny_list),
         conversation=body.conversation,
     )
 
@@ -65,17 +67,17 @@ async def _batch(gateway: Gateway, context: Context, request: Request) -> Respon
     body = await json_body(request, RedactBatchRequest)
     context.choose_model(body.model)
     options, mappings = options_of(body), await redaction.mappings_of(gateway, context)
-    found = await redaction.find_each(gateway, context, body.texts, options, _request(body))
+    found, listed = await redaction.find_each(gateway, context, body.texts, options, _request(body))
 
-    def result_of(text: str, outcome: extraction.BatchResult) -> RedactBatchResult:
+    def result_of(text: str, outcome: extraction.BatchResult, of_text: Listed) -> RedactBatchResult:
         if outcome.result is None:
             return RedactBatchResult(error=outcome.error)
         try:
-            return RedactBatchResult(redaction.redact_one(text, outcome.result, options, mappings))
+            return RedactBatchResult(redaction.redact_one(text, outcome.result, of_text, options, mappings))
         except GLiNERBentoError as error:
             return RedactBatchResult(error=error.detail(context.id))
 
-    results = await asyncio.to_thread(lambda: [*map(result_of, body.texts, found.results)])
+    results = await asyncio.to_thread(lambda: [*map(result_of, body.texts, found.results, listed)])
     return json_response(RedactBatchResponse(results, found.model, context.id))
 
 

@@ -25,7 +25,7 @@ class Match(NamedTuple):
 
     word: the word near the match; empty if there is none. base: the score without the word. valid: True if a check or
     the form alone proves the match; None if unknown. distance: characters between the word and the match, without
-    those that say no more, such as "number:".
+    those that say no more, such as "number:". is_denied: it is of a deny list; `entity` is its label in the answer.
     """
 
     start: int
@@ -37,6 +37,7 @@ class Match(NamedTuple):
     word: str = ""
     valid: bool | None = None
     distance: int = 0
+    is_denied: bool = False
 
 
 @dataclass(frozen=True)

@@ -171,16 +171,16 @@ def _with_word(match: Match, word: str, distance: int) -> Match:
 def resolved(matches: Iterable[Match], chars: int) -> list[Match]:
     """The matches in order of position, without overlaps.
 
-    Of overlapping matches, one is kept: that with the highest score; of equal scores, one with a word near it, then the
-    longest. A word counts only for the matches that it is nearest to. chars: length of the text.
+    Of overlapping matches, one is kept: one of a deny list, or that with the highest score; of equal scores, one with a
+    word near it, then the longest. A word counts only for the matches that it is nearest to. chars: length of the text.
     """
     matches = list(matches)
     distances = _word_distances(matches, chars)
 
-    def rank(match: Match) -> tuple[float, bool, int]:
+    def rank(match: Match) -> tuple[bool, float, bool, int]:
         named = bool(match.word) and match.distance == min(distances[match.start : match.end])
         score = match.score if named or not match.word else match.base
-        return -score, not named, match.start - match.end
+        return not match.is_denied, -score, not named, match.start - match.end
 
     taken, kept = bytearray(chars), []
     for match in sorted(matches, key=rank):

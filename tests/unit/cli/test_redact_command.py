@@ -60,6 +60,24 @@ def test_a_folder_is_redacted_and_restored(folder, capsys):
         assert (folder / "again" / name).read_bytes() == (folder / "in" / name).read_bytes()
 
 
+def test_lists_of_flags_and_settings_add_up(folder, capsys, monkeypatch):
+    (folder / "deny.yaml").write_text(
+        "code:\n- pattern: '[A-Z]{3}(?=@)'\n  case_sensitive: true\n- value: write\n  case_sensitive: true\n"
+    )
+    monkeypatch.setenv("GLINER_ALLOW_LIST", '["bob@example.org"]')
+    flags = ["--allow-list", "or, ADA@example.org", "--deny-list", "@{}/deny.yaml"]
+    assert redact(folder, "{}/in", "-o", "{}/out", *flags, "--keep-columns", "note") == 0
+    assert (folder / "out" / "a.txt").read_text() == "Write to ada@example.org, or [CODE_1]@example.org.\n"
+    assert (folder / "out" / "b.jsonl").read_bytes() == (folder / "in" / "b.jsonl").read_bytes()
+    capsys.readouterr()
+    for wrong, message in (("(", "pattern: missing )"), ("(?R)", "recursion")):
+        (folder / "deny.yaml").write_text(json.dumps([{"pattern": wrong}]))
+        assert redact(folder, "{}/in", "-o", "{}/out", *flags) == 1
+        assert message in capsys.readouterr().err
+    assert redact(folder, "{}/in", "-o", "{}/out", "--deny-list", "@{}/none") == 1
+    assert "--deny-list: " in capsys.readouterr().err
+
+
 def test_what_is_left_in_a_restored_file_is_one_line_and_code_2(folder, capsys):
     assert redact(folder, "{}/in/a.txt", "-o", "{}/a.txt", "--mapping", "{}/mapping.jsonl") == 0
     (folder / "a.txt").write_text("[EMAIL_ADDRESS_1] and [PERSON_1]")

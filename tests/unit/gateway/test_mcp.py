@@ -135,6 +135,16 @@ def test_a_value_keeps_its_placeholder_in_the_next_turn(served):
     assert redacted["text"] == "[FULL_NAME_2] and [FULL_NAME_1]"
 
 
+def test_lists_of_the_tools_that_find_entities(served):
+    lists = {"allow_list": ["ada"], "deny_list": '[{"pattern": "m.t", "label": "verb"}]'}
+    redacted = called(served(MemoryReplica()), "redact", CALLS["redact"] | lists).structured_content
+    assert redacted["text"] == "Ada [VERB_1] [FULL_NAME_1]"
+    found = called(served(MemoryReplica()), "extract_entities", CALLS["extract_entities"] | lists).structured_content
+    assert [(one["text"], one["label"] == "verb") for one in found["entities"]] == [("met", True), ("Charles", False)]
+    wrong = called(served(MemoryReplica()), "redact", CALLS["redact"] | {"deny_list": [{"pattern": "("}]})
+    assert (wrong.is_error, wrong.content[0].text[:20]) == (True, "deny_list.0.pattern:")
+
+
 def test_personal_data_and_secrets_are_redacted_by_default(served):
     arguments = {"text": "ada@example.org, password = 'hunter" + "2'", "style": "remove"}
     redacted = called(served(MemoryReplica()), "redact", arguments).structured_content

@@ -11,6 +11,7 @@ from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
 
 from gliner_bento.client.calls import _parser
+from gliner_bento.privacy.lists import Listed
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractResponse, Relation, RelationArgument, SourcedEntity
 
@@ -37,6 +38,8 @@ class Scripted(MemoryReplica):
 
     def _found(self, item) -> Extraction:
         at = [(item.text.index(piece), piece, label) for piece, label in self.pieces if piece in item.text]
+        listed = Listed(item.allowed)
+        at = [one for one in at if not listed.allows(one[0], one[0] + len(one[1]))]
         entities = [Entity(start, start + len(piece), piece, label, 0.9) for start, piece, label in sorted(at)]
         relations = []
         if item.relations and entities:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.privacy.conversation import Lists, OnePlaceholder, canonical, redact_conversation, reserved_in
+from gliner_bento.privacy.conversation import OnePlaceholder, canonical, redact_conversation, reserved_in
+from gliner_bento.privacy.lists import NO_LISTS, ListEntry, Lists
 from gliner_bento.privacy.restoring import Restorer
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.styles import Placeholders, hashes, remove
@@ -39,7 +40,8 @@ def redacted(texts, found, *, mapping=None, lists=None, style=None, hashed=False
     reserved = reserved_in(texts) | {*map(canonical, mapping)}
     numbers = Placeholders(lambda placeholder: canonical(placeholder) in reserved)
     one = OnePlaceholder(style or numbers, mapping)
-    result = redact_conversation(texts, found, one, mapping=mapping, lists=lists or Lists(), hashed=hashed)
+    listed = [(lists or NO_LISTS).listed(text, []) for text in texts]
+    result = redact_conversation(texts, found, one, mapping=mapping, listed=listed, hashed=hashed)
     return [text.text for text in result.texts], one.mapping
 
 
@@ -94,7 +96,8 @@ def test_the_next_turn_replaces_the_values_of_the_mapping_and_keeps_its_placehol
 def test_allowed_values_stay_and_denied_ones_go():
     texts = ["Ada and Bob use BLUE bird and Blueish", "bob"]
     found = [spans_of(texts[0], "Ada", "Bob"), []]
-    lists = Lists(["ada", "bob"], {"project": ["Blue Bird"], "person": ["Bob"]})
+    denied = [ListEntry("Blue Bird", label="project"), ListEntry("Bob", label="person")]
+    lists = Lists([ListEntry("ada"), ListEntry("bob")], denied)
     assert redacted(texts, found, lists=lists)[0] == ["Ada and [PERSON_1] use [PROJECT_1] and Blueish", "[PERSON_1]"]
 
 

@@ -25,6 +25,8 @@ from gliner_bento.errors import (
     NotReady,
     StorageFull,
 )
+from gliner_bento.privacy.lists import ListEntry
+from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.replicas import remote
 from gliner_bento.replicas.http.client import HttpReplica
 from gliner_bento.replicas.http.server import ReplicaApp
@@ -113,6 +115,10 @@ def test_an_item_survives_the_transport():
         structures={"s": {"f": StructureField("of it", "string", 0.5, ("a", "b"))}},
         recognizers={"CREDIT_CARD": "card"},
         phone_regions=["DE"],
+        allow_list=[ListEntry("Ada")],
+        deny_list=[ListEntry("a+", is_pattern=True, case_sensitive=True, label="b", place="0")],
+        allowed=[(0, 2)],
+        denied=[LabeledSpan(1, 2, "b")],
     )
     assert all(getattr(sent, field.name) != getattr(item(), field.name) for field in fields(Item))
     ((arrived,), _) = ItemsMessage.read(ItemsMessage.of([sent], call()))

@@ -7,7 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gliner_bento.privacy.lists import NOTHING, Listed
 from gliner_bento.privacy.recognizers.base import Match, Rule
+from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.tasks.extraction import Entity, Extraction, SourcedEntity
 from gliner_bento.tasks.recognition import MatchMerger
 
@@ -40,21 +42,48 @@ def greedy(entities: list[Entity]) -> list[Entity]:
     return sorted(kept, key=lambda one: one.start)
 
 
-def merged(matches: list[Match], entities: list[Entity], threshold: float, *, nested: bool = False) -> list[Entity]:
-    model = greedy([one for one in entities if one.score >= threshold])
-    merger = MatchMerger(TEXT, matches, LABELS, SourcedEntity, lambda _: threshold, nested=nested)
+def merged(
+    matches: list[Match],
+    entities: list[Entity],
+    threshold: float,
+    *,
+    nested: bool = False,
+    listed: Listed = NOTHING,
+) -> list[Entity]:
+    model = greedy([one for one in entities if one.score >= threshold and not listed.allows(one.start, one.end)])
+    merger = MatchMerger(TEXT, matches, LABELS, SourcedEntity, lambda _: threshold, nested=nested, listed=listed)
     return list(merger.whole(Extraction(model)).entities)
 
 
-@given(spans([*LABELS, "OTHER"]), spans(["phone", "ssn", "date", "person"]))
-def test_a_higher_threshold_never_adds_an_entity(matches, entities):
+LISTED = st.builds(
+    lambda allowed, denied: Listed([one[:2] for one in allowed], [LabeledSpan(*one[:3], score=1.0) for one in denied]),
+    spans([""]),
+    spans(["phone", "project"]),
+)
+
+
+@given(spans([*LABELS, "OTHER"]), spans(["phone", "ssn", "date", "person"]), LISTED)
+def test_a_higher_threshold_never_adds_an_entity(matches, entities, listed):
     found = [match_of(*one) for one in matches]
     model = [entity_of(*one) for one in entities]
-    answers = [merged(found, model, threshold) for threshold in SCORES]
+    answers = [merged(found, model, threshold, listed=listed) for threshold in SCORES]
     for lower, higher in pairwise(answers):
         assert set(higher) <= set(lower)
     for answer in answers:
         assert all(left.end <= right.start for left, right in pairwise(answer)), "in order, without overlaps"
+
+
+@given(spans([*LABELS]), spans(["phone", "ssn", "date", "person"]), st.sampled_from(SCORES), LISTED)
+def test_what_is_allowed_hides_nothing_and_what_is_denied_is_there(matches, entities, threshold, listed):
+    found = [match_of(*one) for one in matches]
+    model = [entity_of(*one) for one in entities]
+    answer = merged(found, model, threshold, listed=listed)
+    others = [one for one in found if not listed.allows(one.start, one.end)]
+    kept = [one for one in model if not listed.allows(one.start, one.end)]
+    assert set(answer) >= set(merged(others, kept, threshold, listed=Listed((), listed.denied)))
+    if len(listed.denied) == 1:
+        (denied,) = listed.denied
+        assert (denied.start, denied.end, denied.label) in {(one.start, one.end, one.label) for one in answer}
 
 
 @given(spans([*LABELS, "OTHER"]), spans(["phone", "ssn", "date", "person"]), st.sampled_from(SCORES))

@@ -1,0 +1,63 @@
+"""What allow lists and deny lists say about a text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gliner_bento.errors import LimitExceeded
+from gliner_bento.privacy import known_values
+from gliner_bento.privacy.lists import Listed, ListEntry, Lists
+
+
+def texts_of(text: str, *entries: ListEntry) -> list[str]:
+    spans = Lists(deny=entries).listed(text, [[] for entry in entries if entry.is_pattern]).denied
+    assert Lists(entries).listed(text, [[] for _ in ()]).allowed == sorted((one.start, one.end) for one in spans)
+    return [text[one.start : one.end] for one in spans]
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "found"),
+    [
+        ("ada ng", "ADA  \nNg, Adang, ada-ng", ["ADA  \nNg"]),
+        ("x", "x, ax, X", ["x", "X"]),
+        ("C++", "C++ c+ C", ["C++"]),
+        ("Straße", "STRASSE", ["STRASSE"]),
+        ("Ada", "\uff21\uff44\uff41", ["\uff21\uff44\uff41"]),
+        ("caf\u00e9", "cafe\u0301", ["cafe\u0301"]),
+        ("渡辺", "渡辺さん", ["渡辺"]),
+    ],
+)
+def test_a_value_is_found_as_a_whole_word_in_any_case(value, text, found):
+    assert texts_of(text, ListEntry(value)) == found
+
+
+def test_the_case_of_a_value_may_count():
+    assert texts_of("May may", ListEntry("May", case_sensitive=True)) == ["May"]
+    assert texts_of("May may", ListEntry("may"), ListEntry("May", case_sensitive=True)) == ["May", "may", "May"]
+
+
+SPANS = st.tuples(st.integers(0, 9), st.integers(1, 5)).map(lambda one: (one[0], one[0] + one[1]))
+
+
+@given(st.lists(SPANS), st.lists(SPANS), SPANS)
+def test_a_find_is_allowed_inside_one_occurrence(ours, theirs, find):
+    listed = Listed(ours) + Listed(theirs)
+    assert listed.allows(*find) is any(start <= find[0] and find[1] <= end for start, end in ours + theirs)
+
+
+def test_patterns_take_the_places_of_their_list():
+    lists = Lists([ListEntry("a", is_pattern=True)], [ListEntry("b"), ListEntry("c", is_pattern=True, label="kind")])
+    listed = lists.listed("abc", [[(0, 1)], [(2, 3)]])
+    assert listed.allowed == [(0, 1)]
+    assert [(one.start, one.label, one.score) for one in listed.denied] == [(2, "kind", 1.0)]
+    assert [(match.entity, match.is_denied) for match in listed.matches] == [("kind", True)]
+
+
+def test_values_that_begin_as_every_word_does_have_a_limit(monkeypatch):
+    monkeypatch.setattr(known_values, "_MAX_COMPARISONS", 100)
+    entries = [ListEntry(f"a a {number}") for number in range(20)]
+    assert texts_of("a b " * 200, *entries) == []
+    with pytest.raises(LimitExceeded, match="text: "):
+        texts_of("a a " * 200, *entries)
