@@ -50,9 +50,7 @@ def explained(error: Exception) -> str:
 
 def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     """Add flags for what to extract, and for the server. several: whether `--url` may be repeated."""
-    parser.add_argument(
-        "--labels", metavar="NAMES", help="separated by commas; or @FILE, a YAML or JSON list or {name: description}"
-    )
+    parser.add_argument("--labels", metavar="NAMES", help="separated by commas; or @FILE (YAML or JSON)")
     parser.add_argument("--relations", metavar="NAMES", help="as --labels")
     parser.add_argument("--threshold", type=float, metavar="X", help="lowest score of an entity, 0 to 1")
     parser.add_argument("--relation-threshold", type=float, metavar="X", help="lowest score of a relation, 0 to 1")
@@ -61,10 +59,8 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     )
     parser.add_argument("--adapter-id", metavar="ID", help="LoRA adapter to use")
     parser.add_argument("--nested", action="store_true", help="allow entities inside other entities")
-    parser.add_argument(
-        "--allow-list", metavar="TEXTS", help="texts that are no finds, separated by commas; or @FILE, as in the API"
-    )
-    parser.add_argument("--deny-list", metavar="TEXTS", help="texts that are always found, as --allow-list")
+    parser.add_argument("--allow-list", metavar="TEXTS", help="texts that are no finds; as --labels")
+    parser.add_argument("--deny-list", metavar="TEXTS", help="texts that always are")
     more = "; repeat the flag for several" if several else ""
     add_server(parser, f"use this server{more}; default: load the model here", action="append", default=[])
 

@@ -95,13 +95,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--style",
         default="placeholder",
         choices=["placeholder", "mask", "hash", "remove"],
-        help=f"[PERSON_1], ****, [PERSON_<hash>] with the key in {KEY_VARIABLE}, or nothing (default: placeholder)",
+        help=f"[PERSON_1] (default), ****, a hash with the key in {KEY_VARIABLE}, or nothing",
     )
     parser.add_argument(
         "--scope",
         default="document",
         choices=["document", "run"],
-        help="a name has one placeholder per document (text file, record; default), or per run",
+        help="names have one placeholder per record (default) or run",
     )
     parser.add_argument("--mapping", type=Path, metavar="FILE", help="write the originals to this file, for --restore")
     parser.add_argument(
