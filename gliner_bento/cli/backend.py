@@ -91,8 +91,7 @@ def request_fields(options: argparse.Namespace) -> dict[str, Any]:
         "flat_ner": False if options.nested else None,
         "classifications": _classifications(getattr(options, "classify", None) or []),
         "structures": _structures(getattr(options, "structures", None)),
-        "allow_list": _entries("allow_list", options.allow_list),
-        "deny_list": _entries("deny_list", options.deny_list),
+        **list_fields(options),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -115,6 +114,12 @@ def _structures(given: str | None) -> dict[str, Any] | None:
     if not isinstance(content, dict) or not content:
         raise CommandError('--structures: must be {name: fields}, such as {"person": ["name", "age"]}')
     return content
+
+
+def list_fields(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a request with lists. Raises `CommandError`."""
+    kinds: tuple[lists.Kind, ...] = ("allow_list", "deny_list")
+    return {kind: _entries(kind, getattr(options, kind)) for kind in kinds}
 
 
 def _entries(kind: lists.Kind, value: str | None) -> Any:

@@ -195,8 +195,7 @@ def _patterns(options: argparse.Namespace, flags: Mapping[str, Any]) -> Find | N
     settings, process = Settings.load(flags), ExpressionProcess()
     names = () if options.no_patterns else enabled(settings.recognizers)
     try:
-        fields = backend.request_fields(options)
-        own = checked(fields.get("allow_list"), fields.get("deny_list"))
+        own = checked(**backend.list_fields(options))
     except ValueError as error:
         raise CommandError(f"redact: {error}") from None
     both = [lists for lists in (own, read_lists(settings.allow_list, settings.deny_list)) if lists]
@@ -287,6 +286,7 @@ async def _redact_sealed(
         "adapter_id": options.adapter_id,
         "style": options.style,
         "mapping": read_sealed(options.sealed),
+        **backend.list_fields(options),
     }
     text = inputs[0].read_bytes().decode(options.encoding)
     async with backend.client(options, flags) as client:

@@ -97,9 +97,10 @@ class Gateway:
                 context, served, item, await self._result(context, request, served, item, call)
             )
             return
-        (item,) = await self._with_listed(context, request, [item])
-        if isinstance(item, GLiNERBentoError):
-            raise item
+        (listed_item,) = await self._with_listed(context, request, [item])
+        if isinstance(listed_item, GLiNERBentoError):
+            raise listed_item
+        item = listed_item
         matches: ResultMerger | None = None
         async with aclosing(served.stream(context, item, call)) as steps:
             async for step in steps:

@@ -9,7 +9,7 @@ from gliner_bento.errors import LimitExceeded
 from gliner_bento.gateway.expressions import ExpressionRunner
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.lists import NOTHING, Listed, Lists
-from gliner_bento.privacy.recognizers.expressions import ExpressionError
+from gliner_bento.privacy.recognizers.expressions import ExpressionError, Spans
 from gliner_bento.tasks.lists import wrong_pattern
 
 
@@ -32,6 +32,10 @@ async def listed(
             if lists is own:
                 raise wrong_pattern(lists, error) from None
             raise LimitExceeded(f"text: a pattern of the server's lists: {error}", param="text") from None
-        more = await asyncio.to_thread(lambda lists=lists, of=of_patterns: [*map(lists.listed, texts, of)])
+        more = await asyncio.to_thread(_listed, lists, texts, of_patterns)
         found = [one + other for one, other in zip(found, more, strict=True)]
     return found
+
+
+def _listed(lists: Lists, texts: Sequence[str], of_patterns: Sequence[Sequence[Spans]]) -> list[Listed]:
+    return [*map(lists.listed, texts, of_patterns)]

@@ -162,7 +162,7 @@ async def find(
 
 async def find_each(
     gateway: Gateway, context: Context, texts: Sequence[str], options: RedactionOptions, request: Request
-) -> tuple[ExtractBatchResponse, Sequence[Listed]]:
+) -> tuple[ExtractBatchResponse, list[Listed]]:
     """As `find`, with one result or error per text, and what lists say about the texts."""
     served = await gateway.served(context)
     extraction = options.extraction(served.limits)

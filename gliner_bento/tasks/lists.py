@@ -131,7 +131,7 @@ def _entries(given: Any, label: str, before: str = "") -> Iterator[ListEntry]:
             yield from _entries(entries, name, f"{name[:50]}.")
         return
     for index, entry in enumerate(given):
-        options = {"value": entry} if isinstance(entry, str) else entry
+        options: Mapping[str, Any] = {"value": entry} if isinstance(entry, str) else entry
         yield ListEntry(
             options.get("pattern") or options["value"],
             is_pattern="pattern" in options,

@@ -59,6 +59,13 @@ def test_a_text_is_redacted_and_restored(folder, url, capsysbinary):
     assert json.loads((folder / "c.txt").read_bytes())["restored"] == 4
 
 
+def test_the_server_gets_the_lists_of_flags(folder, url):
+    assert redact(folder, url, "--allow-list", "ada", "--deny-list", "met,to") == 0
+    assert (folder / "b.txt").read_bytes() == (
+        b"Ada [SENSITIVE_1] [PERSON_1].\r\n[PERSON_2] [SENSITIVE_2] [EMAIL_ADDRESS_1]\n"
+    )
+
+
 def test_the_next_text_continues_the_mapping_through_standard_streams(folder, url, capsysbinary, monkeypatch):
     assert redact(folder, url) == 0
     capsysbinary.readouterr()
