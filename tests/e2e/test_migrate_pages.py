@@ -109,7 +109,10 @@ def test_the_first_line_says_what_to_change(page):
     assert re.match(r"(\*\*)?(Change|Set|Start)\b", first)
 
 
-@pytest.mark.parametrize("block", CURLS, ids=str)
+OF_RECOGNIZERS = [block for block in blocks_of(PROJECT_ROOT / "docs" / "recognizers.md") if "/analyze" in block.code]
+
+
+@pytest.mark.parametrize("block", [*CURLS, *OF_RECOGNIZERS], ids=str)
 def test_a_request_has_the_answer_that_is_shown(server, block):
     answer = json.loads(output_of(["bash", "-c", addressed_to(server, block.code)]))
     assert "error" not in answer
