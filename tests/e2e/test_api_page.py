@@ -29,3 +29,25 @@ def test_all_is_folded_and_in_the_theme_of_the_system_or_the_playground(server, 
         page.click(".opblock-tag")
         page.wait("document.querySelectorAll('.opblock').length >= 4")
         assert page.messages == []
+
+
+INVERTED = """(() => {
+  let count = 0;
+  for (let part = document.querySelector('.responses-table .microlight'); part; part = part.parentElement)
+    count += getComputedStyle(part).filter.includes('invert');
+  return count;
+})()"""
+
+
+def test_an_open_operation_has_dark_code_in_both_themes_and_fits_a_phone(server, tmp_path):
+    with chromium(tmp_path) as page:
+        for theme in ("light", "dark"):
+            page.open(f"{server}/", width=390, theme=theme)
+            page.click(".opblock-tag")
+            page.click(".opblock-post .opblock-summary-control")
+            page.wait("document.querySelector('.responses-table .microlight') !== null")
+            assert page.evaluate(INVERTED) == (2 if theme == "dark" else 0)
+            assert page.evaluate("document.querySelector('.response .response-col_links').offsetParent") is None
+            width = "document.querySelector('.response .response-col_description').getBoundingClientRect().width"
+            assert page.evaluate(width) > 240
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -142,6 +142,19 @@ def test_nothing_hides_a_name_of_a_relation(tab, server, width):
     assert tab.evaluate(f"{hidden}._cyreg.cy))") == 0
 
 
+def test_a_phone_shows_whole_labels_and_scores_in_the_tables(tab, server):
+    open_example(tab, server, 390)
+    for view, count in (("entities", 5), ("relations", 3)):
+        tab.click(f"#tab-{view}")
+        lines = f".pane.{view} tbody tr[data-place]"
+        tab.wait(f"document.querySelectorAll('{lines}').length === {count}")
+        cut = f"[...document.querySelectorAll('{lines} td:not(.wide)')].filter((cell) => cell.offsetParent && "
+        cut += "cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent)"
+        assert set(tab.evaluate(cut)) <= {"headquartered in"}
+        pane = f"document.querySelector('.pane.{view}')"
+        assert tab.evaluate(f"{pane}.scrollWidth - {pane}.clientWidth") == 0
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_sliders_are_in_line_beside_their_names(tab, server, width):
     open_example(tab, server, width)

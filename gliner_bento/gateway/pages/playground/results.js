@@ -29,7 +29,7 @@ export class Results {
       columns: [
         { title: "Entity", value: (row) => row.text.toLowerCase(), cell: (row) => row.text, class: "wide" },
         { title: "Label", value: (row) => row.label, cell: (row) => labelCell(row.label) },
-        { title: "Score", value: (row) => row.score, cell: (row) => scoreCell(row.score), descending: true },
+        { title: "Score", value: (row) => row.score, cell: (row) => scoreCell(row.score), descending: true, class: "figure" },
         { title: "Position", value: (row) => row.start, cell: (row) => `${row.start}–${row.end}`, class: "right" },
       ],
       entitiesOf: (row) => (row ? [row.index] : []),
@@ -40,7 +40,7 @@ export class Results {
         { title: "Head", value: (row) => entityOf(row.head).text, cell: (row) => entityOf(row.head).text, class: "wide" },
         { title: "Relation", value: (row) => row.relation, cell: (row) => row.relation },
         { title: "Tail", value: (row) => entityOf(row.tail).text, cell: (row) => entityOf(row.tail).text, class: "wide" },
-        { title: "Score", value: (row) => row.score, cell: (row) => scoreCell(row.score), descending: true },
+        { title: "Score", value: (row) => row.score, cell: (row) => scoreCell(row.score), descending: true, class: "figure" },
       ],
       entitiesOf: (row) => (row ? [row.head, row.tail] : []),
     });
