@@ -318,12 +318,17 @@ def test_a_text_is_redacted_and_an_edited_answer_restored(page, server):
 
 
 def test_a_text_that_cannot_be_redacted_is_not_shown(tab):
-    with gateway_in_memory(max_mapping_bytes=1) as url:
+    with gateway_in_memory(max_mapping_bytes=400) as url:
         tab.open(f"{url}/playground")
+        tab.wait("document.querySelectorAll('#document mark').length")  # of the first example
         tab.click("#tab-redacted")
+        enter(tab, "Ada met Bob.")
+        tab.wait("document.querySelector('.redaction .text').textContent === 'Ada met Bob.'")
+        enter(tab, "Ada met " + " ".join(f"Al{chr(ord('a') + number)}" for number in range(26)))  # a large mapping
         tab.wait("document.querySelector('.pane.redacted .empty').textContent.startsWith('mapping: it would have')")
         assert tab.evaluate("document.querySelector('.redaction').hidden") is True
-        assert tab.evaluate("document.querySelector('.redaction').textContent.includes('Curie')") is False
+        assert tab.evaluate("document.querySelector('.redaction').textContent.includes('Ada')") is False
+        assert tab.evaluate("document.getElementById('answer').value") == ""
 
 
 def run(*command: str) -> str:

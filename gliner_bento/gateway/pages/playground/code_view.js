@@ -94,6 +94,10 @@ export class CodeView {
     this._pre.textContent = rest > 0 ? `${code.slice(0, MAX_SHOWN)}\n… ${rest.toLocaleString("en")} characters more` : code;
   }
 
+  clear() {
+    this._pre.textContent = "";
+  }
+
   _choose(kind) {
     this._kind = kind;
     for (const button of this._buttons) button.setAttribute("aria-pressed", String(button.textContent === kind));

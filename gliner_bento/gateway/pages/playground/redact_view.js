@@ -117,6 +117,7 @@ export class RedactView {
     this._running = this._restoring = this._result = null;
     for (const element of [this._before, this._after, this._restored]) element.replaceChildren();
     this._answer.value = this._counts.textContent = "";
+    this._code?.clear();
     this._note.textContent = sentence;
     this._note.hidden = false;
     this._body.hidden = true;
