@@ -12,6 +12,7 @@ import sys
 import patient
 import pytest
 
+from gliner_bento import cli
 from gliner_bento.settings import PROJECT_ROOT
 
 
@@ -67,6 +68,17 @@ def test_the_quickstart_leads_to_a_redacted_folder(server, tmp_path):
             assert ran.returncode == 0, ran.stderr
             written = ran.stdout
     assert sorted(file.name for file in (tmp_path / "redacted").iterdir()) == ["first.txt", "second.txt"]
+
+
+def test_the_commands_for_one_text_give_it_back(server, tmp_path, monkeypatch, capsys):
+    (code,) = (code for _, code in blocks("docs/redaction.md") if "--sealed a.sealed" in code)
+    made, *commands = code.replace("http://localhost:3000", server).splitlines()
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["bash", "-c", made], check=True)
+    for command in commands:
+        assert cli.main(shlex.split(command)[1:]) == 0
+    assert "[PERSON_1], [EMAIL_ADDRESS_1]" in (tmp_path / "redacted.txt").read_text()
+    assert capsys.readouterr().out.endswith((tmp_path / "prompt.txt").read_text())
 
 
 def test_a_server_writes_where_it_is_and_a_request_that_works_and_nothing_of_other_packages(server, server_log):
