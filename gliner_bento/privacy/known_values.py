@@ -19,6 +19,7 @@ _MIN_CHARS = 2
 """Shorter values, such as a digit, are not looked for elsewhere."""
 _MAX_COMPARISONS = 5_000_000
 """Of values with the words of a text. Each takes about 0.3 us."""
+_MAX_FOUND = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +67,14 @@ class KnownValues:
             return
         tokens = [*_TOKEN.finditer(text)]
         names = [self._folded(token[0]) for token in tokens]
-        comparisons = 0
+        comparisons = found = 0
         for index, name in enumerate(names):
             values = self._by_first.get((name,), [])
             if index + 1 < len(names):
                 values = values + self._by_first.get((name, names[index + 1]), [])
             comparisons += len(values)
-            if comparisons > _MAX_COMPARISONS:
-                raise LimitExceeded("text: its words begin values of lists too often", param="text")
+            if comparisons > _MAX_COMPARISONS or found > _MAX_FOUND:
+                raise LimitExceeded("text: it has values of lists, or words that begin some, too often", param="text")
             for value in values:
                 last = index + len(value.tokens) - 1
                 if last >= len(tokens) or names[index : last + 1] != value.tokens:
@@ -84,6 +85,7 @@ class KnownValues:
                 start, after = start - len(value.before), end + len(value.after)
                 around = text[max(0, start) : tokens[index].start()], text[end:after]
                 if tuple(map(self._folded, around)) == (value.before, value.after):
+                    found += 1
                     yield replace(value.span, start=start, end=after)
 
     def _folded(self, text: str) -> str:

@@ -61,3 +61,8 @@ def test_values_that_begin_as_every_word_does_have_a_limit(monkeypatch):
     assert texts_of("a b " * 200, *entries) == []
     with pytest.raises(LimitExceeded, match="text: "):
         texts_of("a a " * 200, *entries)
+    monkeypatch.undo()
+    monkeypatch.setattr(known_values, "_MAX_FOUND", 10)
+    assert len(texts_of("b " * 10, ListEntry("b"))) == 10
+    with pytest.raises(LimitExceeded, match="text: "):
+        texts_of("b " * 20, ListEntry("b"))
