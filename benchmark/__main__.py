@@ -76,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--rows", help="sections, separated by commas (default: all but bulk, express, fairness, gateways, gpu, models)"
+        "--rows",
+        help="sections, separated by commas (default: all but bulk, express, fairness, gateways, gpu, models, pii)",
     )
     parser.add_argument("--quick", action="store_true", help="smoke test: the bundled model, about a second per load")
     for name in ("bulk", "fairness"):

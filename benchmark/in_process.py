@@ -35,7 +35,7 @@ def in_process(bench: Bench, section: str) -> list[Row]:
         "gliner on torch": lambda: job.run("gliner_own", model=model, **inputs),
         "gliner on ONNX Runtime": lambda: job.run("gliner_own", model=bench.exported(), runtime="onnx", **inputs),
         "fast-gliner": lambda: job.run_in_environment(
-            "fast_gliner", environment, job.FAST_GLINER, model=bench.exported(), **inputs
+            "fast_gliner", environment, [job.FAST_GLINER], model=bench.exported(), **inputs
         ),
     }
     rows = []

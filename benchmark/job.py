@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,8 @@ def run(
     return _run([sys.executable, "-m", f"benchmark.jobs.{name}"], checkout, environment, arguments)
 
 
-def run_in_environment(name: str, environment: Path, requirement: str, **arguments: Any) -> dict[str, Any]:
-    """The result of a job that imports nothing of this project, in a virtual environment with `requirement`.
+def run_in_environment(name: str, environment: Path, requirements: Sequence[str], **arguments: Any) -> dict[str, Any]:
+    """The result of a job that imports nothing of this project, in a virtual environment with `requirements`.
 
     For a baseline whose requirements conflict with ours; creates the environment if it does not exist.
     """
@@ -43,9 +43,9 @@ def run_in_environment(name: str, environment: Path, requirement: str, **argumen
     stamp = environment / ".installed"
     if not stamp.exists():
         venv.create(environment, with_pip=True, clear=True)
-        command = [str(python), "-m", "pip", "install", "--quiet", requirement]
+        command = [str(python), "-m", "pip", "install", "--quiet", *requirements]
         if (ended := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
-            raise NotMeasured(f"{requirement} cannot be installed: {_last_line(ended.stderr)}")
+            raise NotMeasured(f"{', '.join(requirements)} cannot be installed: {_last_line(ended.stderr)}")
         stamp.touch()
     return _run([str(python), "-c", (JOBS / f"{name}.py").read_text("utf-8")], environment, {}, arguments)
 

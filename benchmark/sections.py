@@ -13,6 +13,7 @@ from benchmark import (
     on_gpu,
     over_http,
     overhead,
+    personal_data,
     with_adapters,
     with_long_texts,
     with_models,
@@ -44,12 +45,13 @@ SECTIONS: dict[str, Section] = {
     "int8": in_process.int8,
     "models": with_models.models,
     "overhead": overhead.overhead,
+    "pii": personal_data.personal_data,
     "bulk": bulk.bulk,
     "fairness": fairness.fairness,
     "express": fairness.express,
     "gpu": on_gpu.gpu,
 }
-DEFAULT = [name for name in SECTIONS if name not in ("bulk", "express", "fairness", "gateways", "gpu", "models")]
+DEFAULT = [name for name in SECTIONS if name not in ("bulk", "express", "fairness", "gateways", "gpu", "models", "pii")]
 
 
 def measure(bench: Bench, names: Sequence[str], keep: Callable[[], None]) -> None:

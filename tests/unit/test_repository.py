@@ -70,7 +70,7 @@ ALLOWED_IN: dict[str, tuple[str, ...]] = {
     "httpx": (
         *("gliner_bento/client/", "gliner_bento/cli/", "gliner_bento/loadtest/", "gliner_bento/process/in_process.py"),
         *("gliner_bento/serve/backends.py", "benchmark/server.py", "benchmark/side_by_side.py", "reliability/"),
-        "benchmark/jobs/redaction.py",
+        *("benchmark/jobs/redaction.py", "benchmark/jobs/personal_data.py"),
         "deploy/containers/",
     ),
     "rich": ("gliner_bento/cli/",),
