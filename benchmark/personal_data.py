@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmark import job
-from benchmark.bench import BUILD, DEMO, Bench, environment
+from benchmark.bench import DEMO, Bench, environment
 from benchmark.rows import Row, note_if_missing
+from gliner_bento.loadtest.measure import BUILD
 
 Span = tuple[int, int]
 
