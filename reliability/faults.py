@@ -32,6 +32,7 @@ from benchmark.server import Server
 from gliner_bento.client import Client
 from gliner_bento.errors import DeadlineExceeded, DoesNotFit, GLiNERBentoError
 from reliability.commands import kill_bulk, lie_to_redact
+from reliability.guarded import guard_during, guard_with_redis
 from reliability.served import processes
 
 MB = 2**20
@@ -338,6 +339,10 @@ def _load_killed(target: Target) -> str:
     return f"the addition got {getattr(error, 'code', error)}; the next one worked"
 
 
+def _guard_slow(target: Target) -> str:
+    return guard_during(target.server.url, lambda: _stop("runner")(target), timeout_s=1.0)
+
+
 def _ticks(seconds: float, every_s: float) -> Iterator[float]:
     for number in range(int(seconds / every_s)):
         yield number * every_s
@@ -374,5 +379,11 @@ FAULTS = {
     "model-load-killed": Fault("the model's process gets SIGKILL while it loads another model", _load_killed),
     "bulk-killed": Fault("bulk gets SIGKILL twice, and continues", lambda target: kill_bulk(target.server.url)),
     "false-answers": Fault("redact gets false answers", lambda target: lie_to_redact(target.server.url)),
+    "guard-killed": Fault(
+        "the model's process gets SIGKILL during calls of LiteLLM's guardrail",
+        lambda target: guard_during(target.server.url, target.process("runner").kill),
+    ),
+    "guard-slow": Fault("the model is slower than LiteLLM's guardrail waits", _guard_slow),
+    "guard-redis": Fault("the guardrail's Redis is stopped, lost, full", lambda _: guard_with_redis()),
     "sigterm": Fault("SIGTERM under load", _terminate, drops=True, ends=True),
 }

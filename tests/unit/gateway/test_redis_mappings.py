@@ -6,9 +6,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
@@ -22,63 +19,29 @@ from test_recognizers_of_requests import Scripted
 
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.settings import Settings, SettingsError
+from reliability.redis_server import PROGRAM, RedisServer
 
 pytest.importorskip("redis", reason="needs the extra redis")
 
 from gliner_bento.gateway import redis_mappings  # imports redis
 
-PROGRAM = shutil.which("redis-server")
 needs_redis = pytest.mark.skipif(not PROGRAM, reason="needs redis-server, a package of Debian")
 LARGE = dataclasses.replace(OPTIONS, max_body_bytes=2**20, max_batch_items=20, max_labels=10)
 ORIGINALS = ("Ada Ng", "4111 1111 1111 1111")
 TEXT = "{} pays with {}".format(*ORIGINALS)
 
 
-class RedisServer:
-    """A server with a Unix socket, in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.socket = folder / "redis.sock"  # a path of a socket must be short
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        options = {"port": "0", "unixsocket": str(self.socket), "save": "", "dir": str(self._folder)}
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        self._process = subprocess.Popen([str(PROGRAM), *words], stdout=subprocess.PIPE)
-        for line in self._process.stdout or ():
-            if b"ready to accept connections" in line.lower():
-                return
-        raise AssertionError("redis-server has ended")
-
-    def send(self, number: int) -> None:
-        assert self._process
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
-
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    with tempfile.TemporaryDirectory(prefix="redis-") as folder:
-        server = RedisServer(Path(folder))
-        server.start()
-        try:
-            yield server
-        finally:
-            server.kill()
+    with tempfile.TemporaryDirectory(prefix="redis-") as folder, RedisServer(Path(folder)) as server:
+        yield server
 
 
 class Guard:
     """One gateway process."""
 
     def __init__(self, server: RedisServer, **options: object) -> None:
-        url = SecretStr(f"unix://{server.socket}")
-        self.app = GatewayApp(dataclasses.replace(LARGE, redis_url=url, **options))
+        self.app = GatewayApp(dataclasses.replace(LARGE, redis_url=SecretStr(server.url), **options))
         self.app.bind(Scripted(("Ada Ng", "person")))
 
     async def send(self, input_type: str, text: str, status: int = 200) -> dict[str, object]:
@@ -136,7 +99,7 @@ def test_without_redis_nothing_passes(server, caplog, monkeypatch):
     async def scene() -> None:
         async with guards(Guard(server)) as (guard,):
             await guard.send("request", TEXT)
-            server.send(signal.SIGSTOP)
+            server.stop()
             assert await guard.is_refused(caplog)
             server.kill()
             assert await guard.is_refused(caplog)
@@ -149,11 +112,9 @@ def test_without_redis_nothing_passes(server, caplog, monkeypatch):
 
 @needs_redis
 def test_a_full_redis_refuses_requests(server, caplog):
-    from redis.asyncio import Redis
-
     async def scene() -> None:
-        async with guards(Guard(server)) as (guard,), Redis(unix_socket_path=str(server.socket)) as other:
-            await other.config_set("maxmemory", "1")
+        async with guards(Guard(server)) as (guard,):
+            server.fill()
             answer = await guard.send("request", TEXT, status=507)
             assert [*answer] == ["error"]
             assert "maxmemory" in caplog.text
