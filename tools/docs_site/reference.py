@@ -166,6 +166,8 @@ def _description(name: str, field: FieldInfo) -> str:
 
 
 def _code(value: object) -> str:
+    if isinstance(value, tuple) and value:
+        return ", ".join(map(_code, value))  # a line can end between the elements of a list
     return "unset" if value in (None, (), {}) else f"`{text_of(value)}`"
 
 

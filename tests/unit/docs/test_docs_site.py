@@ -20,7 +20,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from tools import docs_site
-from tools.docs_site.reference import command_line_page, http_api_page
+from tools.docs_site.reference import command_line_page, http_api_page, settings_table
 
 pytestmark = pytest.mark.long
 
@@ -214,3 +214,9 @@ def test_the_search_says_that_there_are_no_results_and_lists_decisions_last(site
             if words == "PII":
                 assert {"recognizers.html", "redaction.html"} <= set(paths[:3])
         assert page.messages == []
+
+
+def test_no_cell_of_the_settings_is_wider_than_the_page():
+    """A line ends at blanks only: 20 labels in one code pushed what they mean out of the page."""
+    codes = re.findall(r"`([^`]+)`", settings_table())
+    assert max(len(part) for code in codes for part in code.split()) < 60
