@@ -93,6 +93,22 @@ def test_what_is_personal_data_is_returned_once_and_whole(service, kind, marked,
     assert recognizer != "GLiNERRecognizer"
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "number"),
+    [
+        ("US_SSN", "SSN: 987-65-4329", "987-65-4329"),  # presidio 2074: of a range that is for advertisements
+        ("PHONE_NUMBER", "demoline630-596-2222", "630-596-2222"),  # presidio 1311: right behind a word
+    ],
+)
+def test_what_may_be_a_number_is_returned_whole_or_not_at_all(service, kind, text, number):
+    assert {one[1] for one in analyzed(service, text, [kind])} <= {number}
+
+
+def test_the_apis_address_is_relative_so_that_a_proxy_may_have_a_prefix(service):
+    """fastapi 28, BentoML 1376."""
+    assert service.request("GET", "/docs.json").json()["servers"] == [{"url": "."}]
+
+
 def test_a_url_and_a_mailbox_stay_apart(service):
     text = "at www.example.com or ada.l@mail.example"
     found = [one[:2] for one in analyzed(service, text, ["URL", "EMAIL_ADDRESS"])]

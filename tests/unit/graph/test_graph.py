@@ -63,6 +63,13 @@ def test_mentions_are_merged_by_label_and_normalized_name(graph):
     ]
 
 
+def test_a_shorter_name_is_another_entity():
+    """llm-graph-builder 912: nobody knows which Gates it is."""
+    builder = GraphBuilder()
+    builder.add([GATES, entity("Gates")], [])
+    assert set(builder.graph().nodes) == {"person/bill gates", "person/gates"}
+
+
 def test_a_document_that_is_refused_leaves_nothing():
     builder = GraphBuilder()
     builder.add([GATES], [])
