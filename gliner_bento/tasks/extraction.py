@@ -223,9 +223,11 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class SourcedEntity(Entity):
-    """An entity of an answer to a request with `recognizers`."""
+    """An entity of an answer to a request with `recognizers`, or of a text with what a deny list has."""
 
-    source: Annotated[Source, Field(description="What found the entity: the `model`, or a `pattern` of a recognizer.")]
+    source: Annotated[
+        Source, Field(description="What found the entity: the `model`, or a `pattern`, of a recognizer or a deny list.")
+    ]
 
 
 class _OptionalSource:
