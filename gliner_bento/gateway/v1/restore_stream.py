@@ -25,8 +25,10 @@ async def _restore_stream(gateway: Gateway, context: Context, request: Request) 
     first = await reader.next(RestoreStreamRequest) or RestoreStreamRequest()
     context.id = first.request_id or context.id
     gateway.check_text(first.text)
-    mappings = await redaction.mappings_of(gateway, context)
-    restorer = await asyncio.to_thread(lambda: Restorer(mappings.open(first.mapping)))
+    mapping = {}
+    if first.mapping is not None:
+        mapping = (await redaction.mappings_of(gateway, context)).open(first.mapping)
+    restorer = await asyncio.to_thread(Restorer, mapping)
     return LinesResponse(context, (), _restored(gateway, context, reader, first, restorer))
 
 
