@@ -139,7 +139,7 @@ def schedule(bench: Bench, name: str) -> Iterator[Row]:
         prepared = [run_all(engine.prepare_in_steps(item)) for item in items]
         engine.decode(engine.forward(engine.collate(prepared), 1))
 
-    with _local(bench) as replica:
+    with local_replica(bench) as replica:
 
         def run() -> None:
             for future in [replica.scheduler.submit(item, request_id=str(n)) for n, item in enumerate(items)]:
@@ -154,17 +154,17 @@ def gateway(bench: Bench, name: str) -> Iterator[Row]:
     of the gateway does in its event loop: also the connections to the client and to the replica."""
     body = json.dumps({**bench.bodies[0], "text": _named(bench.bodies[0]["text"])}).encode()
     log.configure(bench.settings)
-    with _local(bench) as replica:
-        yield _asgi_row(bench, f"{name}, ASGI", body, _gateway_app(bench, replica))
+    with local_replica(bench) as replica:
+        yield _asgi_row(bench, f"{name}, ASGI", body, gateway_app(bench, replica))
     with _remote(bench) as remote:
-        app = _gateway_app(bench, Fleet({"one": remote}, bench.settings.view(FleetOptions)))
+        app = gateway_app(bench, Fleet({"one": remote}, bench.settings.view(FleetOptions)))
         limits = ProtocolLimits(app.options, app.early, direct=app)
         port = free_port()
         with _served(app.routes, http=limits.protocol, port=port) as thread:
             yield _process_row(bench, name, body, f"http://127.0.0.1:{port}{EXTRACT}", thread)
 
 
-def _gateway_app(bench: Bench, replica: Replica) -> GatewayApp:
+def gateway_app(bench: Bench, replica: Replica) -> GatewayApp:
     app = GatewayApp(bench.settings.view(GatewayOptions))
     app.bind(replica)
     return app
@@ -228,7 +228,7 @@ def hop(bench: Bench, name: str) -> Iterator[Row]:
 
     with (
         closing(asyncio.new_event_loop()) as loop,
-        _local(bench) as local,
+        local_replica(bench) as local,
         _remote(bench) as one,
         _remote(bench) as other,
     ):
@@ -257,7 +257,7 @@ MEASURES: dict[str, Callable[[Bench, str], Iterator[Row]]] = {
 
 
 @contextmanager
-def _local(bench: Bench) -> Iterator[LocalReplica]:
+def local_replica(bench: Bench) -> Iterator[LocalReplica]:
     with tempfile.TemporaryDirectory() as folder:
         adapters = LocalAdapters(None, Uploads(Path(folder)))
         replica = LocalReplica(NoModel(), bench.settings.view(SchedulerConfig), adapters=adapters)
@@ -270,7 +270,7 @@ def _local(bench: Bench) -> Iterator[LocalReplica]:
 @contextmanager
 def _remote(bench: Bench) -> Iterator[HttpReplica]:
     """The same behind the transport, on a Unix socket, in a thread."""
-    with _local(bench) as replica, tempfile.TemporaryDirectory() as folder:
+    with local_replica(bench) as replica, tempfile.TemporaryDirectory() as folder:
         app, socket = ReplicaApp(), Path(folder, "replica")
         app.bind(replica)
         with _served(app, uds=str(socket)):

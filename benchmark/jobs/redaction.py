@@ -7,12 +7,14 @@ import asyncio
 import gc
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 
 from benchmark.jobs import run_job
+from benchmark.jobs.overhead import Bench, gateway_app, local_replica
 from benchmark.over_http import EXTRACT
 from benchmark.rows import Row
 from gliner_bento.asgi import create_app
@@ -44,20 +46,26 @@ def main(repetitions: int) -> dict[str, Any]:
 
 
 async def _measured(repetitions: int) -> list[Row]:
-    app = create_app()
-    transport = httpx.ASGITransport(app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://ours") as client,
-    ):
+    app, bench = create_app(), Bench([], repetitions)
+    async with app.router.lifespan_context(app), _posting(app) as post:
+        rows = await _redact_rows(post, repetitions)
+    with local_replica(bench) as replica:
+        async with _posting(gateway_app(bench, replica)) as post:
+            rows.append(await _guardrail_row(post, repetitions))
+    return [*rows, *_restore_rows(repetitions)]
+
+
+@asynccontextmanager
+async def _posting(app: Any) -> AsyncIterator[Post]:
+    """Sends a body to a route of an app."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://ours") as client:
 
         async def post(path: str, body: bytes) -> Any:
             response = await client.post(path, content=body, headers={"Content-Type": "application/json"})
             response.raise_for_status()
             return response.json()
 
-        rows = [*await _redact_rows(post, repetitions), await _guardrail_row(post, repetitions)]
-    return [*rows, *_restore_rows(repetitions)]
+        yield post
 
 
 Post = Callable[[str, bytes], Awaitable[Any]]
@@ -81,7 +89,7 @@ async def _redact_rows(post: Post, repetitions: int) -> list[Row]:
 
 
 async def _guardrail_row(post: Post, repetitions: int) -> Row:
-    """What a guardrail call costs more than extraction from its texts."""
+    """What a guardrail call costs more than extraction from its texts, over an engine without a model."""
     rows = [
         {"role": role, "content": text}
         for role, text in zip(("system", "user", "assistant", "user"), MESSAGES, strict=True)
