@@ -154,10 +154,10 @@ def _help(words: Sequence[str]) -> str:
 def settings_table() -> str:
     """Every setting."""
     rows = [
-        f"| `{name}` | {_code(field.default)} | {_allowed(field)} | {_description(name, field)} |\n"
+        f"| `{name}` | {_description(name, field)} | {_code(field.default)} | {_allowed(field)} |\n"
         for name, field in Settings.model_fields.items()
     ]
-    return "| Setting | Default | Allowed values | Description |\n|---|---|---|---|\n" + "".join(rows)
+    return "| Setting | Description | Default | Allowed values |\n|---|---|---|---|\n" + "".join(rows)
 
 
 def _description(name: str, field: FieldInfo) -> str:
