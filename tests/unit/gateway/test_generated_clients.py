@@ -31,8 +31,8 @@ import type { components, paths } from "./gliner";
 type Body = paths["/v1/extract"]["post"]["requestBody"]["content"]["application/json"];
 export const named: Body = { text: "Ada met Charles", labels: ["person"] };
 export const described: Body = { text: "Ada", labels: { person: "a human", place: { threshold: 0.4 } } };
-// @ts-expect-error: labels are required
-export const wrong: Body = { text: "Ada" };
+// @ts-expect-error: a text is required
+export const wrong: Body = { labels: ["person"] };
 export const first = (answer: components["schemas"]["ExtractResponse"]): string | undefined => answer.entities[0]?.text;
 export const code = (answer: components["schemas"]["ErrorBody"]): string => answer.error.code;
 """
