@@ -53,6 +53,9 @@ gliner-bento and gliner-api."""
 _CLIENT_KEYS = (f"{ENV_PREFIX}CLIENT_API_KEY", f"{ENV_PREFIX}CLIENT_REDACT_KEY")
 """Environment variables of clients, and of the command `redact`."""
 
+_SECRET = ("allow_list", "api_keys", "deny_list", "redaction_key", "redis_url", "token")
+"""Errors do not show their values. The lists may have personal data."""
+
 _MAX_CPU_LANES = 4
 _AUTO_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
 
@@ -190,7 +193,7 @@ def _message(fault: Any, flags: Mapping[str, Any]) -> str:
     if not fault["loc"]:
         return str(message)
     name = str(fault["loc"][0])
-    value = "a secret" if name in ("token", "api_keys", "redaction_key", "redis_url") else repr(fault["input"])
+    value = "a secret" if name in _SECRET else repr(fault["input"])
     return f"{name}: {message} (got {value} from {origin(name, flags) or 'the configuration file'})"
 
 

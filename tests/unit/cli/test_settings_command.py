@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from gliner_bento import cli
 from gliner_bento.settings import Settings
 from gliner_bento.storage.api_keys import hash_of
@@ -36,6 +38,21 @@ def test_a_token_in_the_file_that_is_no_text_is_not_shown(capsys, tmp_path):
     (tmp_path / "own.yaml").write_text("gliner: {token: 12345}")
     assert cli.main(["settings", "--config", str(tmp_path / "own.yaml")]) == 1
     assert "token: Input should be a valid string (got a secret" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["allow_list", "deny_list"])
+def test_what_lists_have_is_not_shown_in_errors(capsys, monkeypatch, tmp_path, name):
+    entries = '["Ada Ng", {"pattern": "(oops"}]'
+    (tmp_path / "own.yaml").write_text(f"gliner: {{{name}: {entries}}}")
+    assert cli.main(["settings", "--config", str(tmp_path / "own.yaml")]) == 1
+    monkeypatch.setenv(f"GLINER_{name.upper()}", entries)
+    assert cli.main(["settings"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" (got ")[2] for line in lines] == [
+        "a secret from the configuration file)",
+        f"a secret from GLINER_{name.upper()})",
+    ]
+    assert "Ada" not in "".join(lines)
 
 
 def test_settings_and_keys_are_printed_as_json(capsys):
