@@ -124,8 +124,8 @@ def worker_environment(settings: Settings, flags: Mapping[str, Any]) -> dict[str
     """The environment that gives BentoML's workers the same settings: they read no argv and run in another folder."""
     given = settings.model_fields_set
     from_flags = {ALIASES.get(name, name) for name in flags}
-    with_paths = {name for name in given if isinstance(getattr(settings, name), Path)} | {"model"}
-    with_paths |= given & {"api_keys", "models", "redaction_key"}
+    with_paths = {name for name in given if os.path.isabs(_plain(getattr(settings, name)))} | {"model"}
+    with_paths |= given & {"models"}
     aliased = given & {*ALIASES.values(), "enable_compilation"}  # `replace_process` removes the aliases
     names = from_flags | with_paths | aliased
     return {env_name(name): _plain(getattr(settings, name)) for name in sorted(names)}

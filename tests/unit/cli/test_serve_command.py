@@ -6,6 +6,7 @@ import os
 import sys
 
 import pytest
+import yaml
 
 from gliner_bento import cli
 from gliner_bento.settings import Settings
@@ -74,6 +75,31 @@ def test_a_worker_gets_absolute_folders_and_settings_under_their_own_names(execu
     assert environment["GLINER_ADAPTER_ROOT"] == str(tmp_path / "tenants")
     assert (environment["GLINER_ENABLE_LORA"], environment["GLINER_MAX_LORA_RANK"]) == ("true", "3")
     assert not [name for name in environment if "POLYLORA" in name]
+
+
+@pytest.mark.parametrize("source", ["environment", "file"])
+def test_a_worker_gets_absolute_paths_of_every_file(executed, tmp_path, monkeypatch, source):
+    files = {
+        "allow_list": "allow.yaml",
+        "api_keys": "keys.yaml",
+        "deny_list": "deny.yaml",
+        "redaction_key": "./some.key",
+    }
+    for file in files.values():
+        (tmp_path / file).write_text("[]")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump({"gliner": files if source == "file" else {}}))
+    for name, file in files.items() if source == "environment" else ():
+        monkeypatch.setenv(f"GLINER_{name.upper()}", file)
+    assert cli.main(["serve", "--port", "0", "--config", "own.yaml"]) == 0
+    passed = {name: executed[0][2].get(f"GLINER_{name.upper()}") for name in files}
+    assert passed == {name: str(tmp_path / file) for name, file in files.items()}
+
+
+def test_lists_in_the_file_are_not_in_a_workers_environment(executed, tmp_path):
+    (tmp_path / "own.yaml").write_text("gliner: {deny_list: [Ada Ng]}")
+    assert cli.main(["serve", "--port", "0", "--config", str(tmp_path / "own.yaml")]) == 0
+    assert "GLINER_DENY_LIST" not in executed[0][2]
 
 
 def test_a_worker_sees_no_alias_that_another_value_overrides(executed, tmp_path, monkeypatch):
