@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-
-import regex
+from functools import cache
+from typing import Any
 
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.privacy.spans import LabeledSpan
@@ -14,12 +14,18 @@ from gliner_bento.privacy.spans import LabeledSpan
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Scripts that write words without spaces between them, or endings without spaces after them: each of their characters
 is a token, so that a name is found beside other characters."""
-_TOKEN = regex.compile(rf"[{_UNSPACED}]|[[\w]--[_{_UNSPACED}]]+", regex.V1)
 _MIN_CHARS = 2
 """Shorter values, such as a digit, are not looked for elsewhere."""
 _MAX_COMPARISONS = 5_000_000
 """Of values with the words of a text. Each takes about 0.3 us."""
 _MAX_FOUND = 100_000
+
+
+@cache
+def _token() -> Any:
+    import regex  # noqa: PLC0415  # as in `recognizers.folding`
+
+    return regex.compile(rf"[{_UNSPACED}]|[[\w]--[_{_UNSPACED}]]+", regex.V1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ class KnownValues:
         self._by_first: dict[tuple[str, ...], list[_Value]] = {}  # by the first two tokens
         for text, span in values:
             stripped = self._folded(" ".join(text.split()))
-            tokens = [*_TOKEN.finditer(stripped)]
+            tokens = [*_token().finditer(stripped)]
             if tokens and len(stripped) >= min_chars:
                 start, end = tokens[0].start(), tokens[-1].end()
                 names = [token[0] for token in tokens]
@@ -65,7 +71,7 @@ class KnownValues:
         """Where the values are in a text; the spans may overlap. Raises LimitExceeded."""
         if not self._by_first:
             return
-        tokens = [*_TOKEN.finditer(text)]
+        tokens = [*_token().finditer(text)]
         names = [self._folded(token[0]) for token in tokens]
         comparisons = found = 0
         for index, name in enumerate(names):
