@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from operator import itemgetter
 
 from gliner_bento.privacy.known_values import KnownValues
 from gliner_bento.privacy.recognizers.base import Match, Rule
@@ -40,19 +40,20 @@ class ListEntry:
 
 
 class Listed:
-    """What lists say about one text. allowed: [start, end) of the occurrences of what an allow list has. denied: those
-    of what a deny list has."""
+    """What lists say about one text. allowed: [start, end) of the occurrences of what an allow list has, in order; none
+    is inside another. denied: those of what a deny list has."""
 
     def __init__(self, allowed: Iterable[tuple[int, int]] = (), denied: Sequence[LabeledSpan] = ()) -> None:
-        self.allowed = sorted(allowed)
+        self.allowed: list[tuple[int, int]] = []
         self.denied = denied
-        self._starts = [start for start, _ in self.allowed]
-        self._reach = [*accumulate((end for _, end in self.allowed), max)]
+        for start, end in sorted(allowed, key=lambda span: (span[0], -span[1])):
+            if not self.allowed or end > self.allowed[-1][1]:
+                self.allowed.append((start, end))
 
     def allows(self, start: int, end: int) -> bool:
         """Whether [start, end) is inside one occurrence of what an allow list has."""
-        before = bisect_right(self._starts, start)
-        return before > 0 and end <= self._reach[before - 1]
+        before = bisect_right(self.allowed, start, key=itemgetter(0))  # ends ascend, too: the last one reaches furthest
+        return before > 0 and end <= self.allowed[before - 1][1]
 
     @property
     def matches(self) -> list[Match]:

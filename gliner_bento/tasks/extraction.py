@@ -137,7 +137,7 @@ class ExtractionItem(Item):
     recognizers: by entity type, the label of its matches in the result. phone_regions: regions whose phone numbers are
     found without a country code.
     allow_list, deny_list: what to look for in the text before the model reads it. allowed, denied: where it was found;
-    nothing inside one of the `allowed` [start, end) is a prediction.
+    nothing inside one of the `allowed` [start, end), which are those of `Listed`, is a prediction.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -56,14 +58,17 @@ def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) ->
 
 def _without_allowed(text: Prepared, spans: SpanTable) -> SpanTable:
     """The spans that are not inside one of the item's `allowed` parts of the text."""
-    if not text.item.allowed or not len(spans):
+    allowed = text.item.allowed
+    if not allowed or not len(spans):
         return spans
     bounds, own = text.payload.bounds, text.payload.own
-    starts, ends = np.array(sorted(text.item.allowed), np.int64).T
-    before = np.searchsorted(starts, bounds[spans.first, 0], "right")  # how many begin at or before a span
-    reach = np.concatenate([[-1], np.maximum.accumulate(ends)])  # the furthest end of the first n
+    starts = bounds[spans.first, 0]
+    # A text may have many, and a pass concerns those around it alone.
+    from_, to = (bisect_right(allowed, start, key=itemgetter(0)) for start in (starts.min(), starts.max()))
+    near = np.array([(-1, -1), *allowed[max(0, from_ - 1) : to]], np.int64)
+    before = np.searchsorted(near[:, 0], starts, "right") - 1  # the last that begins at or before a span
     last = spans.last if own.stop is None else np.minimum(spans.last, own.stop - 1)
-    return spans.take(reach[before] < bounds[last, 1])
+    return spans.take(near[before, 1] < bounds[last, 1])
 
 
 def predictions_of(text: Prepared, spans: SpanTable) -> Predictions:

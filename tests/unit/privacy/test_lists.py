@@ -13,7 +13,7 @@ from gliner_bento.privacy.lists import Listed, ListEntry, Lists
 
 def texts_of(text: str, *entries: ListEntry) -> list[str]:
     spans = Lists(deny=entries).listed(text, [[] for entry in entries if entry.is_pattern]).denied
-    assert Lists(entries).listed(text, [[] for _ in ()]).allowed == sorted((one.start, one.end) for one in spans)
+    assert Lists(entries).listed(text, [[] for _ in ()]).allowed == sorted({(one.start, one.end) for one in spans})
     return [text[one.start : one.end] for one in spans]
 
 
