@@ -183,8 +183,13 @@ async def converse(client: httpx.AsyncClient, conversations: int, *, concurrency
             )
             try:
                 await _Conversation(guard, number, outcome).hold()
-            except httpx.HTTPError as error:
-                outcome.fault("failed", error=str(error))
+            except (
+                httpx.HTTPError,
+                KeyError,
+                TypeError,
+                ValueError,
+            ) as error:  # or another answer
+                outcome.fault("failed", error=repr(error))
 
     await asyncio.gather(*map(hold, range(conversations)))
     return outcome

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -53,9 +54,13 @@ def small_server(small: Server) -> str:
 
 def runner_process() -> psutil.Process:
     """The process of the small server that holds the model, among our own children."""
-    children = psutil.Process().children(recursive=True)
-    runners = [child for child in children if "GLiNERRunner" in child.cmdline()]
-    (runner,) = [child for child in runners if child.environ().get("GLINER_QUEUE_CAPACITY") == "4"]
+
+    def is_it(child: psutil.Process) -> bool:
+        with suppress(psutil.Error):  # it has ended
+            return "GLiNERRunner" in child.cmdline() and child.environ().get("GLINER_QUEUE_CAPACITY") == "4"
+        return False
+
+    (runner,) = filter(is_it, psutil.Process().children(recursive=True))
     return runner
 
 

@@ -97,7 +97,11 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
                     yield Proxy(client, model, guard)
             finally:
                 running.terminate()
-                running.wait(60)
+                try:
+                    running.wait(60)
+                except subprocess.TimeoutExpired:
+                    running.kill()
+                    running.wait()
 
 
 def _configuration(url: str, model_url: str) -> dict[str, Any]:

@@ -117,6 +117,7 @@ async def connected(options) -> AsyncIterator[tuple[asyncio.StreamReader, asynci
     server = uvicorn.Server(uvicorn.Config(app, http=protocol, port=0, lifespan="off", log_level="critical"))
     running = asyncio.ensure_future(server.serve())
     while not server.started:
+        assert not running.done()
         await asyncio.sleep(0.001)
     reader, writer = await asyncio.open_connection(*server.servers[0].sockets[0].getsockname())
     try:

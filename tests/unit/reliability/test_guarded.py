@@ -25,7 +25,9 @@ def judged(*later):
         return JSONResponse(given[-1], status_code=507 if given[-1] is ERROR else 200)
 
     def until_all_were_given():
+        end_s = time.monotonic() + 60
         while len(given) <= len(later):
+            assert time.monotonic() < end_s
             time.sleep(0.001)
 
     with on_a_socket(Starlette(routes=[Route("/beta/litellm_basic_guardrail_api", answer, methods=["POST"])])) as url:
