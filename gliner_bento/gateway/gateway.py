@@ -25,6 +25,7 @@ from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.gateway.sealing import Sealing
 from gliner_bento.gateway.status import RecentErrors, server_status
 from gliner_bento.gateway.waiting_mappings import waiting_mappings
+from gliner_bento.privacy.known_values import Effort
 from gliner_bento.privacy.lists import Listed, Lists
 from gliner_bento.replicas.base import Call, Models, Outcome
 from gliner_bento.status_types import AbortResponse, ServerStatus
@@ -219,11 +220,12 @@ class Gateway:
         for index, item in enumerate(items):
             if isinstance(item, ExtractionItem) and item.finds_entities and request.listed is None:
                 groups.setdefault((id(item.allow_list), id(item.deny_list)), []).append(index)
+        effort = Effort()
         for group in groups.values():
             of_group = [cast(ExtractionItem, items[index]) for index in group]
             own = Lists(of_group[0].allow_list, of_group[0].deny_list)
             try:
-                found = await self.listed(context, own, [item.text for item in of_group])
+                found = await self.listed(context, own, [item.text for item in of_group], effort)
             except GLiNERBentoError as error:
                 searched = [error if index in group else item for index, item in enumerate(searched)]
                 continue
@@ -231,9 +233,12 @@ class Gateway:
                 searched[index] = item.listed(of_text)
         return searched
 
-    async def listed(self, context: Context, own: Lists, texts: Sequence[str]) -> list[Listed]:
+    async def listed(
+        self, context: Context, own: Lists, texts: Sequence[str], effort: Effort | None = None
+    ) -> list[Listed]:
         """What the lists of a request, of its API key and of the server say about texts. See `lists.listed`."""
-        return await listed(self.expressions, context.tenant, own, self.lists_of(context.tenant), texts)
+        others = self.lists_of(context.tenant)
+        return await listed(self.expressions, context.tenant, own, others, texts, effort or Effort())
 
     def lists_of(self, tenant: Tenant) -> Sequence[Lists]:
         """The operator's lists for the requests of a tenant."""

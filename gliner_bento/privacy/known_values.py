@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.privacy.spans import LabeledSpan
@@ -16,9 +16,26 @@ _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\
 is a token, so that a name is found beside other characters."""
 _MIN_CHARS = 2
 """Shorter values, such as a digit, are not looked for elsewhere."""
+_FORMS: Sequence[Literal["NFKC", "NFKD"]] = ("NFKC", "NFKD")
 _MAX_COMPARISONS = 5_000_000
-"""Of values with the words of a text. Each takes about 0.3 us."""
+"""Of values, and of their characters, with the words of a request's texts. Each takes up to 0.3 us."""
 _MAX_FOUND = 100_000
+"""In the texts of a request."""
+
+
+@dataclass(slots=True)
+class Effort:
+    """What the search in a request's texts has cost: comparisons, and values that were found."""
+
+    comparisons: int = 0
+    found: int = 0
+
+    def add(self, *, comparisons: int = 0, found: int = 0) -> None:
+        """Count what is to be done next. Raises LimitExceeded."""
+        self.comparisons += comparisons
+        self.found += found
+        if self.comparisons > _MAX_COMPARISONS or self.found > _MAX_FOUND:
+            raise LimitExceeded("text: it has values of lists, or words that begin some, too often", param="text")
 
 
 @cache
@@ -30,12 +47,15 @@ def _token() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A value as it is compared: its tokens, the characters between the first and the last, and those around them."""
+    """A value as it is compared: its tokens, the characters from the first to the last, and those around them. In a
+    text, these are `chars_before` and `chars_after` characters."""
 
-    tokens: Sequence[str]
+    tokens: tuple[str, ...]
     core: str
     before: str
     after: str
+    chars_before: int
+    chars_after: int
     span: LabeledSpan
 
 
@@ -43,7 +63,7 @@ class KnownValues:
     """Finds values in texts. White space in a value stands for any white space.
 
     values: each with a span that has its label and score. ignores_case: whether a value is found in any case, and in
-    any compatible form (Unicode NFKC). min_chars: length of the shortest value that is looked for.
+    any compatible form of its words (Unicode NFKC). min_chars: length of the shortest value that is looked for.
     """
 
     def __init__(
@@ -56,43 +76,61 @@ class KnownValues:
         self._ignores_case = ignores_case
         self._by_first: dict[tuple[str, ...], list[_Value]] = {}  # by the first two tokens
         for text, span in values:
-            stripped = self._folded(" ".join(text.split()))
-            tokens = [*_token().finditer(stripped)]
-            if tokens and len(stripped) >= min_chars:
-                start, end = tokens[0].start(), tokens[-1].end()
-                names = [token[0] for token in tokens]
-                value = _Value(names, stripped[start:end], stripped[:start], stripped[end:], span)
-                self._by_first.setdefault(tuple(names[:2]), []).append(value)
+            stripped = " ".join(text.split())
+            if len(self._folded(stripped)) >= min_chars:
+                for value in dict.fromkeys(self._values(stripped, span)):
+                    self._by_first.setdefault(value.tokens[:2], []).append(value)
 
     def __bool__(self) -> bool:
         return bool(self._by_first)
 
-    def spans_in(self, text: str) -> Iterator[LabeledSpan]:
-        """Where the values are in a text; the spans may overlap. Raises LimitExceeded."""
+    def spans_in(self, text: str, effort: Effort | None = None) -> Iterator[LabeledSpan]:
+        """Where the values are in a text; the spans may overlap. effort: of its request so far.
+
+        Raises LimitExceeded.
+        """
         if not self._by_first:
             return
-        tokens = [*_token().finditer(text)]
-        names = [self._folded(token[0]) for token in tokens]
-        comparisons = found = 0
+        effort = effort or Effort()
+        places = [token.span() for token in _token().finditer(text)]
+        names = tuple(self._folded(text[start:end]) for start, end in places)
         for index, name in enumerate(names):
             values = self._by_first.get((name,), [])
             if index + 1 < len(names):
                 values = values + self._by_first.get((name, names[index + 1]), [])
-            comparisons += len(values)
-            if comparisons > _MAX_COMPARISONS or found > _MAX_FOUND:
-                raise LimitExceeded("text: it has values of lists, or words that begin some, too often", param="text")
+            effort.add(comparisons=len(values))
             for value in values:
                 last = index + len(value.tokens) - 1
-                if last >= len(tokens) or names[index : last + 1] != value.tokens:
+                if last >= len(names) or names[last] != value.tokens[-1]:
                     continue
-                start, end = tokens[index].start(), tokens[last].end()
-                if last > index and self._folded(" ".join(text[start:end].split())) != value.core:
-                    continue
-                start, after = start - len(value.before), end + len(value.after)
-                around = text[max(0, start) : tokens[index].start()], text[end:after]
-                if tuple(map(self._folded, around)) == (value.before, value.after):
-                    found += 1
-                    yield replace(value.span, start=start, end=after)
+                start, end = places[index][0] - value.chars_before, places[last][1] + value.chars_after
+                effort.add(comparisons=end - start)
+                if names[index : last + 1] == value.tokens and self._is_at(text, start, end, value):
+                    effort.add(found=1)
+                    yield replace(value.span, start=start, end=end)
+
+    def _is_at(self, text: str, start: int, end: int, value: _Value) -> bool:
+        """Whether [start, end) is a value, whose tokens are there."""
+        if start < 0 or end > len(text):
+            return False
+        first, last = start + value.chars_before, end - value.chars_after
+        return (
+            self._folded(text[start:first]) == value.before
+            and self._folded(text[last:end]) == value.after
+            and (len(value.tokens) == 1 or self._folded(" ".join(text[first:last].split())) == value.core)
+        )
+
+    def _values(self, text: str, span: LabeledSpan) -> Iterator[_Value]:
+        """A value in the forms that have other tokens: as it is, composed, and decomposed."""
+        others = () if text.isascii() or not self._ignores_case else _FORMS
+        forms = [text, *(unicodedata.normalize(form, text) for form in others)]
+        for form in forms:
+            if places := [token.span() for token in _token().finditer(form)]:
+                start, end = places[0][0], places[-1][1]
+                parts = (form[start:end], form[:start], form[end:])
+                core, before, after = map(self._folded, parts)
+                tokens = tuple(self._folded(form[first:last]) for first, last in places)
+                yield _Value(tokens, core, before, after, start, len(form) - end, span)
 
     def _folded(self, text: str) -> str:
         if not self._ignores_case:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from gliner_bento.privacy.known_values import KnownValues
+from gliner_bento.privacy.known_values import Effort, KnownValues
 from gliner_bento.privacy.recognizers.base import Match, Rule
 from gliner_bento.privacy.recognizers.expressions import FLAGS, Expression, Spans
 from gliner_bento.privacy.spans import LabeledSpan
@@ -91,11 +91,13 @@ class Lists:
     def _values(self) -> tuple[Sequence[KnownValues], Sequence[KnownValues]]:
         return _known(self.allow), _known(self.deny)
 
-    def listed(self, text: str, of_patterns: Sequence[Spans]) -> Listed:
-        """What the lists say about a text. of_patterns: the matches of each of `patterns`. Raises LimitExceeded."""
+    def listed(self, text: str, of_patterns: Sequence[Spans], effort: Effort | None = None) -> Listed:
+        """What the lists say about a text. of_patterns: the matches of each of `patterns`. effort: of the request so
+        far. Raises LimitExceeded."""
         allowing, denying = self._values
-        allowed = [(span.start, span.end) for known in allowing for span in known.spans_in(text)]
-        denied = [span for known in denying for span in known.spans_in(text)]
+        effort = effort or Effort()
+        allowed = [(span.start, span.end) for known in allowing for span in known.spans_in(text, effort)]
+        denied = [span for known in denying for span in known.spans_in(text, effort)]
         for (name, entry), spans in zip(self.patterns, of_patterns, strict=True):
             if name == "allow_list":
                 allowed += [(start, end) for start, end in spans]

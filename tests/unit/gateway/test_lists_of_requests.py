@@ -11,6 +11,8 @@ import pytest
 from gateway_options import OPTIONS
 from test_recognizers_of_requests import Scripted
 
+from gliner_bento.privacy import known_values
+
 MAIL = "ada@example.org"
 TEXT = f"Ada Ng of Blue Bird, {MAIL}"
 MODEL = ("Ada Ng", "person"), ("Blue Bird", "company")
@@ -99,6 +101,17 @@ def test_each_text_of_a_batch_may_have_lists_of_its_own(serving):
     assert one["result"]["entities"][0]["text"] == "Ada Ng"
     assert two["result"]["entities"][0]["text"] == "Blue Bird"
     assert three["error"]["param"] == "items.2.deny_list.0.pattern"
+
+
+def test_all_texts_of_a_request_share_the_limit_of_comparisons(ask, monkeypatch):
+    monkeypatch.setattr(known_values, "_MAX_COMPARISONS", 100)
+    text, lists = "ada " * 12, {"deny_list": ["ada"], "allow_list": ["bob"]}
+    redact, batch = ("/v1/redact", {"labels": ["person"], **lists}), ("/v1/extract/batch", {"labels": ["person"]})
+    for (path, body), field in ((redact, "texts"), (batch, "items")):
+        of_text = text if field == "texts" else {"text": text, **lists}
+        assert ask(Scripted(), {**body, field: [of_text]}, path).status_code == 200
+        refused = ask(Scripted(), {**body, field: [of_text] * 3}, path)
+        assert "of lists, or words that begin some, too often" in refused.text
 
 
 @pytest.mark.parametrize(

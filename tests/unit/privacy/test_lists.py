@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.privacy import known_values
 from gliner_bento.privacy.lists import Listed, ListEntry, Lists
+
+DECOMPOSED = unicodedata.normalize("NFD", "김")
 
 
 def texts_of(text: str, *entries: ListEntry) -> list[str]:
@@ -27,6 +31,17 @@ def texts_of(text: str, *entries: ListEntry) -> list[str]:
         ("Ada", "\uff21\uff44\uff41", ["\uff21\uff44\uff41"]),
         ("caf\u00e9", "cafe\u0301", ["cafe\u0301"]),
         ("渡辺", "渡辺さん", ["渡辺"]),
+        ("Acme™", "Acme™, Acme, acme™", ["Acme™", "acme™"]),
+        ("x²", "x² x", ["x²"]),
+        ("Nr½", "nr½", ["nr½"]),
+        ("½ Nr", "NR ½ Nr", ["½ Nr"]),
+        ("ｶﾞｽ", "ｶﾞｽ ガス", ["ｶﾞｽ", "ガス"]),
+        ("ガス", "ｶﾞｽ ガス", ["ｶﾞｽ", "ガス"]),
+        (DECOMPOSED, f"{DECOMPOSED} 김", [DECOMPOSED, "김"]),
+        ("김", f"{DECOMPOSED} 김", [DECOMPOSED, "김"]),
+        ("…Ada", "…Ada", ["…Ada"]),
+        ("Ada…", "x Ada…", ["Ada…"]),
+        ("…Ada", "Ada ..Ada ...Ada", ["...Ada"]),
     ],
 )
 def test_a_value_is_found_as_a_whole_word_in_any_case(value, text, found):
@@ -66,3 +81,13 @@ def test_values_that_begin_as_every_word_does_have_a_limit(monkeypatch):
     assert len(texts_of("b " * 10, ListEntry("b"))) == 10
     with pytest.raises(LimitExceeded, match="text: "):
         texts_of("b " * 20, ListEntry("b"))
+
+
+def test_the_length_of_what_is_compared_counts(monkeypatch):
+    monkeypatch.setattr(known_values, "_MAX_COMPARISONS", 10_000)
+    long, far = ([ListEntry(value)] * 20 for value in ("a " * 200 + "b a", "a" + "-" * 900 + "b"))
+    assert texts_of("a " * 100, *long) == texts_of("a-b", *far) == []
+    for text, entries in (("a " * 500, long), ("a" + "+" * 5000 + "b", far)):
+        with pytest.raises(LimitExceeded, match="text: "):
+            texts_of(text, *entries)
+    assert texts_of("a " * 400, *[ListEntry("a " * 200 + "b")] * 20) == [], "another last word"
