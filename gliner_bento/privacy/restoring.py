@@ -27,7 +27,7 @@ _PAIRS = {"[": "]", "<": ">", "{": "}", "&lt;": "&gt;", "%5b": "%5d", "【": "�
 _OPEN = re.compile(r"(?:\\?\[|<|\{|&lt;|%5[Bb]|【|［)\s?\Z")
 _CLOSE = re.compile(r"\s?(?:\\?\]|>|\}|&gt;|%5[Dd]|】|］)")
 _OPEN_CHARS = 5  # of the longest match of `_OPEN`
-_SEPARATOR = r"[\s_\\-]{0,3}"
+_SEPARATORS_PER_UNDERSCORE = 3
 _ID = r"(?:[0-9a-f]{16}|\d{1,9})"
 _AROUND_CHARS = 16
 """More characters than brackets, spaces and backslashes add to a placeholder."""
@@ -62,10 +62,10 @@ class Restorer:
             self._by_canonical.setdefault(canonical(placeholder), []).append(placeholder)
         kinds = {placeholder.strip("[]").rpartition("_")[0] for placeholder in mapping}
         self._kinds = {canonical(kind) for kind in kinds}
-        words = (_SEPARATOR.join(map(re.escape, kind.lower().split("_"))) for kind in sorted(kinds, key=len)[::-1])
-        kind = f"(?:{'|'.join(words)})" if kinds else r"(?!)"
+        names = (_name_pattern(kind) for kind in sorted(kinds, key=len)[::-1])
+        name = f"(?:{'|'.join(names)})" if kinds else r"(?!)"
         # Searched for in a text in lower case, where the first word of a kind is: that is fast.
-        self._pattern = re.compile(rf"{kind}{_SEPARATOR}{_ID}(?![0-9a-z]|_\w)")
+        self._pattern = re.compile(rf"{name}{_ID}(?![0-9a-z]|_\w)")
         self._heads = {kind.lower().split("_")[0] for kind in kinds}
         self._starts = re.compile("|".join([r"[\\\[<{&%【［]", *{re.escape(head[0]) for head in self._heads}]))
         letters = {*string.ascii_uppercase, *"".join(kinds)}
@@ -220,6 +220,16 @@ class _Written:
         if "://" in before and _IN_URL.search(before) and any(map(str.isspace, original)):
             return quote(original, safe="")
         return original
+
+
+def _name_pattern(kind: str) -> str:
+    """Matches a kind in lower case and the separators after it. One run of separators is one quantifier: several, side
+    by side, would be tried in every combination."""
+    words = re.split("(_+)", f"{kind.lower()}_")
+    return "".join(
+        rf"[\s_\\-]{{0,{_SEPARATORS_PER_UNDERSCORE * len(word)}}}" if word.startswith("_") else re.escape(word)
+        for word in words
+    )
 
 
 def _occurrences(text: str, word: str) -> Iterator[int]:

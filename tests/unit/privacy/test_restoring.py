@@ -89,3 +89,11 @@ def test_nothing_is_held_back_that_cannot_be_a_placeholder():
         assert Restorer(MAPPING).restore_chunk(text)[1] in ("", "%")
     assert Restorer(MAPPING).restore_chunk("Dear [PER") == ("Dear ", "[PER")
     assert Restorer({}).restore_chunk("Dear [PER") == ("Dear [PER", "")
+
+
+def test_a_long_run_of_underscores_is_one_separator():
+    """As a quantifier for each underscore, the text without a number would take years."""
+    name = f"A{'_' * 30}B"
+    restorer = Restorer({f"[{name}_1]": "Ada"})
+    assert restorer.restore(f"a{'_' * 80}x") == f"a{'_' * 80}x"
+    assert restorer.restore(f"[{name}_1] [a b 1]") == "Ada Ada"
