@@ -7,19 +7,21 @@ one placeholder, also in later turns.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gliner_bento.mentions import normalized
 from gliner_bento.privacy.known_values import KnownValues
 from gliner_bento.privacy.lists import Listed
-from gliner_bento.privacy.redact import Redacted, substituted
+from gliner_bento.privacy.redact import Redacted, is_written_by_us, substituted
 from gliner_bento.privacy.spans import LabeledSpan, merged
 from gliner_bento.privacy.styles import PLACEHOLDER, Replace
 
 _ROUNDS = 4
 """How often values that became longer by joining spans are looked for again."""
-_HASHED = re.compile(r"\[[^\W_]\w*_[0-9a-f]{16}\]")
+_HASHED = re.compile(r"\[[^\W_]\w*_(?=\d*[a-f])[0-9a-f]{16}\]")
+"""A hash of `hashes`. One of digits only, which is rare, may be the number of a card."""
 
 
 class OnePlaceholder:
@@ -64,9 +66,12 @@ def redact_conversation(
     """Redact texts. found: the spans of each text. mapping: the originals of earlier turns, which are replaced, too.
 
     listed: what the lists say about each text. hashed: whether the texts may have hashes of earlier turns that the
-    mapping does not have; they are kept.
+    mapping does not have; they are kept, unless a deny list has a part of one.
     """
-    kept = [_placeholders_in(text, mapping, hashed=hashed) for text in texts]
+    kept = [
+        _placeholders_in(text, mapping, of_text.denied, hashed=hashed)
+        for text, of_text in zip(texts, listed, strict=True)
+    ]
     spans = [
         [
             part
@@ -147,13 +152,19 @@ def _finders(values: Mapping[str, LabeledSpan]) -> list[KnownValues]:
     ]
 
 
-def _placeholders_in(text: str, mapping: Mapping[str, str], *, hashed: bool) -> list[tuple[int, int]]:
-    """Where a text has placeholders of earlier turns."""
-    return [
-        match.span()
-        for match in PLACEHOLDER.finditer(text)
-        if match[0] in mapping or (hashed and _HASHED.fullmatch(match[0]))
-    ]
+def _placeholders_in(
+    text: str, mapping: Mapping[str, str], denied: Iterable[LabeledSpan], *, hashed: bool
+) -> list[tuple[int, int]]:
+    """Where a text has placeholders of earlier turns: those of the mapping, and what can only be a hash."""
+    refused = merged(denied) if hashed else []
+    starts = [span.start for span in refused]
+
+    def is_hash(match: re.Match[str]) -> bool:
+        before = bisect_left(starts, match.end())
+        is_denied = before > 0 and refused[before - 1].end > match.start()
+        return _HASHED.fullmatch(match[0]) is not None and is_written_by_us(match[0]) and not is_denied
+
+    return [match.span() for match in PLACEHOLDER.finditer(text) if match[0] in mapping or (hashed and is_hash(match))]
 
 
 def _outside(text: str, span: LabeledSpan, placeholders: Sequence[tuple[int, int]]) -> list[LabeledSpan]:

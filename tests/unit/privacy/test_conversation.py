@@ -116,6 +116,30 @@ def test_hashes_need_no_mapping_of_earlier_turns():
     assert mapping == {first: "Ada"}
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["card_4111111111111111", "CARD_4111111111111111", "Bluebird_0123456789abcdef", "BLUEBIRD_0123456789abcdef"],
+)
+def test_a_value_in_the_form_of_a_hash_is_replaced(value):
+    text, key = f"pay with [{value}] now", hashes(b"key")
+    lists = Lists(deny=[ListEntry("Bluebird", label="project")])
+    found = [spans_of(text, r"\d{16}", label="card")]
+    (new,), mapping = redacted([text], found, lists=lists, style=key, hashed=True)
+    secret = value.split("_")["4111" in value]
+    assert secret not in new
+    assert secret in mapping.values()
+    (again,), _ = redacted([new], [[]], style=key, hashed=True)
+    assert again == new
+
+
+def test_a_deny_list_leaves_the_hashes_of_the_mapping():
+    text = "[PROJECT_0123456789abcdef] is a project"
+    lists = Lists(deny=[ListEntry("project")])
+    mapping = {"[PROJECT_0123456789abcdef]": "Bluebird"}
+    (new,), _ = redacted([text], [[]], mapping=mapping, lists=lists, style=hashes(b"key"), hashed=True)
+    assert new.startswith("[PROJECT_0123456789abcdef] is a [SENSITIVE_")
+
+
 def test_a_style_without_placeholders_leaves_nothing():
     assert redacted(["Ada, Ada"], [spans_of("Ada, Ada", "Ada")], style=remove)[0] == [", "]
 
