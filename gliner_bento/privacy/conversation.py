@@ -22,6 +22,8 @@ _ROUNDS = 4
 """How often values that became longer by joining spans are looked for again."""
 _HASHED = re.compile(r"\[[^\W_]\w*_(?=\d*[a-f])[0-9a-f]{16}\]")
 """A hash of `hashes`. One of digits only, which is rare, may be the number of a card."""
+_BRACKETED = re.compile(r"\[([^\[\]\n]+)\]")
+_BARE = re.compile(r"(?<![A-Za-z0-9_])([A-Z][A-Z0-9_]*_\d{1,9})")
 
 
 class OnePlaceholder:
@@ -90,9 +92,13 @@ def redact_conversation(
 
 def reserved_in(texts: Iterable[str]) -> set[str]:
     """What looks like a placeholder in texts, in canonical form: no new placeholder may be read as one of these."""
-    bracketed, bare = r"\[\s*([^\[\]\n]{1,80}?[\s_-]*\d{1,9})\s*\]", r"(?<![A-Za-z0-9_])([A-Z][A-Z0-9_]*_\d{1,9})"
-    pattern = re.compile(f"{bracketed}|{bare}")
-    return {canonical(match[1] or match[2]) for text in texts for match in pattern.finditer(text)}
+    return {
+        canonical(match[1])
+        for text in texts
+        for pattern in (_BRACKETED, _BARE)
+        for match in pattern.finditer(text)
+        if match[1].rstrip()[-1:].isdecimal()
+    }
 
 
 def canonical(placeholder: str) -> str:

@@ -106,6 +106,22 @@ def test_a_number_that_the_texts_have_is_not_used_in_any_form():
     assert redacted(texts, [spans_of(texts[0], "Ada")])[0] == ["PERSON_1, [Person 2] and [person-3] met [PERSON_4]"]
 
 
+def test_placeholders_of_long_names_and_inside_brackets_are_reserved():
+    name = "A" * 200
+    assert reserved_in([f"[{name}_1] [ Person 2 ] [see CITY_3] [a] [ 4 ]", "[\n5]"]) == {
+        f"{name.lower()}1",
+        "person2",
+        "seecity3",
+        "city3",
+        "4",
+    }
+
+
+def test_a_bracket_that_is_not_closed_is_read_once():
+    """In every combination of its spaces, it would take hours."""
+    assert reserved_in(["[" + " " * 100_000, "[" * 100_000, "[" + "1 " * 50_000]) == set()
+
+
 def test_hashes_need_no_mapping_of_earlier_turns():
     style = hashes(b"key")
     (first,), mapping = redacted(["Ada"], [spans_of("Ada", "Ada")], style=style)
