@@ -7,9 +7,10 @@ one placeholder, also in later turns.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
 
 from gliner_bento.mentions import normalized
 from gliner_bento.privacy.known_values import KnownValues
@@ -78,7 +79,7 @@ def redact_conversation(
         [
             part
             for span in (*of_text.denied, *(span for span in own if not of_text.allows(span.start, span.end)))
-            for part in _outside(text, span, placeholders)
+            for part in outside(text, span, placeholders)
         ]
         for text, own, of_text, placeholders in zip(texts, found, listed, kept, strict=True)
     ]
@@ -104,6 +105,17 @@ def reserved_in(texts: Iterable[str]) -> set[str]:
 def canonical(placeholder: str) -> str:
     """A placeholder without brackets, separators and case: what is left of it in the words of a language model."""
     return re.sub(r"[\W_]+", "", placeholder).casefold()
+
+
+def outside(text: str, span: LabeledSpan, placeholders: Sequence[tuple[int, int]]) -> list[LabeledSpan]:
+    """The parts of a span that are outside all placeholders, which are in order and do not overlap."""
+    first = bisect_right(placeholders, span.start, key=itemgetter(1))
+    inside = placeholders[first : bisect_left(placeholders, span.end, lo=first, key=itemgetter(0))]
+    if not inside:
+        return [span]
+    starts, ends = [span.start, *(end for _, end in inside)], [*(start for start, _ in inside), span.end]
+    parts = (replace(span, start=start, end=end) for start, end in zip(starts, ends, strict=True) if start < end)
+    return [part for part in parts if any(map(str.isalnum, text[part.start : part.end]))]
 
 
 def _everywhere(
@@ -139,7 +151,7 @@ def _everywhere(
                         for finder in finders
                         for span in finder.spans_in(text)
                         if not of_text.allows(span.start, span.end)
-                        for part in _outside(text, span, placeholders)
+                        for part in outside(text, span, placeholders)
                     ),
                 ]
             )
@@ -163,24 +175,13 @@ def _placeholders_in(
 ) -> list[tuple[int, int]]:
     """Where a text has placeholders of earlier turns: those of the mapping, and what can only be a hash."""
     refused = merged(denied) if hashed else []
-    starts = [span.start for span in refused]
 
     def is_hash(match: re.Match[str]) -> bool:
-        before = bisect_left(starts, match.end())
+        before = bisect_left(refused, match.end(), key=attrgetter("start"))
         is_denied = before > 0 and refused[before - 1].end > match.start()
         return _HASHED.fullmatch(match[0]) is not None and is_written_by_us(match[0]) and not is_denied
 
     return [match.span() for match in PLACEHOLDER.finditer(text) if match[0] in mapping or (hashed and is_hash(match))]
-
-
-def _outside(text: str, span: LabeledSpan, placeholders: Sequence[tuple[int, int]]) -> list[LabeledSpan]:
-    """The parts of a span that are outside all placeholders."""
-    inside = [(start, end) for start, end in placeholders if start < span.end and end > span.start]
-    if not inside:
-        return [span]
-    starts, ends = [span.start, *(end for _, end in inside)], [*(start for start, _ in inside), span.end]
-    parts = (replace(span, start=start, end=end) for start, end in zip(starts, ends, strict=True) if start < end)
-    return [part for part in parts if any(map(str.isalnum, text[part.start : part.end]))]
 
 
 def _kind(placeholder: str) -> str:

@@ -36,10 +36,11 @@ def tag(label: str) -> str:
 class Placeholders:
     """`[PERSON_1]`: equal names of a label get equal numbers. A placeholder that the text contains is not used.
 
-    is_reserved: whether a placeholder must not be used for another reason.
+    is_reserved: whether a placeholder must not be used, because a text contains it or for another reason; None: the
+    text is searched for each new placeholder.
     """
 
-    is_reserved: Callable[[str], bool] = lambda _: False
+    is_reserved: Callable[[str], bool] | None = None
     _known: dict[tuple[str, str], str] = field(default_factory=dict)  # by tag and normalized name
     _last_number: Counter[str] = field(default_factory=Counter)
 
@@ -55,7 +56,7 @@ class Placeholders:
         while True:
             self._last_number[kind] += 1
             placeholder = f"[{kind}_{self._last_number[kind]}]"
-            if placeholder not in text and not self.is_reserved(placeholder):
+            if not (self.is_reserved(placeholder) if self.is_reserved else placeholder in text):
                 return placeholder
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gliner_bento.privacy.conversation import OnePlaceholder, canonical, redact_conversation, reserved_in
+from gliner_bento.privacy.conversation import OnePlaceholder, canonical, outside, redact_conversation, reserved_in
 from gliner_bento.privacy.lists import NO_LISTS, ListEntry, Lists
 from gliner_bento.privacy.restoring import Restorer
 from gliner_bento.privacy.spans import LabeledSpan
@@ -120,6 +121,40 @@ def test_placeholders_of_long_names_and_inside_brackets_are_reserved():
 def test_a_bracket_that_is_not_closed_is_read_once():
     """In every combination of its spaces, it would take hours."""
     assert reserved_in(["[" + " " * 100_000, "[" * 100_000, "[" + "1 " * 50_000]) == set()
+
+
+class Counted(Sequence):
+    """Counts how often it is read."""
+
+    def __init__(self, values):
+        self.values, self.reads = values, 0
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        part = self.values[index]
+        self.reads += len(part) if isinstance(index, slice) else 1
+        return part
+
+
+def test_a_span_is_compared_with_few_of_many_placeholders():
+    placeholders = Counted([(10 * index, 10 * index + 5) for index in range(1000)])
+    parts = outside("a" * 10_000, LabeledSpan(5003, 5022, "x"), placeholders)
+    assert [(part.start, part.end) for part in parts] == [(5005, 5010), (5015, 5020)]
+    assert outside("a" * 10_000, LabeledSpan(5005, 5010, "x"), placeholders) == [LabeledSpan(5005, 5010, "x")]
+    assert placeholders.reads < 100
+
+
+def test_reserved_placeholders_are_not_looked_for_in_the_text():
+    class Text(str):
+        def __contains__(self, part):
+            raise AssertionError(part)
+
+    assert (
+        Placeholders(lambda placeholder: placeholder == "[CITY_1]")(Text("Ada"), LabeledSpan(0, 3, "city"))
+        == "[CITY_2]"
+    )
 
 
 def test_hashes_need_no_mapping_of_earlier_turns():
