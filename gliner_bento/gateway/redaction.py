@@ -23,6 +23,7 @@ from gliner_bento.privacy.conversation import (
 from gliner_bento.privacy.lists import NO_LISTS, Listed, Lists
 from gliner_bento.privacy.plausible import is_plausible
 from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, PRESIDIO_LABELS, for_model
+from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Form, Restorer
 from gliner_bento.privacy.sealing import Sealer
 from gliner_bento.privacy.spans import LabeledSpan, spans_of
@@ -95,10 +96,11 @@ class RedactionOptions:
 
 class Mappings:
     """The mappings of one tenant, sealed. On a server that cannot tell its callers apart, all of them are one tenant:
-    an address may be a proxy's, or another one for the next turn."""
+    an address may be a proxy's, or another one for the next turn. They are of one request. budget: of its texts."""
 
     def __init__(self, sealer: Sealer, tenant: Tenant, options: GatewayOptions) -> None:
         self._sealer = sealer
+        self.budget = CharBudget(options.max_body_bytes)
         self.tenant = tenant.name if options.api_keys or options.tenant_header else ""
 
     def open(self, sealed: str | None) -> dict[str, str]:
@@ -188,14 +190,16 @@ def redacted(
     mapping: Mapping[str, str],
 ) -> tuple[RedactResult, Mapping[str, str]]:
     """Replace what was found, and what deny lists have. Returns the result without its sealed mapping, and the mapping.
-    Takes as long as the texts are: call it in a thread."""
+    Raises `TooLarge`. Takes as long as the texts are: call it in a thread."""
     one = OnePlaceholder(mappings.replace_of(options, texts, mapping), mapping)
     style: Replace = one if options.style in _RESTORABLE else one.make
     spans = [
         [*(span for span in spans_of(text, one.entities) if options.is_plausible(text, span)), *options.names_in(text)]
         for text, one in zip(texts, extractions, strict=True)
     ]
-    conversation = redact_conversation(texts, spans, style, mapping=mapping, listed=listed, hashed=options.hashed)
+    conversation = redact_conversation(
+        texts, spans, style, mapping=mapping, listed=listed, hashed=options.hashed, budget=mappings.budget
+    )
     entities = _entities(conversation)
     warnings: dict[ExtractionWarning, None] = dict.fromkeys(
         warning for extraction in extractions for warning in extraction.warnings
@@ -254,10 +258,10 @@ def redact_one(
 
 
 def restore(
-    texts: Sequence[str], mapping: Mapping[str, str], form: Form, *, partial: bool
+    texts: Sequence[str], mapping: Mapping[str, str], form: Form, options: GatewayOptions, *, partial: bool
 ) -> tuple[Sequence[str], str, Restorer]:
-    """The restored texts; of a partial text, what is held back; and the restorer, with its counts."""
-    restorer = Restorer(mapping)
+    """The restored texts; what is held back of a partial one; and the restorer, with its counts. Raises `TooLarge`."""
+    restorer = Restorer(mapping, CharBudget(options.max_body_bytes))
     if not partial:
         return [restorer.restore(text, form) for text in texts], "", restorer
     restored, held = restorer.restore_chunk(texts[0], form)

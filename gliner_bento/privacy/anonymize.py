@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Discriminator, Field
 
 from gliner_bento.errors import InvalidField, TooLarge
-from gliner_bento.privacy.redact import substituted
+from gliner_bento.privacy.redact import CharBudget, substituted
 from gliner_bento.privacy.spans import LabeledSpan
 
 _DIGESTS = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}
@@ -147,7 +147,7 @@ def anonymize(
     limits = [*(span.start for span in spans[1:]), len(text)]  # an overlapping span is cut where the next one starts
     ends = [min(span.end, limit) for span, limit in zip(spans, limits, strict=False)]
     disjoint = (LabeledSpan(span.start, end, span.entity_type) for span, end in zip(spans, ends, strict=True))
-    result = substituted(text, zip(disjoint, replacements, strict=True), max_chars)
+    result = substituted(text, zip(disjoint, replacements, strict=True), CharBudget(max_chars))
     items = [
         Anonymized(replaced.start, replaced.end, replaced.label, replaced.replacement, operator.type, span.score)
         for replaced, operator, span in zip(result.replacements, chosen, spans, strict=True)

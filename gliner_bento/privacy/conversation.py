@@ -15,7 +15,7 @@ from operator import attrgetter, itemgetter
 from gliner_bento.mentions import normalized
 from gliner_bento.privacy.known_values import KnownValues
 from gliner_bento.privacy.lists import Listed
-from gliner_bento.privacy.redact import Redacted, is_written_by_us, substituted
+from gliner_bento.privacy.redact import CharBudget, Redacted, is_written_by_us, substituted
 from gliner_bento.privacy.spans import LabeledSpan, merged
 from gliner_bento.privacy.styles import PLACEHOLDER, Replace
 
@@ -65,11 +65,13 @@ def redact_conversation(
     mapping: Mapping[str, str],
     listed: Sequence[Listed],
     hashed: bool,
+    budget: CharBudget,
 ) -> RedactedConversation:
     """Redact texts. found: the spans of each text. mapping: the originals of earlier turns, which are replaced, too.
 
     listed: what the lists say about each text. hashed: whether the texts may have hashes of earlier turns that the
-    mapping does not have; they are kept, unless a deny list has a part of one.
+    mapping does not have; they are kept, unless a deny list has a part of one. budget: of the redacted texts. Raises
+    `TooLarge`.
     """
     kept = [
         _placeholders_in(text, mapping, of_text.denied, hashed=hashed)
@@ -86,7 +88,8 @@ def redact_conversation(
     known = [(original, _label_span(_kind(placeholder))) for placeholder, original in mapping.items()]
     spans = _everywhere(texts, spans, known, listed, kept)
     redacted = [
-        substituted(text, [(span, style(text, span)) for span in own]) for text, own in zip(texts, spans, strict=True)
+        substituted(text, ((span, style(text, span)) for span in own), budget)
+        for text, own in zip(texts, spans, strict=True)
     ]
     return RedactedConversation(redacted, spans)
 

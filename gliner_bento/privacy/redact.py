@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from gliner_bento.errors import TooLarge
 from gliner_bento.mentions import normalized
@@ -15,6 +14,26 @@ from gliner_bento.privacy.styles import PLACEHOLDER, Replace
 
 class RestoreError(ValueError):
     """A text cannot be restored; the message says why."""
+
+
+MAX_NEW_CHARS = 32 * 2**20
+"""Default of `CharBudget`: as many characters as the default of `max_body_bytes` has bytes."""
+
+
+@dataclass(slots=True)
+class CharBudget:
+    """Counts the characters of the texts that one request makes. They may be many times longer than its body, because
+    a short placeholder may stand for a long original, and the other way round."""
+
+    max_chars: float = MAX_NEW_CHARS
+    used: int = 0
+
+    def take(self, chars: int) -> None:
+        """Count `chars` more characters. Raises `TooLarge`."""
+        self.used += chars
+        if self.used > self.max_chars:
+            message = f"text: the result would have more than {self.max_chars} characters (max_body_bytes)"
+            raise TooLarge(message, param="text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +76,8 @@ def redactions(text: str, spans: Iterable[LabeledSpan], replace: Replace) -> lis
     return [(span, replace(text, span)) for span in joined]
 
 
-def substituted(text: str, redactions: Iterable[tuple[LabeledSpan, str]], max_chars: float = inf) -> Redacted:
-    """Replace spans, which must be in order and not overlap. Raises `TooLarge`."""
+def substituted(text: str, redactions: Iterable[tuple[LabeledSpan, str]], budget: CharBudget | None = None) -> Redacted:
+    """Replace spans, which must be in order and not overlap. Raises `TooLarge` if a budget is exceeded."""
     pieces: list[str] = []
     replacements = []
     position = chars = 0  # position: in the original; chars: of the redacted text so far
@@ -67,8 +86,8 @@ def substituted(text: str, redactions: Iterable[tuple[LabeledSpan, str]], max_ch
         replacements.append(ReplacedText(chars, span.label, replacement, text[span.start : span.end]))
         pieces += [text[position : span.start], replacement]
         chars += len(replacement)
-        if chars > max_chars:
-            raise TooLarge(f"the redacted text would have more than {max_chars} characters")
+        if budget is not None:
+            budget.take(span.start - position + len(replacement))
         position = span.end
     return Redacted("".join([*pieces, text[position:]]), replacements)
 

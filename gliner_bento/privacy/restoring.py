@@ -17,7 +17,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from gliner_bento.privacy.conversation import canonical
-from gliner_bento.privacy.redact import is_written_by_us
+from gliner_bento.privacy.redact import CharBudget, is_written_by_us
 from gliner_bento.privacy.styles import PLACEHOLDER
 
 Form = Literal["auto", "text", "json"]
@@ -52,10 +52,14 @@ class RestoredCounts:
 
 class Restorer:
     """Restores texts with a mapping: the original of each placeholder. Holds back the end of a chunk that may be the
-    beginning of a placeholder."""
+    beginning of a placeholder.
 
-    def __init__(self, mapping: Mapping[str, str]) -> None:
+    budget: of the originals in all texts of the restorer; default: `MAX_NEW_CHARS`. Beyond it, `TooLarge` is raised.
+    """
+
+    def __init__(self, mapping: Mapping[str, str], budget: CharBudget | None = None) -> None:
         self._mapping = mapping
+        self._budget = budget or CharBudget()
         self.counts = RestoredCounts()
         self._by_canonical: dict[str, list[str]] = {}
         for placeholder in mapping:
@@ -87,10 +91,9 @@ class Restorer:
             written = _Written.at(text, start, end)
             placeholder = self._placeholder(written)
             if placeholder is not None:
-                pieces += [
-                    text[position : written.start],
-                    written.notation(self._mapping[placeholder], is_json=is_json),
-                ]
+                original = written.notation(self._mapping[placeholder], is_json=is_json)
+                self._budget.take(len(original))
+                pieces += [text[position : written.start], original]
                 position = written.end
                 self.counts.restored += 1
         self._note_unknown(text)

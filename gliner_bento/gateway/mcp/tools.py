@@ -276,7 +276,9 @@ async def _redact(gateway: Gateway, context: Context, arguments: RedactArguments
 async def _restore(gateway: Gateway, context: Context, arguments: RestoreArguments) -> RestoredText:
     gateway.check_text(arguments.text)
     mapping = (await redaction.mappings_of(gateway, context)).open(arguments.mapping)
-    (text,), _, restorer = await asyncio.to_thread(redaction.restore, [arguments.text], mapping, "auto", partial=False)
+    (text,), _, restorer = await asyncio.to_thread(
+        redaction.restore, [arguments.text], mapping, "auto", gateway.options, partial=False
+    )
     counts = restorer.counts
     return RestoredText(text, counts.restored, counts.ambiguous, [*counts.unknown])
 

@@ -93,7 +93,9 @@ async def _restore(gateway: Gateway, context: Context, request: Request) -> Resp
         gateway.check_text(body.text)
     mapping = (await redaction.mappings_of(gateway, context)).open(body.mapping) if body.mapping is not None else {}
     form = "text" if body.partial and body.format == "auto" else body.format
-    restored, held, restorer = await asyncio.to_thread(redaction.restore, texts, mapping, form, partial=body.partial)
+    restored, held, restorer = await asyncio.to_thread(
+        redaction.restore, texts, mapping, form, gateway.options, partial=body.partial
+    )
     counts = restorer.counts
     return json_response(
         RestoreResponse(

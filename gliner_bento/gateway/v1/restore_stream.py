@@ -15,6 +15,7 @@ from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, Operation
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_lines import LinesReader, LinesResponse, lines_content
+from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Restorer
 from gliner_bento.redact_types import RestoredChunk, RestoredEnd, RestoreStreamChunk, RestoreStreamRequest
 
@@ -28,7 +29,7 @@ async def _restore_stream(gateway: Gateway, context: Context, request: Request) 
     mapping = {}
     if first.mapping is not None:
         mapping = (await redaction.mappings_of(gateway, context)).open(first.mapping)
-    restorer = await asyncio.to_thread(Restorer, mapping)
+    restorer = await asyncio.to_thread(Restorer, mapping, CharBudget(gateway.options.max_body_bytes))
     return LinesResponse(context, (), _restored(gateway, context, reader, first, restorer))
 
 

@@ -159,9 +159,16 @@ def test_a_mapping_that_this_server_has_not_sealed_is_an_error(served, tool):
 
 
 def test_a_redacted_text_is_not_much_longer_than_a_text_may_be(served):
-    result = called(served(MemoryReplica()), "redact", {"text": "Ada met Charles", "labels": ["n" * 500]})
+    result = called(served(MemoryReplica()), "redact", {"text": "Ada met Charles", "labels": ["n" * 300]})
     assert result.is_error
     assert result.content[0].text == "labels: the result would have more than 200 characters (twice max_text_chars)"
+
+
+def test_a_restored_text_has_a_maximum_length(served):
+    arguments = {"text": "[A_1]" * 20, "mapping": SEALER.seal("", {"[A_1]": "x" * 100})}
+    result = called(served(MemoryReplica()), "restore", arguments)
+    assert result.is_error
+    assert result.content[0].text == "text: the result would have more than 1000 characters (max_body_bytes)"
 
 
 @pytest.mark.parametrize("name", CALLS)

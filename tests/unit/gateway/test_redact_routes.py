@@ -179,6 +179,26 @@ def test_a_wrong_field_is_named(post, path, body, param):
     assert error["param"] == param
 
 
+def test_a_short_text_does_not_become_a_large_one(post):
+    options = dataclasses.replace(OPTIONS, max_labels=10)
+    long_label = {"labels": [], "deny_list": [{"value": "Ada", "label": "n" * 100}]}
+    text = "Ada " * 8
+    mapping = post("/v1/redact", {"text": "x" * 90, "labels": [], "deny_list": ["x" * 90]}, options=options)["mapping"]
+    for path, body in (
+        ("/v1/redact", {"text": text * 2, **long_label}),
+        ("/v1/redact", {"texts": [text] * 2, **long_label}),
+        ("/v1/restore", {"text": "[SENSITIVE_1]" * 7, "mapping": mapping}),
+        ("/v1/restore", {"texts": ["[SENSITIVE_1]" * 4] * 3, "mapping": mapping}),
+        ("/v1/restore", {"text": "[SENSITIVE_1]" * 7 + " " * 9, "mapping": mapping, "partial": True}),
+    ):
+        limit = 500 if path == "/v1/restore" else 1000
+        small = dataclasses.replace(options, max_body_bytes=limit)
+        error = post(path, body, options=small, status=413)["error"]
+        assert (error["param"], "max_body_bytes" in error["message"]) == ("text", True)
+    results = post("/v1/redact/batch", {"texts": [text] * 2, **long_label}, options=options)["results"]
+    assert [result["error"] and result["error"]["code"] for result in results] == [None, "too_large"]
+
+
 def test_chunks_of_a_stream_are_restored_as_they_come(post):
     mapping = post("/v1/redact", {"text": TEXT})["mapping"]
     restored, held = "", ""

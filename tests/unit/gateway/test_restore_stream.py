@@ -55,6 +55,13 @@ def test_chunks_are_restored_and_the_last_line_has_the_counts(stream, mapping):
     assert end == {"restored": 2, "ambiguous": 0, "unknown": ["[CITY_2]"], "request_id": "mine"}
 
 
+def test_originals_of_a_stream_have_a_maximum_length(stream):
+    sealed = Sealer([KEY], max_bytes=5000, lifetime_s=3600).seal("", {"[A_1]": "x" * 120})
+    first, *_, last = stream({"mapping": sealed, "text": "[A_1] "}, *[{"text": "[A_1] "}] * 9)
+    assert first == {"text": "x" * 120 + " "}
+    assert (last["error"]["code"], last["error"]["param"]) == ("too_large", "text")
+
+
 def test_chunks_of_json_stay_json(stream, mapping):
     first = {"mapping": mapping, "format": "json", "text": '{"to": "[PERSON'}
     *lines, _ = stream(first, {"text": '_1]"}'})

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gliner_bento.errors import TooLarge
 from gliner_bento.privacy.conversation import OnePlaceholder, canonical, outside, redact_conversation, reserved_in
 from gliner_bento.privacy.lists import NO_LISTS, ListEntry, Lists
+from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Restorer
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.styles import Placeholders, hashes, remove
@@ -35,14 +37,16 @@ def spans_of(text, *values, label="person"):
     return [LabeledSpan(match.start(), match.end(), label) for value in values for match in re.finditer(value, text)]
 
 
-def redacted(texts, found, *, mapping=None, lists=None, style=None, hashed=False):
+def redacted(texts, found, *, mapping=None, lists=None, style=None, hashed=False, max_chars=10_000):
     """The redacted texts, and the mapping."""
     mapping = mapping or {}
     reserved = reserved_in(texts) | {*map(canonical, mapping)}
     numbers = Placeholders(lambda placeholder: canonical(placeholder) in reserved)
     one = OnePlaceholder(style or numbers, mapping)
     listed = [(lists or NO_LISTS).listed(text, []) for text in texts]
-    result = redact_conversation(texts, found, one, mapping=mapping, listed=listed, hashed=hashed)
+    result = redact_conversation(
+        texts, found, one, mapping=mapping, listed=listed, hashed=hashed, budget=CharBudget(max_chars)
+    )
     return [text.text for text in result.texts], one.mapping
 
 
@@ -155,6 +159,15 @@ def test_reserved_placeholders_are_not_looked_for_in_the_text():
         Placeholders(lambda placeholder: placeholder == "[CITY_1]")(Text("Ada"), LabeledSpan(0, 3, "city"))
         == "[CITY_2]"
     )
+
+
+def test_redacted_texts_have_a_maximum_length_together():
+    texts = ["Ada Bob", "Ada Bob"]
+    found = [spans_of(text, "Ada", "Bob", label="n" * 100) for text in texts]
+    assert len("".join(redacted(texts, found, max_chars=418)[0])) == 418
+    with pytest.raises(TooLarge, match="more than 417 characters") as raised:
+        redacted(texts, found, max_chars=417)
+    assert raised.value.param == "text"
 
 
 def test_hashes_need_no_mapping_of_earlier_turns():

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gliner_bento.errors import TooLarge
+from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Restorer
 
 MAPPING = {
@@ -97,3 +99,17 @@ def test_a_long_run_of_underscores_is_one_separator():
     restorer = Restorer({f"[{name}_1]": "Ada"})
     assert restorer.restore(f"a{'_' * 80}x") == f"a{'_' * 80}x"
     assert restorer.restore(f"[{name}_1] [a b 1]") == "Ada Ada"
+
+
+def test_the_originals_of_all_texts_have_a_maximum_length():
+    restorer = Restorer({"[PERSON_1]": "x" * 100}, CharBudget(300))
+    assert len(restorer.restore("[PERSON_1] [PERSON_1]")) == 201
+    assert restorer.restore_chunk("[PERSON_1] a")[0] == "x" * 100 + " a"
+    with pytest.raises(TooLarge, match="more than 300 characters") as raised:
+        restorer.restore("[PERSON_1]")
+    assert raised.value.param == "text"
+
+
+def test_without_a_limit_of_the_caller_there_is_one():
+    with pytest.raises(TooLarge):
+        Restorer({"[A_1]": "x" * 2**20}).restore("[A_1] " * 40)
