@@ -239,6 +239,21 @@ class ScoresNotFinite(GLiNERBentoError):
         super().__init__(message, param=param)
 
 
+class EndsProcess(GLiNERBentoError):
+    """The model's process ended each time that it ran this text. Sent again, the text would end further processes."""
+
+    code = "ends_process"
+
+    def __init__(
+        self,
+        message: str = "the model's process ended each time that it ran this text, which seems to be the cause; "
+        "the text is not repeated: do not send it again",
+        *,
+        param: str | None = None,
+    ) -> None:
+        super().__init__(message, param=param)
+
+
 class StorageUnavailable(GLiNERBentoError):
     """The server cannot write to its disk, or use its Redis; its log has the details."""
 

@@ -27,6 +27,7 @@ import httpx
 from gliner_bento.client.aimd import SendWindow, delay_s
 from gliner_bento.client.calls import HttpCall, Labels, checked_text, extract_items, not_answered
 from gliner_bento.errors import (
+    EndsProcess,
     Forbidden,
     GLiNERBentoError,
     InternalError,
@@ -316,9 +317,9 @@ def _code(result: BatchResult) -> str | None:
 
 def _depends_on_the_batch(result: BatchResult) -> bool:
     """Whether a result may differ if the text is sent alone: the texts of a batch share a deadline and the limits of an
-    answer, and error messages contain the index in the batch."""
+    answer, and error messages contain the index in the batch. A text that ends processes has been run alone."""
     if result.error:
-        return result.error.code not in _TRANSIENT_CODES
+        return result.error.code not in {*_TRANSIENT_CODES, EndsProcess.code}
     return any(warning.code in LIMIT_WARNINGS for warning in result.result.warnings) if result.result else False
 
 

@@ -52,6 +52,7 @@ STATUSES: Mapping[str, int] = {
     "aborted": 499,
     "internal": 500,
     "scores_not_finite": 500,
+    "ends_process": 500,
     "not_supported": 501,
     "not_ready": 503,
     "model_not_loaded": 503,

@@ -30,6 +30,7 @@ class MortalReplica:
 
     alive: False drops all connections. hangs: nothing is answered, as by a process that is stopped, or has died while
     its parent holds the socket. admits: False refuses as a replica does that drains. calls: every extraction.
+    unfinished: items of extractions that have not ended.
     """
 
     model: ModelInfo = INFO
@@ -40,13 +41,14 @@ class MortalReplica:
     aborts: list[str] = field(default_factory=list)
     probes: int = 0
     tokens_run: int = 0
+    unfinished: int = 0
     cancelled: int = 0
     admits: bool = True
     alive: bool = True
     hangs: bool = False
 
     def __post_init__(self) -> None:
-        self._changed: set[asyncio.Future[None]] = set()
+        self._changed: dict[asyncio.Future[None], None] = {}  # in their order
         self._aborted: set[str] = set()
 
     def die(self) -> None:
@@ -64,6 +66,13 @@ class MortalReplica:
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         self.calls.append((items, call))
+        self.unfinished += len(items)
+        try:
+            return await self._extract(items, call)
+        finally:
+            self.unfinished -= len(items)
+
+    async def _extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         await self._connect(call.deadline_s)
         if not self.admits:
             return [NotReady("the server is shutting down") for _ in items]
@@ -104,6 +113,7 @@ class MortalReplica:
             waiting_tokens=3,
             running_tokens=4,
             resident_adapters=self.resident,
+            unfinished_items=self.unfinished,
         )
 
     async def apply(self, command: AdapterCommand[Any], archive: Archive | None = None) -> Any:
@@ -133,14 +143,14 @@ class MortalReplica:
             raise DeadlineExceeded("the deadline passed before the model's process answered")
         timeout_s = min(late_s, late_s if timeout_s is None else timeout_s)
         changed = asyncio.get_running_loop().create_future()
-        self._changed.add(changed)
+        self._changed[changed] = None
         try:
             await asyncio.wait([changed], timeout=None if timeout_s == inf else timeout_s)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
         finally:
-            self._changed.discard(changed)
+            self._changed.pop(changed)
 
     def _report(self) -> None:
         for changed in self._changed:

@@ -25,6 +25,7 @@ _SEARCHED_REPLICAS = 32
 @dataclass(slots=True, eq=False)
 class Ticket:
     """Work for one replica. cost: estimate, in tokens. order: see `fairness.queue`; set when the ticket waits.
+    alone: its replica gets nothing else meanwhile.
 
     replica: number of the assigned replica. error: why it will get no replica. notify: called when a waiting
     ticket gets a replica or an error.
@@ -34,6 +35,7 @@ class Ticket:
     adapter_id: str | None = None
     share: TenantShare = NO_TENANT
     priority: int = 0
+    alone: bool = False
     order: Order = (0, 0.0, 0)
     replica: int | None = None
     error: GLiNERBentoError | None = None
@@ -54,6 +56,7 @@ class Dispatcher:
         self._assignments = 0
         self._last_assignment = Counter[int]()  # by replica: number of its last assignment; breaks ties
         self._open: set[int] = set()
+        self._reserved: set[int] = set()  # each for a ticket that is to be alone
         self._order: list[tuple[int, int, int]] = []  # `_key` of the open replicas, sorted
         self._repeated: deque[Ticket] = deque()  # submitted with `first`; served before `_waiting`
         self._waiting: FairQueue[Ticket] = FairQueue()
@@ -83,6 +86,7 @@ class Dispatcher:
         self.close(replica)
         self._in_use[replica].clear()
         self.set_resident(replica, ())
+        self._reserved.discard(replica)
         for by_replica in (self.outstanding, self._last_assignment, self._residents, self._in_use):
             del by_replica[replica]
 
@@ -124,8 +128,15 @@ class Dispatcher:
             return  # the replica was removed
         if ticket.adapter_id is not None:
             self._in_use[ticket.replica][ticket.adapter_id] -= 1
-        self._add(ticket.replica, -ticket.cost)
+        self._add(ticket.replica, -ticket.cost, reserved=False if ticket.alone else None)
         self._assign_waiting()
+
+    def share(self, ticket: Ticket) -> None:
+        """The replica of an assigned ticket may get other work from now on, although the ticket was to be alone."""
+        if ticket.alone and ticket.replica in self.outstanding:
+            self._add(ticket.replica, 0, reserved=False)
+            self._assign_waiting()
+        ticket.alone = False
 
     def refuse_waiting(self, error: GLiNERBentoError) -> None:
         """End all waiting tickets with `error`."""
@@ -153,7 +164,8 @@ class Dispatcher:
 
     def _key(self, replica: int) -> tuple[int, int, int]:
         """Sort key; the first replica is the next to get work: outstanding tokens, latest assignment, number."""
-        return self.outstanding[replica], self._last_assignment[replica], replica
+        load = self.outstanding[replica] + (self._max if replica in self._reserved else 0)
+        return load, self._last_assignment[replica], replica
 
     @property
     def _has_room(self) -> bool:
@@ -191,14 +203,16 @@ class Dispatcher:
             self._in_use[replica][ticket.adapter_id] += 1
             self._residents[replica].add(ticket.adapter_id)
             self._homes.setdefault(ticket.adapter_id, set()).add(replica)
-        self._add(replica, ticket.cost)
+        self._add(replica, ticket.cost, reserved=ticket.alone)
 
-    def _add(self, replica: int, tokens: int) -> None:
-        """Add to the replica's outstanding tokens."""
+    def _add(self, replica: int, tokens: int, *, reserved: bool | None = None) -> None:
+        """Add to the replica's outstanding tokens. reserved: whether it is full from now on, whatever its tokens."""
         is_open = replica in self._open
         if is_open:
             del self._order[bisect_left(self._order, self._key(replica))]
         self.outstanding[replica] += tokens
+        if reserved is not None:
+            (self._reserved.add if reserved else self._reserved.discard)(replica)
         if tokens > 0:
             self._assignments += 1
             self._last_assignment[replica] = self._assignments

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from gliner_bento.commands import AdapterCommand
-from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady, QueueFull
+from gliner_bento.errors import Aborted, DeadlineExceeded, EndsProcess, GLiNERBentoError, NotReady, QueueFull
 from gliner_bento.fairness.capacity import SharedCapacity
 from gliner_bento.fairness.constants import ITEM_TOKENS
 from gliner_bento.fairness.token_estimate import TokenEstimate
 from gliner_bento.replicas.base import Archive, Call, Outcome, Replica, ReplicaStatus, StreamStep
 from gliner_bento.replicas.fleet.adapters import FleetAdapters
 from gliner_bento.replicas.fleet.dispatch import Dispatcher, Ticket
-from gliner_bento.replicas.fleet.health import NONE_READY, HealthChecker, Member
+from gliner_bento.replicas.fleet.health import NONE_READY, HealthChecker, Member, Unanswering
 from gliner_bento.replicas.fleet.merge import merged_statuses
 from gliner_bento.tasks.base import Item, Result
 
@@ -31,13 +32,12 @@ PIECE_TOKENS = 2048
 
 _ABORT_INTERVAL_S = 0.05
 _ABORT_TIMEOUT_S = 5.0
+_OTHERS_INTERVAL_S = 0.05
+_OTHERS_TIMEOUT_S = 5.0
+_OTHERS_JITTER_S = 0.1
 
 _ABORTED = "the request was aborted"
 _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had begun; send the request again"
-_NOT_REPEATED = (
-    "the model's process ended each time that it ran this request, which seems to be the cause; the request is not "
-    "repeated: do not send it again"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _Request:
 
 
 class _ProcessLost(NotReady):
-    """The replica's process was lost while it ran a call. beside_others: it ran other calls meanwhile."""
+    """The replica's process ended while it ran a call. beside_others: it may have run other calls meanwhile."""
 
     def __init__(self, message: str, *, beside_others: bool) -> None:
         super().__init__(message)
@@ -96,7 +96,6 @@ class Fleet:
         self._estimate = TokenEstimate()
         self._requests: dict[str, set[_Request]] = {}
         self._waiting_items = SharedCapacity(options.queue_capacity)
-        self._last_attempt: asyncio.Future[None] | None = None  # pending while one runs
 
     @property
     def replicas(self) -> Mapping[str, Replica]:
@@ -146,15 +145,17 @@ class Fleet:
             _, cost = self._pieces([item])[0]
             losses: list[NotReady] = []
             while True:
-                async with self._attempting(request, [item], cost, losses) as member:
+                async with self._assigned(request, [item], cost, losses) as (member, ticket):
                     begun = False
                     try:
-                        async with self._noticing_loss(member):
+                        async with self._noticing_loss(member, [item]):
                             async with aclosing(member.replica.stream(item, call)) as steps:
                                 while (step := await member.run(anext(steps, None))) is not None:
                                     if request.aborted:
                                         raise Aborted(_ABORTED)
-                                    begun = begun or bool(step)  # an empty step only reports progress
+                                    if step and not begun:  # an empty step only reports progress
+                                        begun = True  # so it is not repeated, and harms others only as any other does
+                                        self._dispatcher.share(ticket)
                                     self._count_tokens(member)
                                     if isinstance(step, Result):
                                         self._estimate.learn(item, step.usage.tokens)
@@ -265,25 +266,30 @@ class Fleet:
     async def _repeated(
         self, request: _Request, items: Sequence[Item], cost: int, error: NotReady
     ) -> Sequence[Outcome]:
-        """The outcomes of items whose first attempt ended with `error`. They are repeated once; and once more, as the
-        only ones of the fleet, if their process was lost again and another of its requests may be the cause."""
-        losses = [error]
-        while True:
-            outcomes = await self._attempt(request, items, cost, losses)
-            if not isinstance(outcomes[0], _ProcessLost):
-                return outcomes
-            losses.append(outcomes[0])
-            if (final := _final_error(losses)) is not None:
-                return [final] * len(items)
+        """The outcomes of items whose first attempt ended with `error`. They are repeated once; and once more, each
+        alone on a replica, if their process ended again and another item may be the cause."""
+        outcomes = await self._attempt(request, items, cost, [error])
+        if not isinstance(outcomes[0], _ProcessLost):
+            return outcomes
+        losses = [error, outcomes[0]]
+        if (final := _final_error(losses, len(items))) is not None:
+            return [final] * len(items)
+        return [await self._attempt_alone(request, item, cost // len(items), losses) for item in items]
+
+    async def _attempt_alone(self, request: _Request, item: Item, cost: int, losses: Sequence[NotReady]) -> Outcome:
+        (outcome,) = await self._attempt(request, [item], cost, losses)
+        if isinstance(outcome, _ProcessLost):
+            return _final_error([*losses, outcome]) or outcome
+        return outcome
 
     async def _attempt(
         self, request: _Request, items: Sequence[Item], cost: int, losses: Sequence[NotReady] = ()
     ) -> Sequence[Outcome]:
-        """The outcomes of the items on one replica: `_ProcessLost` for all if its process was lost. If any is
+        """The outcomes of the items on one replica: `_ProcessLost` for all if its process ended. If any is
         `NotReady`, the replica is probed. losses: the errors of earlier attempts."""
         try:
-            async with self._attempting(request, items, cost, losses) as member:
-                async with self._noticing_loss(member):
+            async with self._assigned(request, items, cost, losses) as (member, _):
+                async with self._noticing_loss(member, items):
                     outcomes = await member.run(member.replica.extract(items, request.call))
                 self._count_tokens(member)
                 for item, outcome in zip(items, outcomes, strict=True):
@@ -296,47 +302,27 @@ class Fleet:
             return [error] * len(items)
 
     @asynccontextmanager
-    async def _attempting(
-        self, request: _Request, items: Sequence[Item], cost: int, losses: Sequence[NotReady]
-    ) -> AsyncGenerator[Member, None]:
-        """As `_assigned`. Of the requests that have lost two processes, one runs at a time: if it loses a third one, it
-        harms no other of them."""
-        turn = self._last_turn(request) if len(losses) > 1 else nullcontext()
-        async with turn, self._assigned(request, items, cost, repeated=bool(losses)) as member:
-            yield member
-
-    @asynccontextmanager
-    async def _last_turn(self, request: _Request) -> AsyncGenerator[None, None]:
-        while (running := self._last_attempt) is not None:
-            await asyncio.wait([running], timeout=request.call.wait_s(self._clock()))
-            if not running.done():
-                raise DeadlineExceeded.before("the request could be repeated")
-        ended = self._last_attempt = asyncio.get_running_loop().create_future()
-        try:
-            yield
-        finally:
-            self._last_attempt = None
-            ended.set_result(None)
-
-    @asynccontextmanager
-    async def _noticing_loss(self, member: Member) -> AsyncGenerator[None, None]:
-        """Probes the member if a call raises `NotReady`. Raises `_ProcessLost` if its process was lost: not if only a
-        connection was closed, nor if the server ends."""
-        beside_others, requests = member.active > 1, member.requests
+    async def _noticing_loss(self, member: Member, items: Sequence[Item]) -> AsyncGenerator[None, None]:
+        """Probes the member if a call of these items raises `NotReady`. Raises `_ProcessLost` if its process ended
+        during the call: not if only a connection was closed or the call was given up, nor if the server ends."""
+        alive, requests = member.state == "ready", member.requests
+        beside_others = _has_others(member, items)
         try:
             yield
         except NotReady as error:
-            beside_others = beside_others or member.requests > requests
+            beside_others = beside_others or member.requests > requests or _has_others(member, items)
             await self._health.confirm(member)
-            if member.state == "suspect" and not self._health.hopeless:
+            broken = alive and not isinstance(error, Unanswering)
+            if broken and member.state == "suspect" and not self._health.hopeless:
                 raise _ProcessLost(error.message, beside_others=beside_others) from error
             raise
 
     @asynccontextmanager
     async def _assigned(
-        self, request: _Request, items: Sequence[Item], cost: int, *, repeated: bool
-    ) -> AsyncGenerator[Member, None]:
-        """The replica that is to run items of a request. Its load includes them until the context ends.
+        self, request: _Request, items: Sequence[Item], cost: int, losses: Sequence[NotReady]
+    ) -> AsyncGenerator[tuple[Member, Ticket], None]:
+        """The replica that is to run items of a request, whose earlier attempts ended with `losses`. Its load includes
+        them until the context ends. Items that have lost two processes have the replica to themselves.
 
         Raises `Aborted`, `DeadlineExceeded`, `NotReady` (no replica will be ready) or `QueueFull` (too many items
         wait)."""
@@ -344,20 +330,36 @@ class Fleet:
             raise Aborted(_ABORTED)
         adapter_id = next((item.adapter_id for item in items if item.adapter_id is not None), None)
         call = request.call
-        ticket = Ticket(max(1, cost), adapter_id, call.share, call.priority)
-        if not self._dispatcher.submit(ticket, first=repeated):
+        ticket = Ticket(max(1, cost), adapter_id, call.share, call.priority, alone=len(losses) > 1)
+        if not self._dispatcher.submit(ticket, first=bool(losses)):
             await self._wait(request, ticket, len(items))
         assert ticket.replica is not None
         member = self._members[ticket.replica]
         member.requests += 1
-        member.active += 1
+        member.items += len(items)
         request.replica_calls += 1
         try:
-            yield member
+            if ticket.alone:
+                await self._until_alone(request, member)
+            yield member, ticket
         finally:
             request.replica_calls -= 1
-            member.active -= 1
+            member.items -= len(items)
             self._dispatcher.end(ticket)
+
+    async def _until_alone(self, request: _Request, member: Member) -> None:
+        """Wait for the calls under way on a member that gets no others here, and, for at most `_OTHERS_TIMEOUT_S`, for
+        the items of other gateways."""
+        if member.calls:
+            await asyncio.wait([*member.calls], timeout=request.call.wait_s(self._clock()))
+        latest_s = min(request.call.deadline_s, self._clock() + _OTHERS_TIMEOUT_S)
+        await asyncio.sleep(random.random() * _OTHERS_JITTER_S)  # gateways notice a restart at the same moment
+        await self._health.probe(member)
+        while member.status and member.status.unfinished_items and self._clock() < latest_s and not request.aborted:
+            await asyncio.sleep(_OTHERS_INTERVAL_S)
+            await self._health.probe(member)
+        if request.aborted:
+            raise Aborted(_ABORTED)
 
     def _count_tokens(self, member: Member) -> None:
         """Add the tokens that the member has run since its last answer. A restarted process counts from 0."""
@@ -407,12 +409,19 @@ class Fleet:
             return False
 
 
-def _final_error(losses: Sequence[NotReady]) -> GLiNERBentoError | None:
-    """The error of a request whose attempts ended with `losses`; None: it is repeated."""
+def _has_others(member: Member, items: Sequence[Item]) -> bool:
+    """Whether a member that runs these items has others, too, also of other gateways as of its last probe."""
+    unfinished = member.status.unfinished_items if member.status else 0
+    return max(member.items, unfinished) > len(items)
+
+
+def _final_error(losses: Sequence[NotReady], items: int = 1) -> GLiNERBentoError | None:
+    """The error of items whose attempts ended with `losses`; None: they are repeated."""
     if len(losses) < 2:
         return None
-    if not all(isinstance(loss, _ProcessLost) for loss in losses):
-        return NotReady(losses[-1].message)
     last = losses[-1]
-    assert isinstance(last, _ProcessLost)
-    return None if len(losses) == 2 and last.beside_others else InternalError(_NOT_REPEATED)
+    if not isinstance(last, _ProcessLost) or not all(isinstance(loss, _ProcessLost) for loss in losses):
+        return NotReady(last.message)
+    if len(losses) == 2 and (items > 1 or last.beside_others):
+        return None
+    return NotReady(last.message) if last.beside_others else EndsProcess()

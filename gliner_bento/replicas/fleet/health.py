@@ -43,10 +43,14 @@ _MAY_DIFFER = ("device",)
 """Fields of `ModelInfo` in which replicas may differ."""
 
 
+class Unanswering(NotReady):
+    """The call was given up, because its replica did not answer a probe, or because the server ends."""
+
+
 @dataclass(eq=False)
 class Member:
     """A replica of the fleet. number: its number in the dispatcher. requests: number of calls that were sent to
-    it. active: number of those that have not ended. tokens_run: as its last answer reported.
+    it. items: number of items of those that have not ended. tokens_run: as its last answer reported.
 
     reason: why it is not ready. status: its latest answer to a probe. calls: those under way on it, the oldest first.
     watcher: the task that probes it. probe_now: pending while the watcher waits; setting its result ends the wait.
@@ -60,7 +64,7 @@ class Member:
     reason: str | None = None
     status: ReplicaStatus | None = None
     requests: int = 0
-    active: int = 0
+    items: int = 0
     tokens_run: int = 0
     calls: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     probe_now: asyncio.Future[None] | None = None
@@ -68,7 +72,7 @@ class Member:
     confirming: asyncio.Task[None] | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work` on this replica; raises `NotReady` if the replica is lost meanwhile."""
+        """The result of `work` on this replica; raises `Unanswering` if the replica is lost meanwhile."""
         call = asyncio.ensure_future(work)
         self.calls[call] = None
         try:
@@ -76,11 +80,11 @@ class Member:
         finally:
             self.calls.pop(call, None)
         if call.cancelled():
-            raise NotReady(_LOST)
+            raise Unanswering(_LOST)
         return call.result()
 
     def cancel_calls(self) -> None:
-        """End the calls under way on it with `NotReady`."""
+        """End the calls under way on it with `Unanswering`."""
         for call in self.calls:
             call.cancel()
 

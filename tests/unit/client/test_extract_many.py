@@ -55,6 +55,8 @@ class Server:
     def result(self, item: dict, items: list[dict]) -> dict:
         if item["text"] == "crowded" and len(items) > 1:
             return {"error": {"code": "limit_exceeded", "message": "entities: too many"}}
+        if item["text"] == "poison":
+            return {"error": {"code": "ends_process", "message": "not repeated"}}
         words = re.finditer(r"\S+", item["text"])
         entities = [
             {"start": word.start(), "end": word.end(), "text": word[0], "label": "word", "score": 1} for word in words
@@ -225,6 +227,14 @@ def test_a_text_that_fails_has_an_error_and_the_others_of_its_request_have_resul
 @KINDS
 def test_a_limit_that_the_texts_of_a_request_share_does_not_count(kind, monkeypatch):
     assert words_of(run(kind, Server(), ["a", "crowded", "b"], monkeypatch)) == ["a", "crowded", "b"]
+
+
+@KINDS
+def test_a_text_that_ends_processes_is_not_sent_again(kind, monkeypatch):
+    server = Server()
+    results = run(kind, server, ["a", "poison", "b"], monkeypatch)
+    assert [one.error and one.error.code for one in results] == [None, "ends_process", None]
+    assert len(server.requests) == 1
 
 
 @KINDS

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from itertools import cycle
 
 import pytest
 from doubles.fake_time import now_s, run_fast
 from doubles.mortal_replica import MortalReplica
 from mortal_fleet import asked, assert_right, call, item, started, states
 
-from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
+from gliner_bento.errors import Aborted, DeadlineExceeded, EndsProcess, GLiNERBentoError, NotReady, QueueFull
 from gliner_bento.replicas.base import Call, Outcome
-from gliner_bento.replicas.fleet.fleet import Fleet, _Request
+from gliner_bento.replicas.fleet.fleet import Fleet
 from gliner_bento.replicas.fleet.health import PROBE_TIMEOUT_S
 from gliner_bento.tasks.extraction import Entity, Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item
@@ -153,8 +154,7 @@ def test_a_text_that_twice_ended_the_process_that_ran_it_alone_is_not_repeated(a
         return await ask(fleet, POISON)
 
     (outcome,) = run_fast(scene)
-    assert type(outcome) is InternalError, "clients repeat what is not ready, and not an internal error"
-    assert "not repeated" in outcome.message
+    assert type(outcome) is EndsProcess, "clients repeat what is not ready"
     assert one.poisonings == 2
 
 
@@ -172,7 +172,7 @@ def test_requests_beside_a_text_that_ends_processes_are_answered(ask: Ask, repli
         return [outcome for outcomes in await asyncio.gather(*before, *between) for outcome in outcomes]
 
     outcomes = run_fast(scene)
-    assert type(outcomes.pop(2)) is InternalError
+    assert type(outcomes.pop(2)) is EndsProcess
     assert [type(outcome) for outcome in outcomes] == [Extraction] * 6
     assert sum(one.poisonings for one in fleet_replicas) <= 3
 
@@ -185,28 +185,146 @@ def test_of_two_texts_that_end_processes_neither_harms_others_nor_hangs():
         asking = [asyncio.ensure_future(asked(fleet, text)) for text in (POISON, "one", POISON, "two")]
         return [outcome for outcomes in await asyncio.gather(*asking) for outcome in outcomes]
 
-    assert [type(outcome) for outcome in run_fast(scene)] == [InternalError, Extraction, InternalError, Extraction]
+    assert [type(outcome) for outcome in run_fast(scene)] == [EndsProcess, Extraction, EndsProcess, Extraction]
 
 
-def test_a_request_that_waits_for_its_last_attempt_misses_its_deadline():
+def test_a_text_that_ends_processes_fails_alone_in_its_batch():
     one = Poisonable()
 
     async def scene():
         fleet = await started(one)
-        asking = [asyncio.ensure_future(asked(fleet, text, timeout_s=12)) for text in (POISON, "one")]
-        async with fleet._last_turn(_Request(call(timeout_s=100))):
-            (poison,), (other,) = await asyncio.gather(*asking)
-            late_s = now_s()
-        return poison, other, late_s, await asked(fleet)
+        return await asked(fleet, "one", POISON, "two")
 
-    poison, other, late_s, later = run_fast(scene)
-    assert [type(poison), type(other)] == [DeadlineExceeded] * 2
-    assert 12 <= late_s < 13
-    assert_right(later)
-    assert one.poisonings == 2
+    assert [type(outcome) for outcome in run_fast(scene)] == [Extraction, EndsProcess, Extraction]
+    assert one.poisonings == 3
 
 
-def test_a_connection_that_is_lost_twice_is_no_internal_error():
+def test_a_text_that_ends_processes_has_its_last_attempt_without_the_requests_that_keep_arriving():
+    one = Poisonable()
+
+    async def scene():
+        fleet = await started(one)
+        asking = [asyncio.ensure_future(asked(fleet, POISON))]
+        for number in range(100):
+            asking.append(asyncio.ensure_future(asked(fleet, f"Name{number}", timeout_s=60)))
+            await asyncio.sleep(0.2)
+        return [outcome for outcomes in await asyncio.gather(*asking) for outcome in outcomes]
+
+    poison, *others = run_fast(scene)
+    assert type(poison) is EndsProcess
+    assert {type(outcome) for outcome in others} == {Extraction}
+    assert one.poisonings == 3
+
+
+def test_requests_of_other_gateways_are_not_at_fault_for_a_text_that_ends_processes(monkeypatch):
+    """A gateway knows of them from its probes, which here are more frequent than the ends of the process."""
+    monkeypatch.setattr("random.random", cycle([0.0, 0.5]).__next__)
+    one = Poisonable(item_s=4)
+    one.POISON_S = 3
+
+    async def scene():
+        fleets = [await started(one) for _ in range(2)]
+        asking = [
+            asyncio.ensure_future(asked(fleet, text, timeout_s=60))
+            for fleet, text in zip(fleets, [POISON, "one"], strict=True)
+        ]
+        return [outcome for outcomes in await asyncio.gather(*asking) for outcome in outcomes]
+
+    assert [type(outcome) for outcome in run_fast(scene)] == [EndsProcess, Extraction]
+    assert one.poisonings == 3
+
+
+@pytest.mark.parametrize("ask", [asked, streamed])
+def test_a_replica_that_answers_no_probe_has_not_ended(ask: Ask):
+    """A slow replica gives up its calls, so the request gets no error that forbids to send it again."""
+    one, other = MortalReplica(item_s=20), MortalReplica(item_s=20)
+
+    async def scene():
+        fleet = await started(one, other)
+        asking = asyncio.ensure_future(ask(fleet, "nobody"))
+        await asyncio.sleep(0.5)
+        one.hang()
+        await asyncio.sleep(4)
+        assert len(other.calls) == 1
+        one.revive()
+        await asyncio.sleep(1)
+        other.hang()
+        return await asking
+
+    (outcome,) = run_fast(scene)
+    assert outcome.code == NotReady.code
+    assert one.cancelled >= 1
+    assert other.cancelled >= 1
+
+
+async def waiting_for_its_last_attempt(fleet: Fleet, timeout_s: float = 30.0) -> asyncio.Task:
+    """A request that waits while another has its last attempt, after a replica has ended at 1 s and 3 s."""
+    replica: MortalReplica = next(iter(fleet.replicas.values()))
+    asking = [("first", 300.0), ("waits", timeout_s)]
+    _, waits = [asyncio.ensure_future(asked(fleet, request_id=name, timeout_s=limit_s)) for name, limit_s in asking]
+    for _ in range(2):
+        await asyncio.sleep(1)
+        replica.die()
+        await asyncio.sleep(1)
+        replica.revive()
+    await asyncio.sleep(1)
+    assert [call.request_id for _, call in replica.calls] == ["first", "waits"] * 2 + ["first"]
+    return waits
+
+
+def test_what_waits_for_its_last_attempt_can_be_aborted_and_counts_as_waiting():
+    async def scene():
+        fleet = await started(MortalReplica(item_s=10), queue_capacity=2)
+        waits = await waiting_for_its_last_attempt(fleet)
+        assert (await fleet.status()).unfinished_items == 2
+        also_waits = asyncio.ensure_future(asked(fleet, request_id="also waits"))
+        await asyncio.sleep(0)
+        (refused,) = await asked(fleet)
+        assert type(refused) is QueueFull
+        assert await fleet.abort("waits")
+        assert await fleet.abort("also waits")
+        await also_waits
+        return await waits, now_s()
+
+    (outcome,), took_s = run_fast(scene)
+    assert type(outcome) is Aborted
+    assert took_s < 6
+
+
+def test_what_waits_for_its_last_attempt_misses_its_deadline():
+    async def scene():
+        fleet = await started(MortalReplica(item_s=10))
+        waits = await waiting_for_its_last_attempt(fleet, timeout_s=8)
+        return await waits, now_s()
+
+    (outcome,), took_s = run_fast(scene)
+    assert type(outcome) is DeadlineExceeded
+    assert 8 <= took_s < 9
+
+
+def test_a_stream_has_its_replica_to_itself_only_until_it_has_begun():
+    one = MortalReplica(item_s=2)
+
+    async def scene():
+        fleet = await started(one)
+        stream = fleet.stream(item("Ada met Charles"), call(timeout_s=300))
+        first = asyncio.ensure_future(anext(stream))
+        beside = asyncio.ensure_future(asked(fleet))
+        for _ in range(2):
+            await asyncio.sleep(1)
+            one.die()
+            await asyncio.sleep(1)
+            one.revive()
+        await first
+        assert_right(await beside)
+        assert_right(await asked(fleet))
+        await stream.aclose()
+        return fleet._dispatcher.outstanding
+
+    assert run_fast(scene) == {0: 0}
+
+
+def test_a_connection_that_is_lost_twice_ended_no_process():
     class Resetting(MortalReplica):
         async def _work(self, seconds: float, deadline_s: float) -> None:
             raise NotReady("the model's process cannot be reached; try again")
@@ -233,7 +351,8 @@ def test_when_the_server_ends_during_a_repeat_the_request_is_not_at_fault():
         fleet.fail()
         return await asking
 
-    assert [type(outcome) for outcome in run_fast(scene)] == [NotReady]
+    (outcome,) = run_fast(scene)
+    assert outcome.code == NotReady.code
 
 
 def test_a_repeated_request_waits_for_a_replica_until_its_deadline():
