@@ -30,10 +30,11 @@ _PHRASES = (
 )
 _CJK = "\u3040-\u30ff\u4e00-\u9fff々\uac00-\ud7a3"
 _CJK_NAME = rf"[{_CJK}]{{2,8}}?(?=です|と申|という|입니다|이고|이에요|예요|이라고|はは|[^{_CJK}]|\Z)|[{_CJK}]{{2,4}}"
-_WORD = r"[^\W\d_][^\s\"“”<>,;:=|/(){}\[\]!?。、，；।]{0,40}"
+_WORD = r"[^\W\d_][^\s\"“”<>,;:=*|/(){}\[\]!?。、，；।]{0,40}"
 _NAME = rf"(?:{_CJK_NAME}|{_WORD}(?:[ \u00a0]{_WORD}){{0,3}})"
 _FIELD = re.compile(
-    rf"(?<![^\W_])(?<![^\W_][ ])(?:{_FIELDS})[\"']?(?:[ ]?[:=：][ \t]{{0,8}}|\t)[\"'“]?"
+    rf"(?<![^\W_])(?<![^\W_][ ])(?:{_FIELDS})[\"']?"
+    r"\*{0,2}(?:[ ]?(?:[:：]\*{0,2}[ \t]{0,8}\*{0,2}|=[ \t]{0,8})|\t)[\"'“]?"  # **Name:** or Name: **Ada**, too
     rf"(?=(?P<name>{_NAME})(?![\w(\[=]))",
     re.IGNORECASE,
 )
@@ -45,13 +46,17 @@ _HONORED = re.compile(
 _SENTENCE_END = re.compile(r"(?<=[^\W\d_]{4})\.\s")
 """A shorter word with a point may be an initial or a title."""
 _NO_NAMES = re.compile(
-    r"(?:str|string|text|char|varchar|int|none|null|nil|true|false|undefined|unknown|optional|required|n/?a|tbd|self|the"
-    r"|not|a|an|and|or|see|same|value|default|test|example)(?![^\W_]).*",
+    r"(?:str|string|text|char|varchar|int|none|null|nil|true|false|undefined|unknown|optional|required|n/?a|tbd|self|and"
+    r"|value|default|test|example)(?![^\W_]).*|not applicable",
     re.IGNORECASE | re.DOTALL,
 )
-_PARTICLES = re.compile(
-    r"(?:van|von|der|den|de|da|di|do|dos|del|della|la|le|bin|ibn|al|el|zu|ter|ten|y|e|d['’].*)", re.IGNORECASE
+_PARTICLE = r"(?:van|von|der|den|de|da|di|do|dos|del|della|la|le|bin|ibn|al|el|zu|ter|ten|y|e|d['’].*)"
+_PARTICLES = re.compile(_PARTICLE, re.IGNORECASE)
+_WORDS = "the|not|a|an|or|see|same"
+_NO_NAMES_IN_SMALL_LETTERS = re.compile(
+    rf"(?:{_WORDS})(?![^\W_]|\.).*|(?i:{_WORDS}) (?!{_PARTICLE}(?![^\W_]))[a-z].*", re.DOTALL
 )
+"""As An Nguyen, Or Cohen and A. Turing are names, so is such a word with a capital before no small letter."""
 
 
 def announced_names(text: str) -> Iterator[LabeledSpan]:
@@ -59,17 +64,18 @@ def announced_names(text: str) -> Iterator[LabeledSpan]:
     for match in _FIELD.finditer(text):
         name = match["name"]
         words = " ".join(name.split(" ")[:2]) if name[:1].islower() else _capitalised(name)
-        yield from _span(words, match.start("name"))
+        yield from _span(words, match.start("name"), name)
     for match in _PHRASE.finditer(text):
-        yield from _span(_capitalised(match["name"]), match.start("name"))
+        yield from _span(_capitalised(match["name"]), match.start("name"), match["name"])
     for match in _HONORED.finditer(text):
         group = match.lastgroup or ""
-        yield from _span(match[group], match.start(group))
+        yield from _span(match[group], match.start(group), match[group])
 
 
-def _span(name: str, start: int) -> Iterator[LabeledSpan]:
+def _span(name: str, start: int, words: str) -> Iterator[LabeledSpan]:
+    """The span of a name, if it is one. words: the name, and what follows it."""
     name = _SENTENCE_END.split(name)[0].rstrip(" .\u00a0'’\\")
-    if name and _NO_NAMES.fullmatch(name) is None:
+    if name and not _NO_NAMES.fullmatch(name) and not _NO_NAMES_IN_SMALL_LETTERS.fullmatch(words):
         yield LabeledSpan(start, start + len(name), "person", by_recognizer=True, score=_SCORE)
 
 

@@ -17,6 +17,9 @@ NAMES = {
     "[佐藤花子]さんのメール": "an honorific",
     "제 이름은 [김민수]이고": "Korean",
     "שמי [יעל כהן] ואני גרה; ฉันชื่อ [สมชาย ใจดี] โทร; मेरा नाम [प्रिया शर्मा] है": "scripts without capitals",
+    "Name: [A. Turing]\nName: [An Nguyen], name: [Or Cohen]; Surname: [See], my name is [An van Dam]": "capitals",
+    "**Name:** [Ada Lovelace]\n- **Surname**: *[Ng]*\nOwner: x, name: **[Bob Ek]** is": "Markdown",
+    "name: the value, Name: See above; name: or, surname: same as mine, Name: Not applicable, name=**kwargs": "words",
     "my name is not important. name: string, name = get_name(), username: none; the names of cities": "none",
 }
 
