@@ -124,4 +124,4 @@ def _known(entries: Iterable[ListEntry]) -> Sequence[KnownValues]:
 
 
 def _span(label: str, start: int = 0, end: int = 0) -> LabeledSpan:
-    return LabeledSpan(start, end, label, by_recognizer=True, score=1.0)
+    return LabeledSpan(start, end, label, by_recognizer=True, score=1.0, is_denied=True)

@@ -35,13 +35,15 @@ class LabeledEntity(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LabeledSpan:
-    """Characters [start, end) of a text with a label. by_recognizer: a recognizer found it, not the model."""
+    """Characters [start, end) of a text with a label. by_recognizer: a recognizer found it, not the model. is_denied: a
+    deny list has it."""
 
     start: int
     end: int
     label: str
     by_recognizer: bool = False
     score: float = 0.0
+    is_denied: bool = False
 
     @property
     def chars(self) -> int:
@@ -72,8 +74,8 @@ def find_patterns(
 
 def merged(spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
     """The spans in order, overlapping ones joined; empty spans are dropped. A joined span has the label of its longest
-    part from a recognizer or, if it has no such part, of its longest part; of equally long parts, that of the highest
-    score. Its score is the highest.
+    part from a deny list, or else from a recognizer, or else of its longest part; of equally long parts, that of the
+    highest score. Its score is the highest.
     """
     groups: list[list[LabeledSpan]] = []
     end = -1
@@ -87,6 +89,6 @@ def merged(spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
 
 
 def _joined(group: Sequence[LabeledSpan]) -> LabeledSpan:
-    winner = max(group, key=lambda span: (span.by_recognizer, span.chars, span.score))
+    winner = max(group, key=lambda span: (span.is_denied, span.by_recognizer, span.chars, span.score))
     end, score = max(span.end for span in group), max(span.score for span in group)
     return replace(winner, start=group[0].start, end=end, score=score)

@@ -30,8 +30,11 @@ from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.privacy.json_texts import Change, changed, changed_json
+from gliner_bento.privacy.lists import Listed
 from gliner_bento.privacy.recognizers.labels import entities_of
 from gliner_bento.privacy.restoring import Form, Restorer
+from gliner_bento.privacy.spans import spans_of
+from gliner_bento.privacy.styles import PLACEHOLDER
 from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionOptions, extraction_of
 from gliner_bento.tasks.fields import Elements, Name, Score, Strict
@@ -199,16 +202,17 @@ async def _redacted(
     pieces = _Pieces()
     await asyncio.to_thread(contents.visited, pieces)
     found = await _find(gateway, context, pieces.documents, options)
-    if refused := _refused(found, params):
-        return _blocked(f"it has data of a kind that must not be sent: {', '.join(refused)}")
+    if refused := _refused(await asyncio.to_thread(_labels, pieces.documents, found, options), params):
+        return refused
     keys = _keys(body, mappings.tenant)
     opened = await _opened(gateway, keys, mappings)
     listed = await gateway.listed(context, options.lists, pieces.texts)
     result, mapping = await asyncio.to_thread(
         redaction.redacted, pieces.texts, [*pieces.found(found)], listed, options, mappings, opened
     )
-    if denied := sorted(label for label in result.counts if _means(label, params.block)):
-        return _blocked(f"it has data of a kind that must not be sent: {', '.join(denied)}")
+    denied = await asyncio.to_thread(_denied, pieces.texts, listed, opened)
+    if refused := _refused(denied.union(result.counts), params):
+        return refused
     new = iter(result.texts)
     redacted = await asyncio.to_thread(contents.visited, lambda _text, _name: next(new))
     if not _is_applied(contents, redacted):
@@ -262,10 +266,27 @@ def _means(label: str, others: Collection[str]) -> bool:
     return label in others or any(types.intersection(entities_of(other)) for other in others)
 
 
-def _refused(found: Sequence[Extraction], params: GuardrailParams) -> Collection[str]:
-    """The labels of values that were found and are in `block`."""
-    labels = {entity.label for extraction in found for entity in extraction.entities}
-    return sorted(label for label in labels if _means(label, params.block))
+def _labels(documents: Sequence[str], found: Sequence[Extraction], options: redaction.RedactionOptions) -> set[str]:
+    """The labels of what was found in documents, and is replaced."""
+    spans = ((text, spans_of(text, one.entities)) for text, one in zip(documents, found, strict=True))
+    return {span.label for text, of_text in spans for span in of_text if options.is_plausible(text, span)}
+
+
+def _denied(texts: Sequence[str], listed: Sequence[Listed], mapping: Mapping[str, str]) -> set[str]:
+    """The labels of what deny lists have, also inside what has another label; not inside placeholders of a mapping."""
+    labels = set()
+    for text, of_text in zip(texts, listed, strict=True):
+        if of_text.denied:
+            placeholders = Listed(match.span() for match in PLACEHOLDER.finditer(text) if match[0] in mapping)
+            labels |= {span.label for span in of_text.denied if not placeholders.allows(span.start, span.end)}
+    return labels
+
+
+def _refused(labels: Collection[str], params: GuardrailParams) -> GuardrailAnswer | None:
+    """The answer if what has these labels must not be sent."""
+    if refused := sorted(label for label in labels if _means(label, params.block)):
+        return _blocked(f"it has data of a kind that must not be sent: {', '.join(refused)}")
+    return None
 
 
 def _blocked(reason: str) -> GuardrailAnswer:

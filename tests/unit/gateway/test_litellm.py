@@ -153,6 +153,27 @@ def test_kinds_that_block(guard):
     assert allowed["action"] == "NONE"
 
 
+def test_a_denied_kind_blocks_inside_anything_but_a_placeholder(guard):
+    send = guard()
+    params = {"deny_list": {"project": ["bluebird"], "host": ["bluebird@example.com"], "word": ["person"]}}
+    for blocked in ("project", "host"):
+        answer = send("request", texts=["mail bluebird@example.com"], params={"block": [blocked], **params})
+        assert (answer["action"], answer["texts"]) == ("BLOCKED", None)
+        assert f"sent: {blocked}." in answer["blocked_reason"]
+    params["block"] = ["word"]
+    assert send("request", texts=["Ada Ng"], params=params)["action"] == "GUARDRAIL_INTERVENED"
+    assert send("request", texts=["[PERSON_1]"], params=params)["action"] == "NONE"
+    assert send("request", texts=["a person"], params=params)["action"] == "BLOCKED"
+
+
+def test_what_is_not_replaced_does_not_block(guard):
+    send = guard(Scripted(("two days", "date"), ("May 3", "date")))
+    actions = [send("request", texts=[text], params={"block": ["date"]})["action"] for text in ("two days", "May 3")]
+    assert actions == ["NONE", "BLOCKED"]
+    own = send("request", texts=["two days"], params={"block": ["date"], "labels": ["date"]})
+    assert own["action"] == "BLOCKED", "labels of the request have no checks"
+
+
 def test_images_pass_or_block(guard):
     send = guard()
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QWRhIE5n"}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gliner_bento.paragraphs import paragraphs
-from gliner_bento.privacy.spans import spans_of
+from gliner_bento.privacy.spans import LabeledSpan, merged, spans_of
 from gliner_bento.tasks.extraction import Entity, SourcedEntity
 
 
@@ -38,3 +38,11 @@ def test_an_entity_over_an_empty_line_has_a_span_for_each_paragraph() -> None:
         ("Bosch", "person", False, 0.97),
         ("a@b.example", "e-mail", True, 1.0),
     ]
+
+
+def test_the_label_of_joined_spans_is_the_denied_one_then_a_recognizers_then_the_longest_ones() -> None:
+    model, longer = LabeledSpan(0, 4, "model"), LabeledSpan(2, 9, "longer")
+    recognizer = LabeledSpan(3, 5, "recognizer", by_recognizer=True)
+    denied = LabeledSpan(4, 5, "denied", by_recognizer=True, is_denied=True)
+    for spans in ([longer, model], [recognizer, longer, model], [denied, recognizer, longer, model]):
+        assert [(one.start, one.end, one.label) for one in merged(spans)] == [(0, 9, spans[0].label)]
