@@ -14,7 +14,7 @@ from typing import Protocol
 
 from gliner_bento.engine.base import AdapterLease, Result
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError
-from gliner_bento.scheduler.entry import LOADING_ADAPTER, PREPARING, Entry, ResultOrError
+from gliner_bento.scheduler.entry import RUNNING, Entry, ResultOrError
 from gliner_bento.scheduler.observer import Observer, Outcome
 from gliner_bento.scheduler.queue import WaitingQueue
 
@@ -79,8 +79,8 @@ class Items:
             if state is None:
                 return False
             self.passes.on_finish(entry)
-            if state is PREPARING or state is LOADING_ADAPTER:
-                self.queue.wake()  # a lane may hold a partial batch for it
+            if state is not RUNNING:
+                self.queue.wake()  # a lane, or the collator, may have waited for it
         if entry.parent is not None:
             self.passes.add(entry, outcome)
         else:

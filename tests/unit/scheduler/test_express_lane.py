@@ -177,6 +177,31 @@ def test_what_waits_while_it_runs_a_batch_is_not_collated_for_a_lane(
     assert "Ada" in express.arrival()
 
 
+@pytest.mark.parametrize("expires", [False, True], ids=["aborted", "expired"])
+def test_when_the_text_that_waits_for_it_ends_others_are_collated_for_a_lane(
+    start: Start, gate: Gate, express: Gate, item: MakeItem, until: Until, clock: Clock, expires: bool
+) -> None:
+    collated: list[int] = []
+    engine = FakeEngine(
+        on_forward=by_lane(gate, express), on_collate=lambda batch: collated.append(len(batch)), packs=True
+    )
+    scheduler = start(engine, inference_lanes=1, max_batch_size=8)
+    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
+    scheduler.submit(item("first"), request_id="first", share=B)
+    assert express.arrival() == ["first"]
+    submit_waiting(scheduler, until, [item("Ada")], share=B, deadline=clock.now_s + 1)
+    for number in range(8):
+        submit_waiting(scheduler, until, [item(f"{MEDIUM} {number}")], share=A)
+    settle(scheduler, until)
+    assert collated == [1, 1]
+    if expires:
+        clock.now_s += 2
+        scheduler._items.expire()
+    else:
+        assert scheduler.abort("Ada")
+    until(lambda: collated == [1, 1, 8])
+
+
 def test_its_batches_have_a_quarter_of_the_budget(
     start: Start, gate: Gate, express: Gate, item: MakeItem, until: Until
 ) -> None:
