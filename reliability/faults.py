@@ -39,6 +39,7 @@ MB = 2**20
 _LAYER = "token_rep_layer.bert_layer.model.encoder.layer.0.attention.self.query"
 _HIDDEN = 384
 _OVERLOAD = ("queue_full", "deadline_exceeded", "not_ready", "429", "503", "504")
+_CALLS_S = 1.0  # long enough for calls of the guardrail
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,14 +330,31 @@ def _load_killed(target: Target) -> str:
             time.sleep(0.01)
         target.process("runner").kill()
         error = adding.exception()
-        target.process("runner")
-        while not httpx.get(f"{target.server.url}/readyz", timeout=60).is_success:
-            time.sleep(0.2)
+        _until_ready(target)
         if error is None or any(one.id == "chaos-killed" for one in client.models()):
             raise AssertionError(f"an addition was killed: {error!r}; {client.models()}")
         client.add_model("chaos-killed", "demo")
         client.delete_model("chaos-killed")
     return f"the addition got {getattr(error, 'code', error)}; the next one worked"
+
+
+def _guard_killed(target: Target) -> str:
+    def kill() -> None:
+        time.sleep(_CALLS_S)
+        killed = target.process("runner")
+        killed.kill()
+        killed.wait(60)
+        _until_ready(target)
+        time.sleep(_CALLS_S)
+
+    return guard_during(target.server.url, kill, redacts=True)
+
+
+def _until_ready(target: Target) -> None:
+    """Return when there is a model's process, and it serves."""
+    target.process("runner")
+    while not httpx.get(f"{target.server.url}/readyz", timeout=60).is_success:
+        time.sleep(0.2)
 
 
 def _guard_slow(target: Target) -> str:
@@ -381,7 +399,7 @@ FAULTS = {
     "false-answers": Fault("redact gets false answers", lambda target: lie_to_redact(target.server.url)),
     "guard-killed": Fault(
         "the model's process gets SIGKILL during calls of LiteLLM's guardrail",
-        lambda target: guard_during(target.server.url, target.process("runner").kill),
+        _guard_killed,
     ),
     "guard-slow": Fault("the model is slower than LiteLLM's guardrail waits", _guard_slow),
     "guard-redis": Fault("the guardrail's Redis is stopped, lost, full", lambda _: guard_with_redis()),

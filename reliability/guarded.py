@@ -27,9 +27,9 @@ _TIMEOUT_S = 60.0
 _numbers = itertools.count()
 
 
-def guard_during(url: str, act: Callable[[], object], *, timeout_s: float = _TIMEOUT_S) -> str:
+def guard_during(url: str, act: Callable[[], object], *, timeout_s: float = _TIMEOUT_S, redacts: bool = False) -> str:
     """Send requests through the guardrail while `act` runs; returns how they ended. timeout_s: of a call, as in
-    LiteLLM. Raises AssertionError if a value passes."""
+    LiteLLM. Raises AssertionError if a value passes, or, with `redacts`, if no request is redacted meanwhile."""
     _check(url, _REDACTED)
     stopped = threading.Event()
 
@@ -46,6 +46,8 @@ def guard_during(url: str, act: Callable[[], object], *, timeout_s: float = _TIM
         finally:
             stopped.set()
     outcomes = sum((one.result() for one in sending), Counter[str]())
+    if redacts and not outcomes[_REDACTED]:
+        raise AssertionError(f"no call of the guardrail was answered: {dict(outcomes)}")
     return f"no value passed: {dict(sorted(outcomes.items()))}"
 
 

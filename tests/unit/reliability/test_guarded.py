@@ -16,7 +16,7 @@ REDACTED = {"action": "GUARDRAIL_INTERVENED", "texts": ["[PERSON_1]"]}
 ERROR = {"error": {"code": "storage_unavailable"}}
 
 
-def judged(*later):
+def judged(*later, **options):
     """The first call is redacted, the others get these answers in a cycle. Returns when each has been given."""
     given = []
 
@@ -31,7 +31,7 @@ def judged(*later):
             time.sleep(0.001)
 
     with on_a_socket(Starlette(routes=[Route("/beta/litellm_basic_guardrail_api", answer, methods=["POST"])])) as url:
-        return guard_during(url, until_all_were_given)
+        return guard_during(url, until_all_were_given, **options)
 
 
 def test_refusals_and_blocks_are_counted():
@@ -44,3 +44,9 @@ def test_refusals_and_blocks_are_counted():
 def test_a_value_that_passes_is_seen(leak):
     with pytest.raises(AssertionError, match="a value passed"):
         judged(leak)
+
+
+def test_that_no_call_is_answered_is_seen():
+    assert "GUARDRAIL_INTERVENED" in judged(ERROR, *[REDACTED] * 4, redacts=True)
+    with pytest.raises(AssertionError, match="no call of the guardrail was answered"):
+        judged(ERROR, redacts=True)
