@@ -136,9 +136,19 @@ class Gateway:
         served.check_serving()
         return served.adapters
 
+    @property
+    def largest_limits(self) -> Limits:
+        """The limits of texts for a request that no model reads: the largest of the served models'."""
+        of_models = [served.limits for served in self.models] or [self.options]
+        return replace(
+            self.options,
+            max_text_chars=max(limits.max_text_chars for limits in of_models),
+            max_batch_items=max(limits.max_batch_items for limits in of_models),
+        )
+
     def check_text(self, text: str, limits: Limits | None = None) -> None:
-        """Raise `TooLarge` for a text of more than `max_text_chars` characters."""
-        limit = (limits or self.options).max_text_chars
+        """Raise `TooLarge` for a text of more than `max_text_chars` characters. limits: default: `largest_limits`."""
+        limit = (limits or self.largest_limits).max_text_chars
         if len(text) > limit:
             raise TooLarge(f"text: {len(text)} characters; the limit is {limit}", param="text")
 

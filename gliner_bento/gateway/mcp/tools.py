@@ -267,7 +267,7 @@ async def _redact(gateway: Gateway, context: Context, arguments: RedactArguments
     )
     (text,) = result.texts
     entities = [Replacement(one.redacted_start, one.redacted_end, one.label, one.score) for one in result.entities]
-    max_chars = 2 * gateway.options.max_text_chars
+    max_chars = 2 * (await gateway.served(context)).limits.max_text_chars
     if len(text) + sum(len(entity.label) for entity in entities) > max_chars:
         raise TooLarge(f"labels: the result would have more than {max_chars} characters (twice max_text_chars)")
     return RedactedText(text, result.mapping, entities, result.warnings)

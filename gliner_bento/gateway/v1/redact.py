@@ -87,10 +87,7 @@ async def _restore(gateway: Gateway, context: Context, request: Request) -> Resp
     texts = _texts(body.text, body.texts)
     if body.partial and body.text is None:
         raise InvalidField("partial: only with text", param="partial")
-    if body.text is None:
-        gateway.check_texts(texts, (await gateway.served(context)).limits)
-    else:
-        gateway.check_text(body.text)
+    gateway.check_texts(texts, gateway.largest_limits)
     mapping = (await redaction.mappings_of(gateway, context)).open(body.mapping) if body.mapping is not None else {}
     form = "text" if body.partial and body.format == "auto" else body.format
     restored, held, restorer = await asyncio.to_thread(

@@ -18,6 +18,7 @@ from test_recognizers_of_requests import Scripted
 from gliner_bento.client import AsyncClient
 from gliner_bento.errors import InternalError
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.model_types import ModelRow
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.storage import redaction_keys
 
@@ -197,6 +198,38 @@ def test_a_short_text_does_not_become_a_large_one(post):
         assert (error["param"], "max_body_bytes" in error["message"]) == ("text", True)
     results = post("/v1/redact/batch", {"texts": [text] * 2, **long_label}, options=options)["results"]
     assert [result["error"] and result["error"]["code"] for result in results] == [None, "too_large"]
+
+
+def test_what_any_model_redacts_can_be_restored():
+    app = GatewayApp(LARGE)
+    app.bind({"small": Scripted(), "large": Scripted()}, models=ModelsWithLimits())
+    text = "x" * 150
+
+    async def scene():
+        await app.gateway.models.refresh()
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            redacted = await client.post("/v1/redact", json={"text": text, "model": "large"})
+            assert redacted.json()["texts"] == [text]
+            for path, fields in (
+                ("/v1/restore", {}),
+                ("/v1/restore/stream", {}),
+                ("/anonymize", {"analyzer_results": []}),
+            ):
+                for size, status in ((150, 200), (201, 413)):
+                    answer = await client.post(path, json={"text": "x" * size, **fields})
+                    assert answer.status_code == status, path
+            for texts, status in (([text] * 30, 200), (["x"] * 31, 413), ([text * 2], 413)):
+                assert (await client.post("/v1/restore", json={"texts": texts})).status_code == status
+
+    asyncio.run(scene())
+
+
+class ModelsWithLimits:
+    """Two models, of which the second has larger limits."""
+
+    async def rows(self):
+        limits = {"max_text_chars": 200, "max_batch_items": 30}
+        return [ModelRow(name="small", state="ready"), ModelRow(name="large", state="ready", limits=limits)]
 
 
 def test_chunks_of_a_stream_are_restored_as_they_come(post):
