@@ -11,12 +11,13 @@ import html
 import json
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
 from gliner_bento.privacy.conversation import canonical
+from gliner_bento.privacy.placeholder_names import PlaceholderNames
 from gliner_bento.privacy.redact import CharBudget, is_written_by_us
 from gliner_bento.privacy.styles import PLACEHOLDER
 
@@ -27,8 +28,6 @@ _PAIRS = {"[": "]", "<": ">", "{": "}", "&lt;": "&gt;", "%5b": "%5d", "【": "�
 _OPEN = re.compile(r"(?:\\?\[|<|\{|&lt;|%5[Bb]|【|［)\s?\Z")
 _CLOSE = re.compile(r"\s?(?:\\?\]|>|\}|&gt;|%5[Dd]|】|］)")
 _OPEN_CHARS = 5  # of the longest match of `_OPEN`
-_SEPARATORS_PER_UNDERSCORE = 3
-_ID = r"(?:[0-9a-f]{16}|\d{1,9})"
 _AROUND_CHARS = 16
 """More characters than brackets, spaces and backslashes add to a placeholder."""
 _CONTEXT_CHARS = 200
@@ -66,10 +65,7 @@ class Restorer:
             self._by_canonical.setdefault(canonical(placeholder), []).append(placeholder)
         kinds = {placeholder.strip("[]").rpartition("_")[0] for placeholder in mapping}
         self._kinds = {canonical(kind) for kind in kinds}
-        names = (_name_pattern(kind) for kind in sorted(kinds, key=len)[::-1])
-        name = f"(?:{'|'.join(names)})" if kinds else r"(?!)"
-        # Searched for in a text in lower case, where the first word of a kind is: that is fast.
-        self._pattern = re.compile(rf"{name}{_ID}(?![0-9a-z]|_\w)")
+        self._names = PlaceholderNames(kinds)
         self._heads = {kind.lower().split("_")[0] for kind in kinds}
         self._starts = re.compile("|".join([r"[\\\[<{&%【［]", *{re.escape(head[0]) for head in self._heads}]))
         letters = {*string.ascii_uppercase, *"".join(kinds)}
@@ -87,7 +83,7 @@ class Restorer:
 
     def _restored(self, text: str, *, is_json: bool) -> str:
         pieces, position = [], 0
-        for start, end in self._matches(self._lowered(text)):
+        for start, end in self._names.matches(self._lowered(text)):
             written = _Written.at(text, start, end)
             placeholder = self._placeholder(written)
             if placeholder is not None:
@@ -103,14 +99,6 @@ class Restorer:
         """The text in lower case, character by character."""
         lowered = text.lower()
         return lowered if len(lowered) == len(text) else text.translate(self._lower)
-
-    def _matches(self, lowered: str) -> Iterator[tuple[int, int]]:
-        """Where a text in lower case has placeholders, without brackets."""
-        last = 0
-        for start in sorted({start for head in self._heads for start in _occurrences(lowered, head)}):
-            if start >= last and (match := self._pattern.match(lowered, start)):
-                last = match.end()
-                yield start, last
 
     def _placeholder(self, written: _Written) -> str | None:
         """The placeholder that is written there; None if it is none, not a known one, or not a single one."""
@@ -223,23 +211,6 @@ class _Written:
         if "://" in before and _IN_URL.search(before) and any(map(str.isspace, original)):
             return quote(original, safe="")
         return original
-
-
-def _name_pattern(kind: str) -> str:
-    """Matches a kind in lower case and the separators after it. One run of separators is one quantifier: several, side
-    by side, would be tried in every combination."""
-    words = re.split("(_+)", f"{kind.lower()}_")
-    return "".join(
-        rf"[\s_\\-]{{0,{_SEPARATORS_PER_UNDERSCORE * len(word)}}}" if word.startswith("_") else re.escape(word)
-        for word in words
-    )
-
-
-def _occurrences(text: str, word: str) -> Iterator[int]:
-    start = text.find(word)
-    while start >= 0:
-        yield start
-        start = text.find(word, start + 1)
 
 
 def _begins_word(text: str, start: int) -> bool:

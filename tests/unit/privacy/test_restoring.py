@@ -113,3 +113,19 @@ def test_the_originals_of_all_texts_have_a_maximum_length():
 def test_without_a_limit_of_the_caller_there_is_one():
     with pytest.raises(TooLarge):
         Restorer({"[A_1]": "x" * 2**20}).restore("[A_1] " * 40)
+
+
+def test_many_names_that_begin_and_end_alike_are_not_compared_one_by_one():
+    """With every name at every character, this would take hours."""
+    mapping = {f"[{'A' * size}_1]": str(size) for size in range(1, 900)} | {
+        f"[{'_'.join('B' * size)}_1]": f"b{size}" for size in range(1, 450)
+    }
+    text = "a" * 100_000 + " " + "b " * 100_000
+    restorer = Restorer(mapping)
+    assert restorer.restore(f"{text}[AAA_1] [B_B_1] [b b b 1]") == f"{text}3 b2 b3"
+
+
+def test_the_longest_name_and_the_first_match_win():
+    mapping = {"[NAME_1]": "x", "[FULL_NAME_1]": "Ada", "[FULL_NAME_1_NAME_2]": "Bob", "[A1_2]": "y", "[A_12]": "z"}
+    restored = Restorer(mapping).restore("[full name 1] [FULL_NAME_1_NAME_2] FULL_NAME_1, [Name 1] [A1_2] [A_12] [a12]")
+    assert restored == "Ada Bob Ada, x y z [a12]"
