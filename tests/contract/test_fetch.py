@@ -141,12 +141,15 @@ def test_an_ended_fetch_leaves_nothing(needy: Path, cache: Path, tmp_path: Path)
     with subprocess.Popen(
         [sys.executable, "-m", "gliner_bento.cli", *command], env=os.environ | {"PYTHONPATH": path}
     ) as run:
-        while not importing.exists():
-            assert run.poll() is None
-            time.sleep(0.01)
-        assert list((tmp_path / "new").iterdir())
-        run.send_signal(signal.SIGTERM)
-        assert run.wait(60) == 143
+        try:
+            while not importing.exists():
+                assert run.poll() is None
+                time.sleep(0.01)
+            assert list((tmp_path / "new").iterdir())
+            run.send_signal(signal.SIGTERM)
+            assert run.wait(60) == 143
+        finally:
+            run.kill()  # no matter if it has ended
     assert list((tmp_path / "new").iterdir()) == []
 
 
