@@ -65,7 +65,9 @@ class Page:
         """Wait until a JavaScript expression is true, and return its value."""
         ends_s = time.monotonic() + WAIT_S
         while not (value := self.evaluate(expression)):
-            assert time.monotonic() < ends_s, f"still not true: {expression}; {self.messages}"
+            if time.monotonic() > ends_s:
+                shown = self.evaluate("document.body.innerText")
+                raise AssertionError(f"still not true: {expression}; {self.messages}; shown: {shown[-2000:]}")
             time.sleep(0.05)
         return value
 

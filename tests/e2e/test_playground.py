@@ -322,6 +322,7 @@ def test_a_text_that_cannot_be_redacted_is_not_shown(tab):
         tab.open(f"{url}/playground")
         tab.wait("document.querySelectorAll('#document mark').length")  # of the first example
         tab.click("#tab-redacted")
+        tab.wait("!document.querySelector('.pane.redacted .empty').textContent.startsWith('No text')")
         enter(tab, "Ada met Bob.")
         tab.wait("document.querySelector('.redaction .text').textContent === 'Ada met Bob.'")
         enter(tab, "Ada met " + " ".join(f"Al{chr(ord('a') + number)}" for number in range(26)))  # a large mapping
