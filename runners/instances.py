@@ -10,6 +10,7 @@ from typing import Any
 
 import bentoml
 
+from gliner_bento.process.bentoml_options import several_gateways
 from gliner_bento.process.exits import load_or_exit
 from gliner_bento.process.instances import by_model, plan_or_exit
 from gliner_bento.process.run import ProcessParts, ReplicaSource
@@ -74,7 +75,7 @@ def _make_fleet(urls: Mapping[str, str], parts: ProcessParts, name: str | None) 
     """The fleet of a model, over the runners at `urls`."""
     path = f"{REPLICA_PATH}/models/{name}" if name else REPLICA_PATH
     replicas = {runner: HttpReplica(url, path) for runner, url in urls.items()}
-    options = parts.settings.view(FleetOptions)
+    options = replace(parts.settings.view(FleetOptions), several_gateways=several_gateways(parts.settings))
     if len(replicas) == 1:
         options = replace(options, max_outstanding_tokens=sys.maxsize)  # the replica's own queue is fair
     fleet = Fleet(replicas, options, on_other_model=parts.process.end_server, on_repeat=parts.metrics.on_repeat)

@@ -41,6 +41,12 @@ def handles_requests(settings: Settings) -> bool:
     )
 
 
+def several_gateways(settings: Settings) -> bool:
+    """Whether there may be several gateway processes: BentoML's workers of the service."""
+    given = settings.configuration().services.get("GLiNERService", {})
+    return bool(given.get("workers", 1) != 1)
+
+
 def default_host(settings: Settings) -> str:
     """The address on which `bentoml serve` listens without `--host` and BENTOML_HOST."""
     return str(bentoml_options(settings, "GLiNERService")["http"]["host"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from _bentoml_sdk.service.config import ServiceConfig, validate
 
-from gliner_bento.process.bentoml_options import bentoml_options, handles_requests
+from gliner_bento.process.bentoml_options import bentoml_options, handles_requests, several_gateways
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.settings.configuration import BENTOML_KEYS, SERVICES
 from gliner_bento.settings.gliner_serve import ALIASES
@@ -51,6 +51,12 @@ def test_requests_pass_through_bentoml_only_if_an_option_of_it_concerns_them(
     assert handled("GLiNERService") == handles
     monkeypatch.setenv("BENTOML_CONFIG_OPTIONS", "tracing.sample_rate=1")
     assert handled("GLiNERService")
+
+
+@pytest.mark.parametrize(("workers", "several"), [("1", False), ("2", True), ("cpu_count", True)])
+def test_several_workers_of_the_service_are_several_gateways(workers, several, settings_file):
+    file = settings_file(f"services: {{GLiNERService: {{workers: {workers}}}}}")
+    assert several_gateways(Settings.load(file=file)) == several
 
 
 @pytest.mark.parametrize("service", SERVICES)

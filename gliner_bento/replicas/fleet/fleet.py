@@ -42,10 +42,12 @@ _BROKEN_STREAM = "the replica that ran this stream was lost after the stream had
 
 @dataclass(frozen=True, slots=True)
 class FleetOptions:
-    """Settings, see docs/settings.md. queue_capacity: here the limit on items that wait for a replica."""
+    """Settings, see docs/settings.md. queue_capacity: here the limit on items that wait for a replica.
+    several_gateways: whether others may send to the replicas, too."""
 
     max_outstanding_tokens: int
     queue_capacity: int
+    several_gateways: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +93,7 @@ class Fleet:
         self._dispatcher = dispatcher(len(replicas), options.max_outstanding_tokens)
         self._health = HealthChecker(self._members, self._dispatcher, on_other_model)
         self._adapters = FleetAdapters(self._members, self._health)
+        self._several_gateways = options.several_gateways
         self._on_repeat = on_repeat
         self._clock = clock
         self._estimate = TokenEstimate()
@@ -167,7 +170,7 @@ class Fleet:
                         if begun:
                             raise NotReady(_BROKEN_STREAM) from error
                         losses.append(error)
-                if (final := _final_error(losses)) is not None:
+                if (final := self._final_error(losses)) is not None:
                     raise final
         if result is not None:  # it is sent whatever `abort` says from now on, so `abort` no longer finds the request
             yield result
@@ -272,15 +275,26 @@ class Fleet:
         if not isinstance(outcomes[0], _ProcessLost):
             return outcomes
         losses = [error, outcomes[0]]
-        if (final := _final_error(losses, len(items))) is not None:
+        if (final := self._final_error(losses, len(items))) is not None:
             return [final] * len(items)
         return [await self._attempt_alone(request, item, cost // len(items), losses) for item in items]
 
     async def _attempt_alone(self, request: _Request, item: Item, cost: int, losses: Sequence[NotReady]) -> Outcome:
         (outcome,) = await self._attempt(request, [item], cost, losses)
         if isinstance(outcome, _ProcessLost):
-            return _final_error([*losses, outcome]) or outcome
+            return self._final_error([*losses, outcome]) or outcome
         return outcome
+
+    def _final_error(self, losses: Sequence[NotReady], items: int = 1) -> GLiNERBentoError | None:
+        """The error of items whose attempts ended with `losses`; None: they are repeated."""
+        if len(losses) < 2:
+            return None
+        last = losses[-1]
+        if not isinstance(last, _ProcessLost) or not all(isinstance(loss, _ProcessLost) for loss in losses):
+            return NotReady(last.message)
+        if len(losses) == 2 and (items > 1 or last.beside_others or self._several_gateways):
+            return None
+        return NotReady(last.message) if last.beside_others else EndsProcess()
 
     async def _attempt(
         self, request: _Request, items: Sequence[Item], cost: int, losses: Sequence[NotReady] = ()
@@ -413,15 +427,3 @@ def _has_others(member: Member, items: Sequence[Item]) -> bool:
     """Whether a member that runs these items has others, too, also of other gateways as of its last probe."""
     unfinished = member.status.unfinished_items if member.status else 0
     return max(member.items, unfinished) > len(items)
-
-
-def _final_error(losses: Sequence[NotReady], items: int = 1) -> GLiNERBentoError | None:
-    """The error of items whose attempts ended with `losses`; None: they are repeated."""
-    if len(losses) < 2:
-        return None
-    last = losses[-1]
-    if not isinstance(last, _ProcessLost) or not all(isinstance(loss, _ProcessLost) for loss in losses):
-        return NotReady(last.message)
-    if len(losses) == 2 and (items > 1 or last.beside_others):
-        return None
-    return NotReady(last.message) if last.beside_others else EndsProcess()

@@ -216,14 +216,15 @@ def test_a_text_that_ends_processes_has_its_last_attempt_without_the_requests_th
     assert one.poisonings == 3
 
 
-def test_requests_of_other_gateways_are_not_at_fault_for_a_text_that_ends_processes(monkeypatch):
-    """A gateway knows of them from its probes, which here are more frequent than the ends of the process."""
+@pytest.mark.parametrize(("poison_s", "several"), [(3.0, False), (0.5, True)])
+def test_requests_of_other_gateways_are_not_at_fault_for_a_text_that_ends_processes(monkeypatch, poison_s, several):
+    """A gateway knows of them from its probes, if these are more frequent than the ends of the process."""
     monkeypatch.setattr("random.random", cycle([0.0, 0.5]).__next__)
     one = Poisonable(item_s=4)
-    one.POISON_S = 3
+    one.POISON_S = poison_s
 
     async def scene():
-        fleets = [await started(one) for _ in range(2)]
+        fleets = [await started(one, several_gateways=several) for _ in range(2)]
         asking = [
             asyncio.ensure_future(asked(fleet, text, timeout_s=60))
             for fleet, text in zip(fleets, [POISON, "one"], strict=True)
