@@ -121,11 +121,16 @@ class Page:
     def _middle(self, selector: str) -> tuple[float, float]:
         found = f"document.querySelector({json.dumps(selector)})"
         self.wait(f"{found} !== null")
-        box = self.evaluate(
+        middle = (
             f"(() => {{ const e = {found}; e.scrollIntoView({{block: 'nearest'}}); const b = e.getClientRects()[0]; "
             "return [b.left + b.width / 2, b.top + b.height / 2]; })()"
         )
-        return box[0], box[1]
+        frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        before, now = None, self.evaluate(middle)
+        while now != before:  # the page still moves it
+            self.evaluate(frames)
+            before, now = now, self.evaluate(middle)
+        return now[0], now[1]
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
