@@ -32,6 +32,7 @@ from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.privacy.json_texts import Change, changed, changed_json
 from gliner_bento.privacy.lists import Listed
 from gliner_bento.privacy.recognizers.labels import entities_of
+from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Form, Restorer
 from gliner_bento.privacy.spans import spans_of
 from gliner_bento.privacy.styles import PLACEHOLDER
@@ -184,7 +185,8 @@ async def _guard(gateway: Gateway, context: Context, request: Request) -> Respon
     mappings = await redaction.mappings_of(gateway, context)
     if body.input_type == "response":
         mapping = await _opened(gateway, _keys(body, mappings.tenant), mappings)
-        return json_response(await asyncio.to_thread(_restored, body, mapping) if mapping else _NOTHING)
+        max_chars = gateway.options.max_body_bytes
+        return json_response(await asyncio.to_thread(_restored, body, mapping, max_chars) if mapping else _NOTHING)
     return json_response(await _redacted(gateway, context, body, mappings))
 
 
@@ -423,10 +425,10 @@ async def _opened(gateway: Gateway, keys: Sequence[bytes], mappings: redaction.M
     return {}
 
 
-def _restored(body: GuardrailRequest, mapping: Mapping[str, str]) -> GuardrailAnswer:
+def _restored(body: GuardrailRequest, mapping: Mapping[str, str], max_chars: int) -> GuardrailAnswer:
     """The answer to a response. In a stream, `texts` grow from call to call: the end of one is held back as long as it
-    may be the beginning of a placeholder."""
-    restorer = Restorer(mapping)
+    may be the beginning of a placeholder. Raises TooLarge for more than `max_chars`."""
+    restorer = Restorer(mapping, CharBudget(2 * max_chars))  # each text is restored twice
     texts, held = [], []
     for text in body.texts or ():
         form = _form(text)

@@ -69,6 +69,15 @@ def test_a_request_is_redacted_and_its_response_restored(guard):
     assert send("request", texts=["nothing here"])["action"] == "NONE"
 
 
+def test_a_response_is_restored_to_no_more_than_a_body_may_have(guard):
+    name = "A" * 400
+    send = guard(Scripted((name, "person")), dataclasses.replace(LARGE, max_body_bytes=2500))
+    assert send("request", texts=[name])["texts"] == ["[PERSON_1]"]
+    assert send("response", texts=["[PERSON_1] " * 5])["texts"] == [f"{name} " * 5]
+    error = send("response", texts=["[PERSON_1] " * 20], status=413)["error"]
+    assert (error["code"], "max_body_bytes" in error["message"]) == ("too_large", True)
+
+
 def test_content_parts_tool_calls_and_tools_are_redacted_and_stay_json(guard):
     send = guard()
     arguments = '{"who": "Ada Ng", "card": 4111111111111111, "Ada Ng": [1, "\\u0041da Ng"], "count": 3}'
