@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import json
 import subprocess
@@ -282,6 +283,31 @@ def test_the_code_does_what_the_page_did(page, server):
     printed = run(sys.executable, "-c", code["python"])
     assert all(f"{text} {label} " in printed for text, label in entities)
     assert "Bill Gates founded Microsoft" in printed
+
+
+def test_the_result_is_downloaded_as_json_csv_and_a_page(page, tab, tmp_path):
+    text = f"Grace Hopper 😀 worked in New York. {PAYLOAD}"
+    enter(page, text)
+    wait_for_marks(page, "Grace Hopper", "New York")
+    tab.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    files = ["extraction.json", "entities.csv", "extraction.html"]
+    for place in range(1, 1 + len(files)):
+        page.click(f"#downloads button:nth-of-type({place})")
+    while not all((tmp_path / name).exists() for name in files):
+        page.wait("true")
+    answer, table = [(tmp_path / name).read_text("utf-8") for name in files[:2]]
+    entities = {(one["start"], one["end"]): one for one in json.loads(answer)["entities"]}
+    rows = list(csv.DictReader(table.splitlines()))
+    assert {"Grace Hopper", "New York"} <= {row["text"] for row in rows}
+    for row in rows:
+        one = entities[int(row["start"]), int(row["end"])]
+        assert (row["text"], row["label"], float(row["score"])) == (one["text"], one["label"], one["score"])
+    assert page.messages == []
+    tab.open((tmp_path / "extraction.html").as_uri())
+    assert tab.evaluate("document.querySelector('main').textContent") == text
+    assert {"Grace Hopper", "New York"} <= set(tab.evaluate(MARKS.replace("#document", "main")))
+    assert tab.evaluate("document.title") == "Extraction"
+    assert tab.messages == []
 
 
 REDACTED = "[...document.querySelectorAll('.redaction section:nth-child({}) mark')].map((mark) => mark.textContent)"

@@ -2,6 +2,7 @@
 
 import { CodeView, kindsOf } from "./code_view.js";
 import { byId, eachFrame } from "./dom.js";
+import { Downloads } from "./downloads.js";
 import { Extraction, Shown } from "./extraction.js";
 import { Filters } from "./filters.js";
 import { GraphView } from "./graph_view.js";
@@ -51,6 +52,7 @@ export class Results {
       this.draw();
       onFilter();
     });
+    this._downloads = new Downloads(byId("downloads"), () => this._shown);
     this.draw = eachFrame(() => this._drawNow());
   }
 
@@ -92,6 +94,7 @@ export class Results {
     this._relations.setRows(this._shown.relations);
     this._tabs.setCount("entities", this._shown.entities.length);
     this._tabs.setCount("relations", this._shown.relations.length);
+    this._downloads.draw();
     this._drawOpen();
   }
 
