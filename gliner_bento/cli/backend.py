@@ -48,8 +48,9 @@ def explained(error: Exception) -> str:
     return one_line(error)
 
 
-def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
-    """Add flags for what to extract, and for the server. several: whether `--url` may be repeated."""
+def add_flags(parser: argparse.ArgumentParser, *, several: bool, several_models: bool = False) -> None:
+    """Add flags for what to extract, and for the server. several, several_models: whether `--url`, and
+    `--model-name`, may be repeated."""
     parser.add_argument("--labels", metavar="NAMES", help="separated by commas; or @FILE (YAML or JSON)")
     parser.add_argument("--relations", metavar="NAMES", help="as --labels")
     parser.add_argument("--threshold", type=float, metavar="X", help="lowest score of an entity, 0 to 1")
@@ -62,21 +63,32 @@ def add_flags(parser: argparse.ArgumentParser, *, several: bool) -> None:
     parser.add_argument("--allow-list", metavar="TEXTS", help="texts that are no finds; as --labels")
     parser.add_argument("--deny-list", metavar="TEXTS", help="texts that always are")
     more = "; repeat the flag for several" if several else ""
-    add_server(parser, f"use this server{more}; default: load the model here", action="append", default=[])
+    add_server(
+        parser,
+        f"use this server{more}; default: load the model here",
+        several_models=several_models,
+        action="append",
+        default=[],
+    )
 
 
 def add_schema_flags(parser: argparse.ArgumentParser) -> None:
     """Add flags for classifications and structures, which only some models support."""
+    add_classify(parser)
+    parser.add_argument(
+        "--structures",
+        metavar="FILE|JSON",
+        help="records to extract: {name: fields} as in the API, given as JSON or in a file (YAML or JSON)",
+    )
+
+
+def add_classify(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for classifications."""
     parser.add_argument(
         "--classify",
         action="append",
         metavar="NAME=LABELS",
         help="choose one of the labels for the text; NAME=@FILE: labels, groups or options, as in the API; repeatable",
-    )
-    parser.add_argument(
-        "--structures",
-        metavar="FILE|JSON",
-        help="records to extract: {name: fields} as in the API, given as JSON or in a file (YAML or JSON)",
     )
 
 

@@ -47,7 +47,7 @@ _COMMANDS: Sequence[tuple[str, Any, Sequence[str], str]] = (
     ("redact", redact, (*backend.SETTINGS, *redact.PATTERN_SETTINGS), "replace entities in files, and restore them"),
     ("restore", restore, (), "put the originals back that a server has sealed"),
     ("graph", graph, backend.SETTINGS, "merge entities and relations of many documents"),
-    ("eval", eval, backend.SETTINGS, "measure a model on examples with known entities"),
+    ("eval", eval, eval.SETTINGS, "measure models on examples with known entities, relations and classes"),
     ("bench", bench, (), "measure a running server"),
     ("models", models, (), "list checkpoints, show or fetch one; change the models of a server"),
     ("keys", keys, (), "make API keys"),

@@ -152,12 +152,22 @@ def _encoding(name: str) -> str:
     return name
 
 
-def add_server(parser: argparse.ArgumentParser, help_text: str, *, models: bool = True, **options: Any) -> None:
-    """Add `--url` (`help_text` and `options` are for argparse), `--api-key` and, if `models`, `--model-name`."""
+def add_server(
+    parser: argparse.ArgumentParser,
+    help_text: str,
+    *,
+    models: bool = True,
+    several_models: bool = False,
+    **options: Any,
+) -> None:
+    """Add `--url` (`help_text` and `options` are for argparse), `--api-key` and, if `models`, `--model-name`, which may
+    be repeated if `several_models`."""
     parser.add_argument("--url", type=server_url, metavar="URL", help=help_text, **options)
     parser.add_argument("--api-key", metavar="KEY", help="key for the server (default: GLINER_CLIENT_API_KEY)")
     if models:
-        parser.add_argument("--model-name", metavar="NAME", help="a model of the server (default: its default model)")
+        action, more = ("append", "; repeat the flag to compare") if several_models else ("store", "")
+        model_help = f"a model of the server (default: its default model){more}"
+        parser.add_argument("--model-name", metavar="NAME", action=action, help=model_help)
 
 
 def server_url(given: str) -> str:

@@ -23,13 +23,12 @@ def test_the_model_is_scored_on_known_entities_and_relations(tmp_path, capsys, m
         monkeypatch.setenv(f"GLINER_{setting}", value)
     (tmp_path / "gold.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*GOLD, WRONG]))
     assert cli.main(["eval", str(tmp_path / "gold.jsonl"), "--json", "--min-f1", "0.9", "--dtype", "float32"]) == 2
-    report = json.loads(capsys.readouterr().out)
-    for scores in (report["exact"], report["overlapping"]):
-        counted = {
-            label: (score["right"], score["predicted"], score["gold"]) for label, score in scores["labels"].items()
-        }
+    (report,) = json.loads(capsys.readouterr().out)["runs"]
+    scores = {title: section["scores"]["labels"] for title, section in report["sections"].items()}
+    for title in ("entities, exact", "entities, overlapping"):
+        counted = {label: (score["right"], score["predicted"], score["gold"]) for label, score in scores[title].items()}
         assert counted == {"city": (1, 2, 2), "organization": (1, 1, 1), "person": (2, 3, 2)}
-    assert report["relations"]["labels"]["founded"]["f1"] == 1.0
+    assert scores["relations"]["founded"]["f1"] == 1.0
     assert [(one["gold"], one["predicted"]) for one in report["confusion"] if one["gold"] != one["predicted"]] == [
         (None, "city"),
         ("city", "person"),

@@ -1,4 +1,4 @@
-"""Examples with known entities and relations, and what a file of any format must say of them. Knows no file."""
+"""Examples with known entities, relations and classes, and what a file of any format must say. Knows no file."""
 
 from __future__ import annotations
 
@@ -24,14 +24,27 @@ class Link(NamedTuple):
     tail: str
 
 
+class Choice(NamedTuple):
+    """A label that fits the whole text, of the classification `question`."""
+
+    question: str
+    label: str
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A text and what is known of it. where: its file and line, for messages."""
+    """A text and what is known of it. where: its file and line, for messages.
+
+    entities: None if they are not known. questions: the classifications whose labels are known; `choices` has the
+    labels, several or none for a question that has several labels at a time.
+    """
 
     where: str
     text: str
-    entities: frozenset[Span]
+    entities: frozenset[Span] | None
     relations: frozenset[Link] = frozenset()
+    questions: frozenset[str] = frozenset()
+    choices: frozenset[Choice] = frozenset()
 
 
 _ENTITY_FIELDS = ("entities", "spans", "ents", "label")
@@ -52,12 +65,33 @@ def example(record: Any, where: str, text_column: str = "text") -> Example:
     if not isinstance(text, str):
         raise ValueError(f"{text_column}: must be a string")
     name = next((name for name in _ENTITY_FIELDS if fields.get(name) is not None), None)
-    if name is None:
-        raise ValueError(f"entities: is missing; so are {', '.join(_ENTITY_FIELDS[1:])}")
-    listed = _spans_of(fields[name], text, name)
+    classes = fields.get("classifications")
+    if name is None and classes is None:
+        raise ValueError(f"entities: is missing; so are {', '.join(_ENTITY_FIELDS[1:])} and classifications")
+    listed = _spans_of(fields[name], text, name) if name else []
     relations = fields.get("relations")
     links = _links_of([] if relations is None else relations, text, listed)
-    return Example(where, text, frozenset(span for spans in listed for span in spans), frozenset(links))
+    questions, choices = _choices_of({} if classes is None else classes)
+    return Example(
+        where,
+        text,
+        frozenset(span for spans in listed for span in spans) if name else None,
+        frozenset(links),
+        questions,
+        choices,
+    )
+
+
+def _choices_of(value: Any) -> tuple[frozenset[str], frozenset[Choice]]:
+    """The classifications of an object {name: label or labels}, and their labels."""
+    if not isinstance(value, dict):
+        raise ValueError("classifications: must be an object {name: label}, or {name: [labels]}")
+    choices = set()
+    for question, given in value.items():
+        where = f"classifications.{question}"
+        for label in given if isinstance(given, list) else [given]:
+            choices.add(Choice(_name(question, "classifications"), _name(label, where)))
+    return frozenset(question.strip() for question in value), frozenset(choices)
 
 
 def span(text: str, start: Any, end: Any, label: Any) -> Span:

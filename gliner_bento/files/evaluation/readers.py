@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.errors import one_line
-from gliner_bento.files.evaluation.gold import Example, Link, Span, check_text, example, folded, span
+from gliner_bento.files.evaluation.gold import Choice, Example, Link, Span, check_text, example, folded, span
 from gliner_bento.files.records.json_value import json_value
 
 MAX_BYTES = 256 * 2**20
@@ -97,7 +97,9 @@ def _task(task: Mapping[str, Any], where: str, text_column: str) -> Example:
             spans[region.get("id")] = of_region[0]
     relations = (region for region in regions if region.get("type") == "relation")
     links = {link for region in relations for link in _links_of_region(region, text, spans)}
-    return Example(where, text, frozenset(entities), frozenset(links))
+    choices = {choice for region in regions for choice in _choices_of_region(region)}
+    questions = frozenset(choice.question for choice in choices)
+    return Example(where, text, frozenset(entities), frozenset(links), questions, frozenset(choices))
 
 
 def _regions(task: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -122,6 +124,20 @@ def _spans_of_region(value: Mapping[str, Any], text: str) -> list[Span]:
     spans = [span(text, value.get("start"), value.get("end"), label) for label in labels]
     check_text(value, text, spans[0])
     return spans
+
+
+def _choices_of_region(region: Mapping[str, Any]) -> Iterator[Choice]:
+    """The labels of a region that classifies the text; none of a region without choices."""
+    value = region.get("value")
+    labels = value.get("choices") if isinstance(value, dict) else None
+    if labels is None:
+        return
+    question = region.get("from_name")
+    if not isinstance(question, str) or not question.strip():
+        raise ValueError("from_name: must name the classification")
+    if not isinstance(labels, list) or not all(isinstance(label, str) and label.strip() for label in labels):
+        raise ValueError("choices: must be a list of names")
+    yield from (Choice(question.strip(), label.strip()) for label in labels)
 
 
 def _links_of_region(region: Mapping[str, Any], text: str, spans: Mapping[Any, Span]) -> Iterator[Link]:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter, mul
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
-from gliner_bento.files.evaluation.gold import Span
+from gliner_bento.files.evaluation.gold import Choice, Link, Span
 
 SAMPLES = 1000
 """Resampled sets of texts from which an interval is taken."""
@@ -51,9 +51,23 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Confusion:
-    """How many entities of the label `gold` are predicted as `predicted`. None: there is no entity."""
+class Change:
+    """The F1 of other predictions for the same texts, less that of the first. The interval holds the difference with a
+    probability of 95 %, if the texts are a random sample; None: it is not known."""
 
+    f1: float | None
+    interval: tuple[float, float] | None
+
+
+Kind = Literal["entities", "relations", "classes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """How many entities of the label `gold` are predicted as `predicted`. None: there is no entity. The same for
+    relations of the same head and tail, and for the classes of a text."""
+
+    kind: Kind
     gold: str | None
     predicted: str | None
     count: int
@@ -130,30 +144,103 @@ def _counts(right: Counter[str], predicted: Counter[str], gold: Counter[str]) ->
     return {label: Counts(right[label], predicted[label], gold[label]) for label in {*predicted, *gold}}
 
 
-def confusion(texts: Sequence[tuple[Collection[Span], Collection[Span]]]) -> list[Confusion]:
-    """What the known entities are predicted as, over all texts, the most frequent first. texts: known and predicted
-    entities of each."""
-    counts: Counter[tuple[str | None, str | None]] = Counter()
-    for gold, predicted in texts:
-        pairs = matched(gold, predicted)
-        counts.update((known.label, guess.label) for known, guess in pairs)
-        counts.update((known.label, None) for known in set(gold) - {known for known, _ in pairs})
-        counts.update((None, guess.label) for guess in set(predicted) - {guess for _, guess in pairs})
+Pair = tuple[str | None, str | None]
+"""A known and a predicted label; None: there is none."""
+
+
+def confusions(kind: Kind, texts: Iterable[Iterable[Pair]]) -> list[Confusion]:
+    """How often each pair occurs in all texts, the most frequent first."""
+    counts = Counter(pair for pairs in texts for pair in pairs)
     in_order = sorted(counts.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or ""))
-    return [Confusion(*labels, count) for labels, count in in_order]
+    return [Confusion(kind, *labels, count) for labels, count in in_order]
+
+
+def span_pairs(gold: Collection[Span], predicted: Collection[Span]) -> list[Pair]:
+    """What the entities of a text are predicted as."""
+    pairs = matched(gold, predicted)
+    missed = set(gold) - {known for known, _ in pairs}
+    wrong = set(predicted) - {guess for _, guess in pairs}
+    return [
+        *((known.label, guess.label) for known, guess in pairs),
+        *((known.label, None) for known in missed),
+        *((None, guess.label) for guess in wrong),
+    ]
+
+
+def link_pairs(gold: Collection[Link], predicted: Collection[Link]) -> list[Pair]:
+    """What the relations of a text are predicted as: another relation of the same head and tail, or none."""
+    return _value_pairs(gold, predicted, lambda link: (link.head, link.tail), lambda link: link.relation)
+
+
+def choice_pairs(gold: Collection[Choice], predicted: Collection[Choice]) -> list[Pair]:
+    """What the labels of a text are predicted as: another label of the same classification, or none."""
+    return _value_pairs(gold, predicted, lambda choice: choice.question, choice_name)
+
+
+def choice_name(choice: Choice) -> str:
+    """The name under which a label of a classification is scored."""
+    return f"{choice.question}: {choice.label}"
+
+
+def _value_pairs(
+    gold: Collection[_Value],
+    predicted: Collection[_Value],
+    key: Callable[[_Value], object],
+    name: Callable[[_Value], str],
+) -> list[Pair]:
+    """Equal values are a pair; then, in the order of their names, those that have the same key."""
+    pairs: list[Pair] = [(name(value), name(value)) for value in set(gold) & set(predicted)]
+    others = sorted(set(predicted) - set(gold), key=name)
+    for known in sorted(set(gold) - set(predicted), key=name):
+        other = next((guess for guess in others if key(guess) == key(known)), None)
+        if other is not None:
+            others.remove(other)
+        pairs.append((name(known), None if other is None else name(other)))
+    return [*pairs, *((None, name(guess)) for guess in others)]
 
 
 def scores(texts: Sequence[ByLabel], labels: Sequence[str], samples: int = SAMPLES, seed: int = SEED) -> Scores:
     """The scores of `labels`, and of all of them together. texts: the counts of each text."""
-    rows: dict[str, list[tuple[int, Counts]]] = {label: [] for label in labels}
-    micro: list[tuple[int, Counts]] = []
-    for index, by_label in enumerate(texts):
-        for label in labels:
-            if label in by_label:
-                rows[label].append((index, by_label[label]))
-        micro.append((index, _sum([by_label[label] for label in labels if label in by_label])))
     weights = _weights(len(texts), samples, seed)
-    return Scores({label: _score(rows[label], weights) for label in labels}, _score(micro, weights))
+    by_label = {label: _score(_rows(texts, [label]), weights) for label in labels}
+    return Scores(by_label, _score(_rows(texts, labels), weights))
+
+
+def changes(
+    before: tuple[Sequence[ByLabel], Collection[str]],
+    after: tuple[Sequence[ByLabel], Collection[str]],
+    samples: int = SAMPLES,
+    seed: int = SEED,
+) -> tuple[dict[str, Change], Change]:
+    """The change of F1 of each label that both have, and of all labels together. before, after: the counts of the same
+    texts in the same order, and the labels that count. The samples have the same texts of both."""
+    weights = _weights(len(before[0]), samples, seed)
+    by_label = {
+        label: _change(_rows(before[0], [label]), _rows(after[0], [label]), weights)
+        for label in after[1]
+        if label in before[1]
+    }
+    return by_label, _change(_rows(*before), _rows(*after), weights)
+
+
+def _change(
+    before: Sequence[tuple[int, Counts]], after: Sequence[tuple[int, Counts]], weights: Sequence[Sequence[int]]
+) -> Change:
+    first, second = (f1(_sum([counts for _, counts in rows])) for rows in (before, after))
+    if first is None or second is None:
+        return Change(None, None)
+    resampled = zip(*(map(f1, _resampled(rows, weights)) for rows in (before, after)), strict=True)
+    differences = (None if low is None or high is None else high - low for low, high in resampled)
+    return Change(second - first, _interval(differences))
+
+
+def _rows(texts: Sequence[ByLabel], labels: Collection[str]) -> list[tuple[int, Counts]]:
+    """The texts with one of the labels, by index, and their counts of these labels together."""
+    rows = []
+    for index, by_label in enumerate(texts):
+        if counts := [by_label[label] for label in labels if label in by_label]:
+            rows.append((index, _sum(counts)))
+    return rows
 
 
 def _weights(texts: int, samples: int, seed: int) -> list[list[int]]:

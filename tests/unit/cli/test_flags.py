@@ -109,7 +109,7 @@ def test_help_lists_every_setting_in_groups_and_no_other_name_of_one(capsys):
     assert {"LoRA adapters:", "What is served, and how it runs:"} <= set(help_text.splitlines())
 
 
-@pytest.mark.parametrize("command", ["extract", "bulk", "redact", "graph", "eval", "doctor", "settings"])
+@pytest.mark.parametrize("command", ["extract", "bulk", "redact", "graph", "doctor", "settings"])
 def test_a_setting_is_explained_once_in_the_help_of_serve(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main([command, "--help"])

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from gliner_bento.files.evaluation import readers
-from gliner_bento.files.evaluation.gold import Link, Span
+from gliner_bento.files.evaluation.gold import Choice, Link, Span
 from gliner_bento.files.evaluation.readers import read_gold
 
 TEXT = "Ada Lovelace lived in London."
@@ -76,7 +76,7 @@ def task(**changes):
         {"id": "a", "type": "labels", "value": {"start": 0, "end": 12, "text": "Ada Lovelace", "labels": ["person"]}},
         {"id": "b", "type": "labels", "value": {"start": 22, "end": 28, "labels": ["city"]}},
         {"type": "relation", "from_id": "a", "to_id": "b", "direction": "right", "labels": ["lived in"]},
-        {"type": "choices", "value": {"choices": ["calm"]}},
+        {"type": "choices", "from_name": "mood", "value": {"choices": ["calm"]}},
     ]
     return {"id": 1, "data": {"text": TEXT}, "annotations": [{"result": result}]} | changes
 
@@ -87,6 +87,16 @@ def test_an_export_of_label_studio(tmp_path):
     tasks = [task(), task(annotations=[skipped, *task()["annotations"]]), task(annotations=several)]
     for example in gold(tmp_path, "a.json", tasks):
         assert (example.text, example.entities, example.relations) == (TEXT, {ADA, LONDON}, {LIVED})
+        assert (example.questions, example.choices) == ({"mood"}, {Choice("mood", "calm")})
+
+
+def test_classes_are_a_label_or_several_and_entities_may_then_be_unknown(tmp_path):
+    record = {"text": TEXT, "classifications": {"mood": "calm", "topic": ["law", "art"], "tone": []}}
+    (example,) = gold(tmp_path, "a.jsonl", record)
+    assert (example.entities, example.questions) == (None, {"mood", "topic", "tone"})
+    assert example.choices == {Choice("mood", "calm"), Choice("topic", "law"), Choice("topic", "art")}
+    (example,) = gold(tmp_path, "a.jsonl", record | {"entities": []})
+    assert example.entities == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +141,10 @@ def relation_of(**ends):
         ("a.jsonl", "[" * 99999, ": line 1: "),
         ("a.jsonl", [1], ": line 1: must be an object, or a pair of a text and its entities"),
         ("a.jsonl", {"body": "a", "entities": []}, ": line 1: text: must be a string"),
-        ("a.jsonl", {"text": "a"}, ": line 1: entities: is missing; so are spans, ents, label"),
+        ("a.jsonl", {"text": "a"}, ": line 1: entities: is missing; so are spans, ents, label and classifications"),
+        ("a.jsonl", {"text": "a", "classifications": []}, ": line 1: classifications: must be an object"),
+        ("a.jsonl", {"text": "a", "classifications": {"m": 1}}, "classifications.m: must be a string that is not empt"),
+        ("a.jsonl", {"text": "a", "classifications": {"m": [""]}}, "classifications.m: must be a string that is not"),
         ("a.jsonl", {"text": "a", "entities": "b"}, ": line 1: entities: must be a list"),
         ("a.jsonl", {"text": "a", "entities": {"b": "a"}}, ": line 1: entities.b: must be a list of strings"),
         ("a.jsonl", {"text": "a", "entities": [1]}, "entities[0]: must be [start, end, label], or an object"),
@@ -170,6 +183,12 @@ def relation_of(**ends):
         ("a.json", [task(annotations=[{"result": [1]}])], ": item 1: result: must be a list of objects"),
         ("a.json", [task(annotations=[{"result": [{"value": {"start": 0, "end": 1}}]}])], "result[0]: labels: must be"),
         ("a.json", [task(data={"text": "Ada"})], ": item 1: result[0]: end: must be an integer from 0 to 3"),
+        ("a.json", [task(annotations=[{"result": [{"value": {"choices": ["a"]}}]}])], "from_name: must name the class"),
+        (
+            "a.json",
+            [task(annotations=[{"result": [{"from_name": "a", "value": {"choices": [1]}}]}])],
+            ": item 1: choices: must be a list of names",
+        ),
         (
             "a.json",
             [task(annotations=[{"result": [{"type": "relation", "from_id": [], "to_id": "b"}]}])],

@@ -7,18 +7,22 @@ from itertools import product
 
 import pytest
 
-from gliner_bento.files.evaluation.gold import Span
+from gliner_bento.files.evaluation.gold import Choice, Link, Span
 from gliner_bento.files.evaluation.scores import (
     Confusion,
     Counts,
-    confusion,
+    changes,
+    choice_pairs,
+    confusions,
     exact_counts,
     f1,
+    link_pairs,
     matched,
     overlapping_counts,
     precision,
     recall,
     scores,
+    span_pairs,
 )
 
 ADA, BILL, OSLO = Span(0, 12, "person"), Span(20, 30, "person"), Span(40, 44, "city")
@@ -85,11 +89,32 @@ def test_the_matching_is_that_of_all_pairs():
 
 def test_confusion_counts_each_entity_once():
     predicted = [ADA, Span(22, 30, "city"), Span(60, 64, "city")]
-    assert confusion([([ADA, BILL, OSLO], predicted), ([ADA], [ADA])]) == [
-        Confusion("person", "person", 2),
-        Confusion(None, "city", 1),
-        Confusion("city", None, 1),
-        Confusion("person", "city", 1),
+    assert confusions("entities", [span_pairs([ADA, BILL, OSLO], predicted), span_pairs([ADA], [ADA])]) == [
+        Confusion("entities", "person", "person", 2),
+        Confusion("entities", None, "city", 1),
+        Confusion("entities", "city", None, 1),
+        Confusion("entities", "person", "city", 1),
+    ]
+
+
+def test_a_relation_is_confused_with_another_of_the_same_ends():
+    known = [Link("Ada", "lived in", "London"), Link("Ada", "wrote", "Notes"), Link("Bill", "lived in", "Oslo")]
+    predicted = [Link("Ada", "lived in", "London"), Link("Bill", "born in", "Oslo"), Link("Oslo", "near", "Bill")]
+    assert sorted(link_pairs(known, predicted), key=str) == [
+        ("lived in", "born in"),
+        ("lived in", "lived in"),
+        ("wrote", None),
+        (None, "near"),
+    ]
+
+
+def test_a_class_is_confused_with_another_of_the_same_question():
+    known = [Choice("mood", "calm"), Choice("topic", "sport"), Choice("topic", "law")]
+    predicted = [Choice("mood", "angry"), Choice("topic", "law")]
+    assert choice_pairs(known, predicted) == [
+        ("topic: law", "topic: law"),
+        ("mood: calm", "mood: angry"),
+        ("topic: sport", None),
     ]
 
 
@@ -122,3 +147,16 @@ def test_the_same_counts_have_the_same_intervals():
     texts = [{"city": Counts(int(number % 3 == 0), 1, 1)} for number in range(30)]
     assert scores(texts, ["city"]) == scores(texts, ["city"])
     assert scores(texts, ["city"], samples=9, seed=1) != scores(texts, ["city"], samples=9)
+
+
+def test_a_change_has_the_interval_of_the_same_samples_of_both():
+    """Where all texts change by the same, so does every sample; independent samples would differ."""
+    half = [{"city": Counts(1, 2, 1)}, {"city": Counts(0, 1, 1)}] * 20
+    by_label, micro = changes((half, ["city"]), (half, ["city"]))
+    assert (by_label["city"].f1, by_label["city"].interval) == (0.0, (0.0, 0.0))
+    better = [{"city": Counts(1, 1, 1)}, {"city": Counts(0, 1, 1)}] * 20
+    by_label, micro = changes((half, ["city", "old"]), (better, ["city", "new"]))
+    assert (list(by_label), micro.f1) == (["city"], pytest.approx(0.5 - 40 / 100))
+    low, high = micro.interval
+    assert 0 < low < micro.f1 < high < 0.2
+    assert changes(([{}], ["city"]), ([{"city": Counts(0, 1, 0)}], ["city"]))[1].f1 is None
