@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev setup-bench serve test test-fast test-gpu test-all check lint lock format docs docs-serve bench chaos overload fuzz soak invariance \
-	regression sbom wheel bento image image-test demo-model demo-model-report clean
+	regression sbom dist bento image image-test demo-model demo-model-report clean
 
 export BENTOML_DO_NOT_TRACK = True
 
@@ -48,8 +48,8 @@ docs: ## Build the site that a server then has at /docs
 	@if [ -e $(VENV)/.dev ]; then $(BIN)/python -m tools.pages && $(BIN)/python tools/dependencies.py licenses; fi
 	$(BIN)/python -m tools.docs_site build
 
-wheel: docs ## Build wheels in dist/: for servers, and for clients
-	tools/wheel $(BIN)/python
+dist: docs ## Build in dist/ what a release publishes: sdists and wheels
+	tools/distributions $(BIN)/python
 
 bento: docs sbom ## Build a bento with the model and the docs
 	$(BIN)/bentoml build

@@ -1,33 +1,33 @@
-"""Puts the bundled model into wheels; git holds it once, in models/demo. All else is in pyproject.toml.
+"""The description for the package index: the README with links that lead to this version in the repository.
 
-The wheel for clients (tools/wheel) has neither the model nor the site that a server has at /docs.
+All else is in pyproject.toml. Standard library and setuptools only.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
+import re
 from pathlib import Path
 
 from setuptools import setup
-from setuptools.command.build_py import build_py
 
-MODEL = Path("models", "demo")
-SITE = Path("gateway", "pages", "docs")
-
-
-class BuildWithModel(build_py):
-    """An editable package needs no copy: it reads the checkout."""
-
-    def run(self) -> None:
-        super().run()
-        if self.editable_mode:
-            return
-        package = Path(self.build_lib, "gliner_bento")
-        if os.environ.get("GLINER_BENTO_WHEEL") == "client":
-            shutil.rmtree(package / SITE, ignore_errors=True)
-        else:
-            shutil.copytree(MODEL, package / MODEL, dirs_exist_ok=True)
+ROOT = Path(__file__).parent
+_LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)([^)\s#]+)")
 
 
-setup(cmdclass={"build_py": BuildWithModel})
+def described() -> str:
+    """The README for a reader who does not have the repository."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    package = (ROOT / "gliner_bento" / "__init__.py").read_text(encoding="utf-8")
+    repository = re.search(r'^Repository = "(.+)"', project, re.MULTILINE)
+    version = re.search(r'^__version__ = "(.+)"', package, re.MULTILINE)
+    assert repository
+    assert version
+
+    def absolute(link: re.Match[str]) -> str:
+        kind = "raw" if link[1].endswith((".webp", ".png", ".svg")) else "blob"
+        return f"{repository[1]}/{kind}/v{version[1]}/{link[1]}"
+
+    return _LINK.sub(absolute, (ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+setup(long_description=described(), long_description_content_type="text/markdown")

@@ -296,4 +296,4 @@ def one_line(error: BaseException) -> str:
 
 def install_hint(extra: str) -> str:
     """The end of an error message: how to install a missing `extra`."""
-    return f"install the extra {extra} in the clone: pip install -e '.[{extra}]' (docs/quickstart.md)"
+    return f"install the extra {extra}: pip install 'gliner-bento[{extra}]' (docs/quickstart.md)"

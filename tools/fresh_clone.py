@@ -95,7 +95,7 @@ class Trial:
         engine.write_text(ENGINE)
         engine.chmod(0o755)
         self.run("make help")
-        self.run(f"make sbom docs wheel bento image ENGINE={engine}")
+        self.run(f"make sbom docs dist bento image ENGINE={engine}")
 
     def image(self) -> None:
         """The image's context: it has what the Dockerfile copies, and its entrypoint serves."""
@@ -120,12 +120,12 @@ class Trial:
             pass
 
     def wheels(self) -> None:
-        """The quickstart's commands for wheels; its program runs with the client's wheel."""
+        """The quickstart's `pip install` lines, from `dist`; its program runs in the environment of the client."""
         client, server = self.fresh("client"), self.fresh("server")
         (program,) = (code for language, code in blocks("docs/quickstart.md") if language == "python")
         for line in re.findall(r"^pip install (.+)", (ROOT / "docs/quickstart.md").read_text(), re.MULTILINE):
-            python = client / "python" if "dist/client" in line else server / "python"
-            self.run(f"{BIN}/python -m pip --python {python} install --quiet --no-index {line}")
+            python = server / "python" if "[serve]" in line else client / "python"
+            self.run(f"{BIN}/python -m pip --python {python} install --quiet --no-index --find-links dist {line}")
         with self.serve(str(server / "gliner-bento"), "serve") as url:
             self.run(f"{client}/python -c '{program.replace('http://localhost:3000', url)}'", self.folder)
             self.quickstart(url)
@@ -147,7 +147,11 @@ class Trial:
         venv.create(self.folder / name, with_pip=False)
         (here,) = (self.folder / name).glob("lib/python3*/site-packages")
         (packages,) = (ROOT / ".venv").glob("lib/python3*/site-packages")
-        (here / "packages.pth").write_text(f"{packages}\n")
+        others = Path(self.new(f"{name}-packages"))
+        for entry in packages.iterdir():
+            if "gliner_bento" not in entry.name:
+                (others / entry.name).symlink_to(entry)
+        (here / "packages.pth").write_text(f"{others}\n")
         return self.folder / name / "bin"
 
 

@@ -20,6 +20,7 @@ from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.settings.cores import usable_cores
 from gliner_bento.storage.archives import SUFFIXES
+from gliner_bento.storage.bundled import models_below
 
 FETCH_SETTINGS = ("revision", "token", "cache_dir")
 DOES_NOT_FIT = 2
@@ -129,7 +130,7 @@ def _list(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     for folder in options.folders:
         if not folder.is_dir():
             raise CommandError(f"models list: {folder}: no such folder")
-    folders = options.folders or [PROJECT_ROOT / "models"]
+    folders = options.folders or [folder for folder in (models_below(PROJECT_ROOT),) if folder]
     checkpoints = find_checkpoints(folders, Settings.load(flags).view(CheckpointOptions))
     if options.json:
         sys.stdout.write(json.dumps({"models": [asdict(checkpoint) for checkpoint in checkpoints]}) + "\n")

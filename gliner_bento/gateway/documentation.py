@@ -21,13 +21,13 @@ from gliner_bento.gateway.security_headers import page_policy
 
 FOLDER = Path(__file__).parent / "pages" / "docs"
 SOURCES = FOLDER.parents[3] / "docs" / "index.md"
-"""What a clone has, and a wheel, a bento and an image have not."""
+"""What a clone has, and an installed package, a bento and an image have not."""
 
 _NO_PAGE = (Path(__file__).parent / "pages" / "no-docs-page.html").read_text(encoding="utf-8")
 _IN_A_CLONE = """Run <code>make docs</code> (under a minute), then reload this page: the server needs no restart. The
 same pages are Markdown files in the folder <code>docs</code>."""
 _INSTALLED = """This server was installed without it. The repository has the same pages as Markdown files in its folder
-<code>docs</code>; a server's wheel of <code>make wheel</code>, a bento and an image have the site."""
+<code>docs</code>; the package on the index, a bento and an image have the site."""
 _MISSING = 'The <a href="{up}docs/all-pages.html">list of all pages</a> and the search have what there is.'
 
 

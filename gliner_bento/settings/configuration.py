@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 PACKAGE = Path(__file__).resolve().parents[1]
-"""The package's folder. In a wheel it contains the bundled model, in models/demo."""
+"""The package's folder."""
 
 PROJECT_ROOT = PACKAGE.parent
 """The folder of service.py: a checkout, `src` of a built bento, or where a wheel is installed."""

@@ -22,6 +22,7 @@ from gliner_bento.settings.configuration import PACKAGE, PROJECT_ROOT
 from gliner_bento.storage import lists
 from gliner_bento.storage.api_keys import is_content, read_keys
 from gliner_bento.storage.archives import SUFFIXES
+from gliner_bento.storage.bundled import BUNDLED, installed_models
 from gliner_bento.storage.files import in_cache
 from gliner_bento.storage.other_models import config_name, no_checkpoint
 from gliner_bento.storage.redaction_keys import is_path, keys_in
@@ -38,12 +39,14 @@ _DTYPE_ALIASES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 def _checkpoint(value: str) -> str:
     """The absolute path of a checkpoint folder or archive, or a hub id unchanged. A relative folder is looked up in the
-    working directory, PROJECT_ROOT and PACKAGE. Raises ValueError."""
+    working directory and PROJECT_ROOT; BUNDLED is where it is installed. Raises ValueError."""
     if value.endswith(SUFFIXES):
         if not (archive := Path(value).expanduser()).is_file():
             raise ValueError("no such archive")
         return str(archive.resolve())
-    for folder in (Path(value).expanduser(), PROJECT_ROOT / value, PACKAGE / value):
+    models = installed_models() if value == BUNDLED else None
+    installed = (models / "demo",) if models else ()
+    for folder in (Path(value).expanduser(), PROJECT_ROOT / value, *installed):
         if value and folder.is_dir():
             try:
                 config = config_name(folder)

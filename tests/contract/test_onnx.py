@@ -232,7 +232,7 @@ def test_reports_a_missing_package(package: str, exported: Any, monkeypatch: pyt
     monkeypatch.setattr(
         "gliner_bento.engine.checkpoint.onnx_session.find_spec", lambda name: None if name == package else object()
     )
-    with pytest.raises(ModelError, match=r"install the extra onnx in the clone: "):
+    with pytest.raises(ModelError, match=r"install the extra onnx: "):
         load(exported("span", seed=1))
 
 

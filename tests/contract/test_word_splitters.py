@@ -153,9 +153,7 @@ def test_spacy_does_not_keep_every_word(spacy_kind: str) -> None:
 def test_a_missing_package_is_named_with_its_extra(missing: str, with_splitter: Callable[[str], Path]) -> None:
     if all(find_spec(module) for module in WORD_SPLITTERS[missing]):
         pytest.skip("its packages are installed")
-    with pytest.raises(
-        ModelError, match=rf"{missing}' needs .* not installed; install the extra {missing} in the clone: "
-    ):
+    with pytest.raises(ModelError, match=rf"{missing}' needs .* not installed; install the extra {missing}: "):
         load_engine(with_splitter(missing))
 
 

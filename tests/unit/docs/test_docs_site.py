@@ -80,7 +80,11 @@ def test_the_reference_has_every_route_and_command():
 
 
 def test_the_site_is_built_before_what_contains_it():
-    for target, builder in (("wheel", "tools/wheel "), ("bento", "bentoml build"), ("image", "deploy/docker/build ")):
+    for target, builder in (
+        ("dist", "tools/distributions "),
+        ("bento", "bentoml build"),
+        ("image", "deploy/docker/build "),
+    ):
         command = ["make", "--dry-run", "--no-print-directory", target]
         ran = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True)
         assert 0 < ran.stdout.index("tools.docs_site build") < ran.stdout.index(builder)

@@ -238,7 +238,7 @@ def test_the_route_is_off_by_default_and_needs_its_package(monkeypatch):
     assert not Settings().enable_mcp
     assert "/mcp" not in {endpoint.path for endpoint in GatewayApp(OPTIONS).endpoints}
     monkeypatch.setattr("gliner_bento.settings.field_types.find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=r"enable_mcp: mcp is not installed; install the extra mcp in the clone: "):
+    with pytest.raises(SettingsError, match=r"enable_mcp: mcp is not installed; install the extra mcp: "):
         Settings.load({"enable_mcp": "true"})
     monkeypatch.setattr("gliner_bento.settings.field_types.find_spec", importlib.util.find_spec)
 

@@ -1,15 +1,19 @@
-"""The wheels: what they hold, that one serves in an empty folder, and what a client needs."""
+"""What a release publishes: what sdists and wheels hold, that they serve in an empty folder, what a client needs."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from collections.abc import Iterable
+from email import message_from_bytes
+from email.message import Message
 from importlib.metadata import PathDistribution, distribution, distributions
 from pathlib import Path
 
@@ -19,7 +23,9 @@ from packaging.requirements import Requirement
 from quick import ENVIRONMENT
 
 from benchmark.server import running_server
+from gliner_bento import __version__
 from gliner_bento.settings import PROJECT_ROOT
+from tools import docs_site, first_answer
 
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "docs", "tests")
 SITE = "gliner_bento/gateway/pages/docs"
@@ -34,25 +40,27 @@ with Client("{url}") as client:
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory) -> Path:
-    """The folder that `make wheel` writes."""
+def dist(tmp_path_factory) -> Path:
+    """The folder that `make dist` writes."""
     project = shutil.copytree(PROJECT_ROOT, tmp_path_factory.mktemp("build") / "project", ignore=NOT_COPIED)
     (project / SITE).mkdir()
     (project / SITE / "index.html").write_text("<h1>The site</h1>")
-    ended = subprocess.run(["tools/wheel", sys.executable], cwd=project, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        ["tools/distributions", sys.executable], cwd=project, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return project / "dist"
 
 
 @pytest.fixture(scope="module")
-def wheel(wheels) -> Path:
-    [wheel] = (wheels / "serve").iterdir()
+def wheel(dist) -> Path:
+    [wheel] = dist.glob("gliner_bento-*.whl")
     return wheel
 
 
-@pytest.fixture
-def client_wheel(wheels) -> Path:
-    [wheel] = (wheels / "client").iterdir()
+@pytest.fixture(scope="module")
+def demo_wheel(dist) -> Path:
+    [wheel] = dist.glob("gliner_bento_demo-*.whl")
     return wheel
 
 
@@ -107,13 +115,19 @@ def declared(wheel: Path, folder: Path) -> list[str]:
     return PathDistribution(information).requires or []
 
 
+def metadata_of(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_bytes(archive.read(name))
+
+
 def pip(*arguments: str, cwd: Path) -> None:
     command = [sys.executable, "-m", "pip", *arguments]
     ended = subprocess.run(command, cwd=cwd, env=own_environment(), capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def test_a_wheel_holds_only_what_serves_and_the_bundled_model(wheel):
+def test_a_wheel_holds_only_what_serves_and_the_site(wheel):
     with zipfile.ZipFile(wheel) as archive:
         files = {Path(name) for name in archive.namelist()}
     [information] = {file.parts[0] for file in files if file.parts[0].endswith(".dist-info")}
@@ -124,16 +138,60 @@ def test_a_wheel_holds_only_what_serves_and_the_bundled_model(wheel):
     files = folders[0].rglob("gateway/pages/**/*")
     pages = {page.relative_to(PROJECT_ROOT).as_posix() for page in files if page.is_file()}
     pages = {f"{SITE}/index.html", *(page for page in pages if not page.startswith(SITE + "/"))}
-    model = {f"gliner_bento/models/demo/{name}" for name in MODEL}
-    assert packaged == {"service.py", "gliner_bento/py.typed", *sources, *pages, *model}
+    assert packaged == {"service.py", "gliner_bento/py.typed", *sources, *pages}
 
 
-def test_an_installed_wheel_serves_the_bundled_model_in_an_empty_folder(wheel, tmp_path):
+def test_the_models_wheel_is_data_with_the_licences_of_its_sources(demo_wheel):
+    with zipfile.ZipFile(demo_wheel) as archive:
+        names = archive.namelist()
+        [information] = {name.partition("/")[0] for name in names if ".dist-info/" in name}
+        notice = archive.read(f"{information}/licenses/NOTICE").decode()
+    packaged = {name for name in names if not name.startswith(information)}
+    assert packaged == {"gliner_bento_demo/__init__.py", *(f"gliner_bento_demo/demo/{name}" for name in MODEL)}
+    assert all(source in notice for source in ("CC BY 4.0", "CC BY 3.0", "MultiCoNER", "SLURP", "SEC filings"))
+
+
+def test_an_sdist_holds_what_its_wheel_is_built_of_and_nothing_else(dist, wheel):
+    [sdist] = dist.glob("gliner_bento-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        files = {one.name.partition("/")[2] for one in archive.getmembers() if one.isfile()}
+    packaged = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    texts = {"LICENSE", "MANIFEST.in", "NOTICE", "PKG-INFO", "README.md"}
+    project = {"pyproject.toml", "setup.cfg", "setup.py"}
+    assert {name for name in files if ".egg-info/" not in name} == packaged | texts | project
+
+
+def test_the_metadata_is_complete_and_its_links_leave_the_index(wheel, demo_wheel):
+    about = metadata_of(wheel)
+    for field in ("Author", "Summary", "License-Expression", "Requires-Python", "Keywords"):
+        assert about[field], field
+    urls = dict(url.split(", ") for url in about.get_all("Project-URL"))
+    assert urls.keys() == {"Documentation", "Repository", "Changelog", "Issues"}
+    pythons = re.findall(r"Python :: (3\.\d+)$", "\n".join(about.get_all("Classifier")), re.MULTILINE)
+    assert tuple(pythons) == first_answer.VERSIONS
+    links = [link[0] for link in docs_site.links(about.get_payload())]
+    assert len(links) > 20
+    assert {
+        link for link in links if not link.startswith("https://") and not link.startswith("http://localhost")
+    } == set()
+    assert f"{urls['Repository']}/raw/v{__version__}/docs/playground.webp" in links
+    assert f"{urls['Repository']}/blob/v{__version__}/docs/quickstart.md" in links
+    demo = metadata_of(demo_wheel)
+    [needed] = [one for one in about.get_all("Requires-Dist") if one.startswith("gliner-bento-demo")]
+    assert 'extra == "serve"' in needed
+    assert Requirement(needed).specifier.contains(demo["Version"])
+
+
+def test_the_installed_packages_serve_the_bundled_model_in_an_empty_folder(wheel, demo_wheel, tmp_path):
     site, empty = tmp_path / "site", tmp_path / "empty"
     empty.mkdir()
-    pip("install", "--no-deps", "--no-compile", "--target", str(site), str(wheel), cwd=empty)
+    pip("install", "--no-deps", "--no-compile", "--target", str(site), str(wheel), str(demo_wheel), cwd=empty)
     environment = os.environ | ENVIRONMENT | {"PYTHONPATH": str(site)}
-    command = [str(site / "bin" / "gliner-bento"), "serve", "--port", "{port}", "--host", "127.0.0.1"]
+    program = str(site / "bin" / "gliner-bento")
+    list_models = [program, "models", "list"]
+    listed = subprocess.run(list_models, cwd=empty, env=environment, capture_output=True, text=True, check=False)
+    assert listed.stdout.startswith(f"{site}/gliner_bento_demo/demo  55.5 MB"), listed.stderr
+    command = [program, "serve", "--port", "{port}", "--host", "127.0.0.1"]
     with running_server(command, cwd=empty, log=tmp_path / "log", env=environment) as url:
         served = patient.get(f"{url}/v1/model").json()
         request = {"text": "Bill Gates founded Microsoft in 1975.", "labels": ["person", "organization"]}
@@ -144,24 +202,17 @@ def test_an_installed_wheel_serves_the_bundled_model_in_an_empty_folder(wheel, t
     assert not any(empty.iterdir())
 
 
-def test_a_clients_wheel_is_the_same_without_the_model_and_the_site(wheel, client_wheel):
-    names = [set(zipfile.ZipFile(one).namelist()) for one in (wheel, client_wheel)]
-    assert names[0] - names[1] == {f"gliner_bento/models/demo/{name}" for name in MODEL} | {f"{SITE}/index.html"}
-    assert not names[1] - names[0]
-    assert client_wheel.stat().st_size < 1.1 * 2**20
-
-
-def test_the_client_needs_httpx_and_pydantic_alone(client_wheel, server, tmp_path):
-    environment = CleanEnvironment(tmp_path / "environment", client_wheel, ["httpx", "pydantic"])
+def test_the_client_needs_httpx_and_pydantic_alone(wheel, server, tmp_path):
+    environment = CleanEnvironment(tmp_path / "environment", wheel, ["httpx", "pydantic"])
     printed, _ = environment.run("python", "-c", CLIENT.format(url=server), cwd=tmp_path)
     assert printed == "['Bill Gates', 'Microsoft'] ['Tim Cook']\n"
 
 
 def test_commands_ask_a_server_with_the_packages_that_the_wheel_declares_and_others_name_the_extra(
-    client_wheel, server, tmp_path
+    wheel, server, tmp_path
 ):
-    requirements = [one for one in declared(client_wheel, tmp_path / "unpacked") if "extra ==" not in one]
-    environment = CleanEnvironment(tmp_path / "environment", client_wheel, requirements)
+    requirements = [one for one in declared(wheel, tmp_path / "unpacked") if "extra ==" not in one]
+    environment = CleanEnvironment(tmp_path / "environment", wheel, requirements)
     installed = {one.name.lower() for one in distributions(path=[str(environment.site)])}
     assert "httpx" in installed
     assert not installed & {"aiohttp", "bentoml", "click", "prometheus-client", "starlette", "torch", "transformers"}
@@ -184,7 +235,7 @@ def test_commands_ask_a_server_with_the_packages_that_the_wheel_declares_and_oth
     command("doctor --url URL")
     for line in ("--help", "bulk --help", "serve --help", "settings", "keys new a"):
         command(line)
-    needs = "install the extra serve in the clone: pip install -e '.[serve]' (docs/quickstart.md)\n"
+    needs = "install the extra serve: pip install 'gliner-bento[serve]' (docs/quickstart.md)\n"
     for line in ("extract letter.txt --labels person", "bulk letter.txt -o no.jsonl --labels a", "doctor"):
         assert command(line, code=1)[1].endswith(f"; name a server with --url, or {needs}")
     for line in ("serve", "models list", "models show models/demo"):
