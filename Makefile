@@ -48,7 +48,7 @@ docs: ## Build the site that a server then has at /docs
 	@if [ -e $(VENV)/.dev ]; then $(BIN)/python -m tools.pages && $(BIN)/python tools/dependencies.py licenses; fi
 	$(BIN)/python -m tools.docs_site build
 
-dist: docs ## Build in dist/ what a release publishes: sdists and wheels
+dist: docs ## Build sdists and wheels of both packages in dist/
 	tools/distributions $(BIN)/python
 
 bento: docs sbom ## Build a bento with the model and the docs
