@@ -15,6 +15,9 @@ import msgspec
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError
+from gliner_bento.documents.base import DocumentError, kind_of
+from gliner_bento.documents.process import DocumentProcess
+from gliner_bento.errors import StartupError
 from gliner_bento.process.exits import write_line
 from gliner_bento.tasks.extraction import OPTIONAL_PARTS, ExtractResponse
 
@@ -23,10 +26,11 @@ EXAMPLES = """examples:
   gliner-bento extract letter.txt --labels @labels.yaml --table
   gliner-bento extract "What a day!" --classify "tone=good,bad" --model ./gliclass
   gliner-bento extract order.txt --structures '{"order": ["product", "price"]}' --model ./gliner2
+  gliner-bento extract letter.pdf --labels person,city
   cat letter.txt | gliner-bento extract --labels person --json --url http://localhost:3000
 
-exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which; 2 the file
-cannot be read"""
+exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, and one line says which; 2 the file, or
+a part of a document, cannot be read"""
 
 
 UNREADABLE = 2
@@ -59,12 +63,12 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     if not labels and not fields.keys() & {part.option for part in OPTIONAL_PARTS}:
         raise CommandError("extract: --labels (names, separated by commas), --classify or --structures is required")
     try:
-        text = _read(options.text)
+        text, is_whole = _read(options.text)
     except _Unreadable as error:
         write_line(f"extract: {error}")
         return UNREADABLE
     _print(options, text, asyncio.run(_extract(options, flags, text, {"labels": labels, **fields})))
-    return 0
+    return 0 if is_whole else UNREADABLE
 
 
 async def _extract(
@@ -89,17 +93,39 @@ def _print(options: argparse.Namespace, text: str, result: ExtractResponse) -> N
         sys.stderr.write(f"gliner-bento: warning: {warning.message}\n")
 
 
-def _read(source: str | None) -> str:
-    """The text. Raises `CommandError` without one, and `_Unreadable` for a file that is missing or no UTF-8 text."""
+def _read(source: str | None) -> tuple[str, bool]:
+    """The text, and whether it is all of its document.
+
+    Raises `CommandError` without one, and `_Unreadable` for a file that is missing, no UTF-8 text, or a document that
+    cannot be read.
+    """
     if source is None and sys.stdin.isatty():
         raise CommandError("extract: a text, a file or - is required")
     try:
         if source is None or source == "-":
-            return sys.stdin.buffer.read().decode("utf-8-sig")
+            return sys.stdin.buffer.read().decode("utf-8-sig"), True
         if _LIKE_A_PATH.fullmatch(source) or os.path.isfile(source):  # `Path.is_file` raises if the name is too long
-            return Path(source).read_bytes().decode("utf-8-sig")
+            if kind_of(source):
+                return _document(Path(source))
+            return Path(source).read_bytes().decode("utf-8-sig"), True
     except UnicodeDecodeError as error:
         raise _Unreadable(f"{source or '-'}: not UTF-8: byte {error.start}") from None
     except OSError as error:
         raise _Unreadable(f"{source}: {error.strerror}; to extract from the name itself, pipe it in") from None
-    return source
+    return source, True
+
+
+def _document(path: Path) -> tuple[str, bool]:
+    """The texts of a document, with an empty line between them, and whether these are all. Raises OSError and
+    `_Unreadable`."""
+    process = DocumentProcess()
+    try:
+        with path.open("rb") as file:
+            document = process.read(file.read(process.limits.max_bytes + 1), path.name)
+    except (DocumentError, StartupError) as error:
+        raise _Unreadable(f"{path}: {error}") from None
+    finally:
+        process.close()
+    for name, reason in document.not_read.items():
+        write_line(f"extract: {path}: {name}: {reason}")
+    return "\n\n".join(record.text for record in document.records), not document.not_read

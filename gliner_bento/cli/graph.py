@@ -93,6 +93,7 @@ def _documents(
         encoding=options.encoding,
         invalid=failed.__setitem__ if options.skip_invalid else None,
         check=partial(check_document, column=column),
+        not_read=failed.__setitem__,
     )
     files = list(sources(options.inputs, [options.output], skipped.append))
     refuse_overwriting(written_files(kind, options.output), (source.path for source in files))

@@ -20,7 +20,7 @@ from gliner_bento.cli.parsers import CommandError, add_input_options, add_json
 from gliner_bento.cli.restore import read_sealed, write_whole
 from gliner_bento.cli.texts import counted
 from gliner_bento.files.records.readers import ReadOptions
-from gliner_bento.files.records.sources import READABLE, SUFFIXES
+from gliner_bento.files.records.sources import READABLE, SUFFIXES, UNCOMPRESSED
 from gliner_bento.files.redaction.files import (
     Answers,
     Find,
@@ -88,9 +88,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-columns", metavar="NAMES", help="columns that need no look")
     add_input_options(parser)
     parser.add_argument(
-        "--format", default="txt", choices=[suffix[1:] for suffix in SUFFIXES if suffix != ".parquet"],
+        "--format",
+        default="txt",
+        choices=[suffix[1:] for suffix in SUFFIXES if suffix not in UNCOMPRESSED],
+        metavar="SUFFIX",
         help="format of standard input (default: txt)",
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--style",
         default="placeholder",

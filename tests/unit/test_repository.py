@@ -74,6 +74,8 @@ ALLOWED_IN: dict[str, tuple[str, ...]] = {
         "deploy/containers/",
     ),
     "rich": ("gliner_bento/cli/",),
+    "lxml": ("gliner_bento/documents/",),
+    "pypdf": ("gliner_bento/documents/pdf.py",),
     "pyarrow": ("gliner_bento/ray/", "gliner_bento/files/records/columns.py"),
     "fast_gliner": JOBS,
     "contextvars": ("gliner_bento/gateway/http_protocol.py", "gliner_bento/replicas/ray/client.py"),
@@ -291,7 +293,7 @@ def test_every_word_splitter_has_an_extra():
     project = pytest.importorskip("tomllib").loads((PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
-    others = {"bench", "bulk", "completion", "dataframes", "dev"}
+    others = {"bench", "bulk", "completion", "dataframes", "dev", "documents"}
     others |= {"gliclass", "graph", "haystack", "mcp", "onnx", "otel", "ray", "redis", "serve"}
     assert set(project["optional-dependencies"]) - others == set(WORD_SPLITTERS) - {"whitespace"}
 

@@ -119,12 +119,17 @@ class Job:
         """Names of the columns with labels and adapters, if any."""
         return [name for name in (self.labels_column, self.adapter_column) if name]
 
-    def read_options(self, invalid: Callable[[str, str], None]) -> ReadOptions:
-        """How the inputs are read. invalid: called for each skipped line, see `ReadOptions`."""
+    def read_options(
+        self,
+        invalid: Callable[[str, str], None],
+        not_read: Callable[[str, str], None] = lambda _location, _reason: None,
+    ) -> ReadOptions:
+        """How the inputs are read. invalid: called for each skipped line; not_read: see `ReadOptions`."""
         return ReadOptions(
             encoding=self.encoding,
             invalid=invalid if self.skip_invalid else None,
             check=column_check(self.text_column, self.more_columns, self.schema_columns),
+            not_read=not_read,
         )
 
     def side_file(self, suffix: str) -> Path:
@@ -136,8 +141,8 @@ class Job:
 class Report:
     """The result of a job, in numbers of records. resumed: done by earlier runs. failed: listed in the file `errors`.
 
-    warnings: number of warnings by code. skipped: files that cannot be read, with the reason. left_out: see
-    `Job.left_out`.
+    warnings: number of warnings by code. skipped: files, and parts of documents, that cannot be read, with the reason.
+    left_out: see `Job.left_out`.
     """
 
     records: int
@@ -207,9 +212,10 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool, lock_was_left
         if existing := next((file for file in (*written, unfinished) if file.exists()), None):
             raise StartupError(f"{existing}: exists; choose another name, or --overwrite")
     invalid: list[str] = []
+    not_read: dict[str, str] = {}
     scanned = scan(
         job.sources(),
-        job.read_options(lambda location, _: invalid.append(location)),
+        job.read_options(lambda location, _: invalid.append(location), not_read.__setitem__),
         [job.text_column, *job.more_columns],
         typed=job.output.suffix == ".parquet",
         more=job.schema_columns,
@@ -223,7 +229,8 @@ def _begin(job: Job, identity: dict[str, Any], *, overwrite: bool, lock_was_left
     files_of_invalid = [location.rpartition(": ")[0] for location in invalid]
     records = scanned.records + sum(file not in scanned.skipped for file in files_of_invalid)
     schema = None if scanned.schema is None else bytes(scanned.schema.serialize()).hex()
-    checkpoint = SavedProgress(identity, records, scanned.skipped, schema)
+    skipped = scanned.skipped | {location: f"{location}: {reason}" for location, reason in not_read.items()}
+    checkpoint = SavedProgress(identity, records, skipped, schema)
     if not stored(path):
         refuse_foreign(job.output, left=lock_was_left)
     for file in (*written, unfinished, path):  # the checkpoint last: it shows whose the others are

@@ -1,5 +1,5 @@
-"""Reads records of text, JSONL, CSV and Parquet files one by one, in constant memory. `redaction` uses the unchanged
-lines of each record, and so keeps everything that it does not replace."""
+"""Reads records of text, JSONL, CSV and Parquet files one by one, in constant memory, and those of documents.
+`redaction` uses the unchanged lines of each record, and so keeps everything that it does not replace."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, Any, NamedTuple
 
+from gliner_bento.documents.base import Document, DocumentError
+from gliner_bento.documents.process import DocumentProcess
 from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, pyarrow
 from gliner_bento.files.records.json_value import json_value
@@ -21,7 +23,7 @@ from gliner_bento.files.records.sources import Source, delimiter_of, shown
 MAX_RECORD_BYTES = 64 * 2**20
 FILE_ERRORS = (OSError, EOFError, zlib.error)
 _BATCH_ROWS = 256
-_UNITS = {"jsonl": "line", "csv": "record", "parquet": "row"}
+_UNITS = {"jsonl": "line", "csv": "record", "parquet": "row", "document": "text"}
 
 _MARKS = (  # UTF-32-LE comes before UTF-16-LE, because its mark begins with that of UTF-16-LE
     (codecs.BOM_UTF8, "utf-8"),
@@ -46,6 +48,9 @@ class ReadOptions:
     invalid: called with location and error of each invalid record, which is skipped. If it is None, an invalid record
         raises `Unreadable`.
     check: raises ValueError for a record that the caller cannot use.
+    not_read: called with the location of each part of a document that is not read, such as an image attached to a
+        mail, and with the reason.
+    documents: reads documents.
     """
 
     columns: Sequence[str] = ("text",)
@@ -53,12 +58,14 @@ class ReadOptions:
     encoding: str = "utf-8"
     invalid: Callable[[str, str], None] | None = None
     check: Callable[[Source, Row], None] = lambda _source, _row: None
+    not_read: Callable[[str, str], None] = lambda _location, _reason: None
+    documents: DocumentProcess = field(default_factory=DocumentProcess)
 
 
 def read(source: Source, start: int = 0, options: ReadOptions = ReadOptions()) -> Iterator[tuple[int, Row]]:
     """Number and content of each record, from number `start` on. Raises `Unreadable`."""
     number = start - 1
-    rows = _parquet_rows if source.kind == "parquet" else _text_rows
+    rows = _ROWS.get(source.kind, _text_rows)
     try:
         for number, row in rows(source, start, options):
             if reason := _fault(row, source, options):
@@ -69,6 +76,8 @@ def read(source: Source, start: int = 0, options: ReadOptions = ReadOptions()) -
                 yield number, row  # type: ignore[misc]  # `_fault` excludes ValueError
     except UnicodeDecodeError as error:
         raise Unreadable(f"{source.shown}: {not_encoded(error)}") from None
+    except DocumentError as error:
+        raise Unreadable(f"{source.shown}: {one_line(error)}") from None
     except ValueError as error:  # in the record after the last one that was read
         raise Unreadable(f"{location_of(source, number + 1)}: {one_line(error)}") from None
     except FILE_ERRORS as error:
@@ -255,3 +264,25 @@ def _parquet_rows(source: Source, start: int, _options: ReadOptions) -> _Rows:
             if first + batch.num_rows > start:
                 yield from ((number, row) for number, row in enumerate(batch.to_pylist(), first) if number >= start)
             first += batch.num_rows
+
+
+def _document_rows(source: Source, start: int, options: ReadOptions) -> _Rows:
+    document = read_document(source, options)
+    for name, reason in document.not_read.items():
+        options.not_read(f"{source.shown}: {name}", reason)
+    for number, record in enumerate(document.records[start:], start):
+        yield number, {"file": shown(source.name), **record.place, "text": record.text}
+
+
+def read_document(source: Source, options: ReadOptions) -> Document:
+    """The records of a document. Raises `DocumentError`, OSError, and `StartupError` without the extra `documents`."""
+    return options.documents.read(document_bytes(source, options), source.path.name, options.encoding)
+
+
+def document_bytes(source: Source, options: ReadOptions) -> bytes:
+    """The content of a document; of a file that is too large only so much that it is refused. Raises OSError."""
+    with source.path.open("rb") as file:
+        return file.read(options.documents.limits.max_bytes + 1)
+
+
+_ROWS: dict[str, Callable[[Source, int, ReadOptions], _Rows]] = {"parquet": _parquet_rows, "document": _document_rows}

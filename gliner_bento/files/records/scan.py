@@ -100,7 +100,7 @@ def column_check(
     """
 
     def check(source: Source, row: Row) -> None:
-        if source.kind in ("text", "parquet"):
+        if source.kind in ("text", "parquet", "document"):
             return
         check_columns(row, [text_column, *more_columns], [*RESULT_COLUMNS, *added])
         if not isinstance(row[text_column], str | None):

@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from pathlib import Path
 
+from gliner_bento.documents.base import SUFFIXES as DOCUMENT_SUFFIXES
+from gliner_bento.documents.base import install_documents
 from gliner_bento.errors import StartupError
 
 TEXT_SUFFIXES = (".txt", ".md")
@@ -20,9 +22,12 @@ SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
     ".parquet": "parquet",
+    **dict.fromkeys(DOCUMENT_SUFFIXES, "document"),
 }
+UNCOMPRESSED = (".parquet", *DOCUMENT_SUFFIXES)
+"""Suffixes of files that are not read as .gz."""
 _SUFFIX = re.compile(r"(?:\.[A-Za-z0-9]{1,10})?\.[A-Za-z0-9]{1,10}")
-READABLE = f"{', '.join(SUFFIXES)} (all but .parquet also as .gz)"
+READABLE = f"{', '.join(SUFFIXES)} (the first six also as .gz)"
 _SYSTEM_FILES = frozenset({".ds_store", ".localized", "thumbs.db", "ehthumbs.db", "desktop.ini"})
 """Files that operating systems put into folders, in lower case."""
 _HIDDEN = "hidden"
@@ -65,8 +70,8 @@ def sources(
     """The files of all inputs; those of a folder in order of their names. Raises `StartupError`.
 
     leave_out: own paths of the caller, not read in folders; for each such PATH, the paths PATH.* are not read either.
-    skip: called with each other path in folders that is not read: unknown formats, hidden files, linked folders,
-        devices; not with files that operating systems put there.
+    skip: called with each other path in folders that is not read: unknown formats, documents without the extra
+        `documents`, hidden files, linked folders, devices; not with files that operating systems put there.
     unreadable: called with each folder inside that cannot be read; if it is None, such a folder is an error.
     """
     own = [os.path.realpath(name) for name in leave_out]
@@ -77,6 +82,8 @@ def sources(
         elif not path.exists():
             raise StartupError(f"{given}: no such file or folder")
         elif source := _source(path, given):
+            if source.kind == "document" and (hint := install_documents()):
+                raise StartupError(f"{given}: {hint}")
             yield source
         else:
             raise StartupError(f"{given}: must be a file, one of {READABLE}")
@@ -108,8 +115,8 @@ def _identities(path: Path) -> list[str | tuple[int, int]]:
 
 
 def text_column(source: Source, column: str) -> str:
-    """The column with the text: `column`; for text files always `text`."""
-    return "text" if source.kind == "text" else column
+    """The column with the text: `column`; for text files and documents always `text`."""
+    return "text" if source.kind in ("text", "document") else column
 
 
 def delimiter_of(source: Source) -> str:
@@ -134,7 +141,9 @@ def left_out(skipped: Iterable[str]) -> dict[str, int]:
 
 def left_out_line(counts: Mapping[str, int], readable: str = READABLE) -> str:
     """The message for what `left_out` counts."""
-    return f"left out: {', '.join(f'{number} {kind}' for kind, number in counts.items())}; readable: {readable}"
+    line = f"left out: {', '.join(f'{number} {kind}' for kind, number in counts.items())}; readable: {readable}"
+    hint = install_documents() if any(kind in DOCUMENT_SUFFIXES for kind in counts) else ""
+    return f"{line}; {hint}" if hint else line
 
 
 def lacks_data(counts: Mapping[str, int]) -> bool:
@@ -176,7 +185,7 @@ def _in_folder(
             if name.lower() not in _SYSTEM_FILES and not _is_own(real, name, own):
                 file = Path(root, name)
                 source = None if _is_hidden(name) else _source(file, file.relative_to(folder).as_posix())
-                if source:
+                if source and not (source.kind == "document" and install_documents()):
                     yield source
                 else:
                     skip(str(file))
@@ -195,5 +204,6 @@ def _source(path: Path, name: str) -> Source | None:
     if not os.path.isfile(path):  # opening a FIFO would wait for a writer
         return None
     gzip = path.suffix.lower() == ".gz"
-    kind = SUFFIXES.get((path.with_suffix("") if gzip else path).suffix.lower())
-    return None if kind is None or (gzip and kind == "parquet") else Source(path, name, kind)
+    suffix = (path.with_suffix("") if gzip else path).suffix.lower()
+    kind = SUFFIXES.get(suffix)
+    return None if kind is None or (gzip and suffix in UNCOMPRESSED) else Source(path, name, kind)

@@ -121,6 +121,9 @@ def find_files(
         if in_folder and output and output.resolve().is_relative_to(given.resolve()):
             raise ValueError(f"{output}: is inside the input {given}")
         for source in sources([str(given)], skip=skipped.append, unreadable=skipped.append):
+            if source.kind == "document":
+                skipped.append(str(source.path))
+                continue
             name = source.name if in_folder else source.path.name
             target: Source | None = None
             if output:

@@ -226,7 +226,7 @@ def test_a_record_may_have_labels_and_an_adapter_of_its_own(tmp_path):
         ("a.csv", b"text\ncaf\xe9\n", "a.csv: not utf-8: invalid continuation byte; name its encoding with --encoding"),
         ("a.txt.gz", b"no gzip", "a.txt.gz: Not a gzipped file"),
         ("a.jsonl", b"", "a.jsonl: no records"),
-        ("a.pdf", b"", "a.pdf: must be a file, one of .txt, .md"),
+        ("a.odt", b"", "a.odt: must be a file, one of .txt, .md"),
         ("", b"", "gone: no such file or folder"),
     ],
 )

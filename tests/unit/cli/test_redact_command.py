@@ -265,11 +265,11 @@ def test_columns_that_need_no_look_are_kept(tables, capsys):
 
 
 def test_a_file_of_another_format_is_named_and_is_code_2(folder, capsys):
-    (folder / "in" / "letter.pdf").write_text("bob@example.org")
+    (folder / "in" / "letter.odt").write_text("bob@example.org")
     (folder / "in" / "b.jsonl").unlink()
     for mode in (["--check"], ["-o", "{}/out"]):
         assert redact(folder, "{}/in", *mode) == 2
-        assert f"skipped (hidden, a linked folder, or not a readable format): {folder}/in/letter.pdf" in (
+        assert f"skipped (hidden, a linked folder, or not a readable format): {folder}/in/letter.odt" in (
             capsys.readouterr().out
         )
 

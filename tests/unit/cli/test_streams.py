@@ -61,12 +61,12 @@ def test_a_text_is_shown_with_escapes(form, written, model):
 def test_json_stays_valid(written, tmp_path):
     name = "名前 😀 é " + os.fsdecode(b"caf\xe9")
     (tmp_path / f"{name}.csv").write_text(f"text,{TEXT}\nada@example.org,1\n", encoding="utf-8")
-    (tmp_path / f"{name}.pdf").touch()
+    (tmp_path / f"{name}.odt").touch()
     code, out, err = written("redact", str(tmp_path), "--check", "--patterns-only", "--json")
     report = json.loads(out)
     assert code == 2
     assert report["unseen"] == {f"{tmp_path}/{name}.csv": [TEXT]}
-    assert report["skipped"] == [f"{tmp_path}/{name}.pdf"]
+    assert report["skipped"] == [f"{tmp_path}/{name}.odt"]
     assert [found["text"] for found in report["left"]] == ["ada@example.org"]
     assert read_back(err).startswith(f"gliner-bento: redact: {tmp_path}/{name}.csv: not looked at")
 

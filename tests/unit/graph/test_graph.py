@@ -175,7 +175,7 @@ def mixed(tmp_path):
     """A folder with two texts, nine things that are left out, and files of operating systems."""
     folder = tmp_path / "in"
     (folder / "more").mkdir(parents=True)
-    for name in ("a.txt", "more/b.md", "c.PDF", "more/d.pdf", ".notes.txt", "more/README", "t.tar.gz", "p.parquet.gz"):
+    for name in ("a.txt", "more/b.md", "c.ODT", "more/d.odt", ".notes.txt", "more/README", "t.tar.gz", "p.parquet.gz"):
         (folder / name).write_text("Oslo")
     (folder / "linked").symlink_to(tmp_path)
     (folder / ".git").mkdir()
@@ -188,7 +188,7 @@ def mixed(tmp_path):
 
 
 LEFT_OUT = {
-    "hidden": 3, ".pdf": 2, "linked folder": 1, ".parquet.gz": 1, "not a file": 1, ".tar.gz": 1, "without a suffix": 1,
+    "hidden": 3, ".odt": 2, "linked folder": 1, ".parquet.gz": 1, "not a file": 1, ".tar.gz": 1, "without a suffix": 1,
 }  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def test_what_is_left_out_of_a_folder_is_counted_by_suffix_and_is_code_2(command
         assert cli.main([*arguments, *as_json]) == 2
         written = capsys.readouterr()
         (line,) = (line for line in written.err.splitlines() if "left out" in line)
-        assert line.startswith(f"gliner-bento: {command}: left out: 3 hidden, 2 .pdf, ")
+        assert line.startswith(f"gliner-bento: {command}: left out: 3 hidden, 2 .odt, ")
         assert all(f"{number} {kind}" in line for kind, number in LEFT_OUT.items())
         assert not as_json or json.loads(written.out)["left_out"] == LEFT_OUT
     for path in (mixed / "a.txt", mixed / "more" / "b.md", output):

@@ -83,11 +83,11 @@ def test_a_folder_is_redacted_and_restored_byte_for_byte(tmp_path, style):
     for name, content in files.items():
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_bytes(content)
-    (tmp_path / "in" / "f.pdf").write_bytes(b"Ada")
+    (tmp_path / "in" / "f.odt").write_bytes(b"Ada")
     (tmp_path / "in" / ".g.txt").write_bytes(b"Ada")
     report, mapping = redact_folder(tmp_path / "in", tmp_path / "out", styles=style)
     assert (report.files, report.failed, report.redacted) == (6, {}, {"person": 7, "email address": 1})
-    assert report.skipped == [str(tmp_path / "in" / name) for name in (".g.txt", "f.pdf")]
+    assert report.skipped == [str(tmp_path / "in" / name) for name in (".g.txt", "f.odt")]
     redacted = contents(tmp_path / "out")
     assert redacted.keys() == files.keys()
     if style is Placeholders:
@@ -474,14 +474,14 @@ def test_check_reports_what_is_left_with_its_line(tmp_path):
 
 def test_inputs_and_outputs_that_cannot_be_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("Ada")
-    (tmp_path / "b.pdf").write_text("Ada")
+    (tmp_path / "b.odt").write_text("Ada")
     os.mkfifo(tmp_path / "fifo.txt")
     for inputs, output, message in [
         ([tmp_path], tmp_path / "out", "is inside the input"),
         ([tmp_path / "a.txt"], tmp_path / "a.txt", "is an input"),
         ([tmp_path / "a.txt"], tmp_path / "fifo.txt", "is a device, a pipe or a socket"),
         ([tmp_path / "gone"], None, "no such file or folder"),
-        ([tmp_path / "b.pdf"], None, "must be a file, one of .txt"),
+        ([tmp_path / "b.odt"], None, "must be a file, one of .txt"),
         ([tmp_path / "fifo.txt"], None, "must be a file, one of .txt"),
         ([tmp_path / "a.txt", tmp_path], tmp_path.parent / "other", "two inputs have this name"),
     ]:

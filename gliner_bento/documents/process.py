@@ -1,0 +1,144 @@
+"""Reads documents in another process, with bounded time and memory: parsers of foreign files may hang, crash or take
+all memory. `document_process.py` is its program."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from gliner_bento.documents.base import (
+    DEFAULT_LIMITS,
+    Document,
+    DocumentError,
+    Limits,
+    install_documents,
+)
+from gliner_bento.errors import StartupError
+
+_COMMAND = [sys.executable, "-m", "gliner_bento.documents.document_process"]
+_WALL_FACTOR = 4
+"""A document may take so many times its processor time, because other processes run too."""
+_HEAD_BYTES = 8
+_PIECE_BYTES = 2**20
+_Answer = TypeVar("_Answer")
+
+
+class Job(msgspec.Struct):
+    """A document to read."""
+
+    name: str
+    content: bytes
+    limits: Limits
+    encoding: str = "utf-8"
+
+
+class Answer(msgspec.Struct):
+    """The answer to a job: its result, as msgpack, or an error. ends: whether the process ends."""
+
+    result: bytes = b""
+    error: str = ""
+    ends: bool = False
+
+
+class DocumentProcess:
+    """A process that reads documents. It starts with the first one, and again after one that it did not survive.
+    Threads wait for each other."""
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.limits = limits
+        self._process: subprocess.Popen[bytes] | None = None
+        self._finalizer: weakref.finalize[Any, Any] | None = None
+        self._lock = threading.Lock()
+
+    def read(self, content: bytes, name: str, encoding: str = "utf-8") -> Document:
+        """The records of a document, see `read.document_of`. Blocks.
+
+        Raises `DocumentError` for a document that cannot be read within the limits, and `StartupError` if the extra is
+        not installed.
+        """
+        return self._run(Job(name, content, self.limits, encoding), Document)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._finalizer:
+            self._finalizer()
+        self._process = self._finalizer = None
+
+    def _run(self, job: Job, result: type[_Answer]) -> _Answer:
+        if hint := install_documents():
+            raise StartupError(hint)
+        if len(job.content) > self.limits.max_bytes:  # before it is sent
+            raise DocumentError(f"has more than {self.limits.max_bytes // 2**20} MiB")
+        message = msgspec.msgpack.encode(job)
+        with self._lock:
+            try:
+                if self._process and self._process.poll() is not None:  # somebody has ended it
+                    self.close()
+                answer = self._answer(message)
+                if answer.ends:
+                    self.close()
+            except BaseException:
+                self.close()
+                raise
+        if answer.error:
+            raise DocumentError(answer.error)
+        return msgspec.msgpack.decode(answer.result, type=result)
+
+    def _answer(self, message: bytes) -> Answer:
+        """The process's answer. Raises `DocumentError` if it ends without one."""
+        process = self._process or self._start()
+        assert process.stdin
+        with suppress(BrokenPipeError):
+            process.stdin.write(len(message).to_bytes(_HEAD_BYTES, "big") + message)
+            process.stdin.flush()
+            deadline_s = time.monotonic() + self.limits.max_cpu_s * _WALL_FACTOR
+            if head := self._received(process, _HEAD_BYTES, deadline_s):
+                content = self._received(process, int.from_bytes(head, "big"), deadline_s)
+                if content is not None:
+                    return msgspec.msgpack.decode(content, type=Answer)
+        status = process.wait()
+        if status in (-signal.SIGPROF, -signal.SIGKILL):
+            raise DocumentError(f"takes longer than {self.limits.max_cpu_s:g} s to read")
+        raise DocumentError("the parser has crashed")
+
+    def _received(self, process: subprocess.Popen[bytes], size: int, deadline_s: float) -> bytes | None:
+        """The next `size` bytes of the process; None if it ends. A process that is late is killed."""
+        assert process.stdout
+        pieces, left = [], size
+        while left:
+            ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline_s - time.monotonic()))
+            if not ready:
+                process.kill()
+                return None
+            piece = os.read(process.stdout.fileno(), min(left, _PIECE_BYTES))
+            if not piece:
+                return None
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        """Start the process. It ends when its standard input does, also if this process is killed."""
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(_COMMAND, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        self._finalizer = weakref.finalize(self, _end, self._process)
+        return self._process
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):  # what was not written cannot be any more
+            if pipe:
+                pipe.close()
