@@ -152,6 +152,17 @@ def _full_dtype(value: object) -> object:
     return _DTYPE_ALIASES.get(value, value) if isinstance(value, str) else value
 
 
+def decoded(value: object) -> object:
+    """Decode the JSON of a flag or an environment variable; the file's value is an object already."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def _band(values: tuple[float, ...]) -> tuple[float, ...]:
+    if values and not (len(values) == 2 and values[0] <= values[1]):
+        raise ValueError("must be two scores, the lower one first, such as 0.4,0.6")
+    return values
+
+
 def _comma_separated(value: object) -> object:
     return value.split(",") if isinstance(value, str) else value
 
@@ -249,6 +260,10 @@ Models = Annotated[
 ]
 Dtype = Annotated[Literal["auto", "float32", "float16", "bfloat16"], BeforeValidator(_full_dtype)]
 Probability = Annotated[float, Field(ge=0, le=1)]
+Thresholds = Annotated[
+    dict[Annotated[str, Field(pattern=r"\S", max_length=1000)], Probability], NoDecode, BeforeValidator(decoded)
+]
+Band = Annotated[Listed[Probability], AfterValidator(_band)]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
 PathPrefix = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)+$")]
 Timeout = Annotated[float, Field(gt=0, le=3600)]

@@ -13,6 +13,7 @@ from gliner_bento.settings.field_types import (
     AbsolutePath,
     AllowListSource,
     ApiKeysSource,
+    Band,
     Count,
     CountOrUnlimited,
     DenyListSource,
@@ -27,6 +28,7 @@ from gliner_bento.settings.field_types import (
     RecognizerNames,
     RedactionKey,
     RedisUrl,
+    Thresholds,
     Timeout,
     existing_file,
 )
@@ -40,6 +42,21 @@ class GatewayFields(BaseSettings):
     default_threshold: Annotated[Probability, PerModel()] = Field(0.5, description="Default threshold for entities.")
     default_relation_threshold: Annotated[Probability, PerModel()] = Field(
         0.5, description="Default threshold for relations."
+    )
+    label_thresholds: Annotated[Thresholds, PerModel()] = Field(
+        {},
+        description="Default thresholds of single labels, as JSON: {person: 0.4}; `gliner-bento tune` finds them. A "
+        "request's threshold, and a label's own, override them.",
+    )
+    relation_thresholds: Annotated[Thresholds, PerModel()] = Field(
+        {},
+        description="As label_thresholds, of relations; a request's relation_threshold, and a relation's own one, "
+        "override them.",
+    )
+    review_band: Annotated[Band, PerModel()] = Field(
+        (),
+        description='Lowest and highest score of entities that /v1 marks for review ("review": true), as 0.4,0.6; '
+        "unset: none are marked.",
     )
     max_labels: Annotated[CountOrUnlimited, PerModel()] = Field(
         1000,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
@@ -12,7 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode
 
 from gliner_bento.settings.adapters import AdapterFields
 from gliner_bento.settings.configuration import SettingsError, suggestion
-from gliner_bento.settings.field_types import AbsolutePath, CountOrAuto, Probability, existing_folder
+from gliner_bento.settings.field_types import AbsolutePath, CountOrAuto, Probability, decoded, existing_folder
 from gliner_bento.settings.formats import FormatFields
 from gliner_bento.settings.gateway import GatewayFields
 from gliner_bento.settings.marks import MODELS_STAY, OfAllModels, PerModel, marked
@@ -23,15 +22,10 @@ MODEL_PROPERTIES = ("pinned", "required", "default")
 """Keys in `model_settings` that are not settings, but say how the server treats the model."""
 
 
-def _decoded(value: object) -> object:
-    """Decode the JSON of a flag or an environment variable; the file's value is an object already."""
-    return json.loads(value) if isinstance(value, str) else value
-
-
 class ModelTableFields(BaseSettings):
     """Several models in one server."""
 
-    model_settings: Annotated[dict[str, dict[str, Any]], NoDecode, BeforeValidator(_decoded)] = Field(
+    model_settings: Annotated[dict[str, dict[str, Any]], NoDecode, BeforeValidator(decoded)] = Field(
         {},
         description="Each model's own settings, by its name in models, as JSON; in the file also within models: "
         "{pii: {model: CHECKPOINT, dtype: float32}}. Besides settings: pinned (never evicted), required (the server "

@@ -25,6 +25,9 @@ class Limits:
 
     default_threshold: float
     default_relation_threshold: float
+    label_thresholds: Mapping[str, float]
+    relation_thresholds: Mapping[str, float]
+    review_band: Sequence[float]
     max_labels: int
     max_text_chars: int
     max_batch_items: int

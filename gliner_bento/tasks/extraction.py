@@ -42,6 +42,7 @@ from gliner_bento.tasks.recognition import (
     merger_of,
     recognition_options,
 )
+from gliner_bento.tasks.review import ReviewMarks
 from gliner_bento.tasks.structures import STRUCTURES, Instance, Structure, Structures
 
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
@@ -130,6 +131,7 @@ class ExtractionItem(Item):
     are unique, non-empty, and returned as they are; descriptions are what the model reads.
 
     label_thresholds, relation_thresholds: by name, the thresholds of labels and relations that have their own.
+    review_band: lowest and highest score of entities that are marked for review; empty: none are.
     decoys: labels whose entities are not in the answer; results between processes have them.
     relation_heads, relation_tails: by name of a relation that limits them, the allowed labels as indexes into `labels`.
     The options of windows and of relation windows are None where the engine's default applies.
@@ -158,6 +160,7 @@ class ExtractionItem(Item):
     max_entities: int = MAX_ENTITIES
     max_relations: int = MAX_RELATIONS
     label_thresholds: Mapping[str, float] = field(default_factory=dict)
+    review_band: Sequence[float] = field(default_factory=list)
     decoys: Sequence[str] = field(default_factory=list)
     relation_thresholds: Mapping[str, float] = field(default_factory=dict)
     relation_heads: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -190,11 +193,15 @@ class ExtractionItem(Item):
 
     @property
     def has_merger(self) -> bool:
-        return bool(self.decoys) or any(part.merger for part in self._parts())
+        return bool(self.decoys or self.review_band) or any(part.merger for part in self._parts())
 
     def merger(self, *, all_found: bool) -> ResultMerger:
         mergers: list[ResultMerger] = [part.merger(self, all_found) for part in self._parts() if part.merger]
-        return Mergers([*mergers, *([WithoutDecoys(self.decoys, self.denied)] if self.decoys else ())])
+        if self.decoys:
+            mergers.append(WithoutDecoys(self.decoys, self.denied))
+        if self.review_band:
+            mergers.append(ReviewMarks(self.review_band, _marked))
+        return Mergers(mergers)
 
     @property
     def finds_entities(self) -> bool:
@@ -230,11 +237,36 @@ class SourcedEntity(Entity):
     ]
 
 
-class _OptionalSource:
-    """Makes pydantic accept `SourcedEntity`, too: answers have them, messages between processes do not."""
+_Review = Annotated[bool, Field(description="The score is in the server's `review_band`: a person should look at it.")]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityInReview(Entity):
+    """An entity that is marked for review."""
+
+    review: _Review
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedEntityInReview(SourcedEntity):
+    """A `SourcedEntity` that is marked for review."""
+
+    review: _Review
+
+
+def _marked(entity: Entity) -> Entity:
+    """The entity, marked for review."""
+    basic = entity.start, entity.end, entity.text, entity.label, entity.score
+    if isinstance(entity, SourcedEntity):
+        return SourcedEntityInReview(*basic, source=entity.source, review=True)
+    return EntityInReview(*basic, review=True)
+
+
+class _OptionalFields:
+    """Makes pydantic accept the subclasses of `Entity`, too: answers have them, messages between processes do not."""
 
     def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> Any:
-        return handler.generate_schema(SourcedEntity | Entity)
+        return handler.generate_schema(SourcedEntityInReview | SourcedEntity | EntityInReview | Entity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +294,7 @@ class Relation:
 class Extraction(Result):
     """The result of one item."""
 
-    entities: Annotated[Sequence[Annotated[Entity, _OptionalSource()]], Field(description="In order of position.")]
+    entities: Annotated[Sequence[Annotated[Entity, _OptionalFields()]], Field(description="In order of position.")]
     relations: Annotated[Sequence[Relation], Field(description="Empty where none were requested.")] = ()
     classifications: Annotated[
         Mapping[str, ClassificationResult], Field(description="By classification. Empty where none were requested.")
@@ -310,7 +342,7 @@ class ExtractResponse(Extraction):
 class StreamedEntity:
     """A line of /v1/extract/stream: the next entity of the text."""
 
-    entity: Annotated[Entity, _OptionalSource()]
+    entity: Annotated[Entity, _OptionalFields()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +418,7 @@ def decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extrac
         relation_threshold=limits.default_relation_threshold if relation_threshold is None else relation_threshold,
         **{name: getattr(options, name) for name in _UNCHANGED},
         adapter_id=None if options.adapter_id == BASE_ADAPTER_ID else options.adapter_id,
+        review_band=list(limits.review_band),
         max_entities=limits.max_entities,
         max_relations=limits.max_relations,
     )

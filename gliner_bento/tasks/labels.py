@@ -148,11 +148,20 @@ class WithoutDecoys:
 
 
 def _decide_labels(options: Any, limits: Limits, _: Decided) -> Decided:
-    return label_options(options.labels or {}, max_labels=limits.max_labels)
+    of_labels = label_options(options.labels or {}, max_labels=limits.max_labels)
+    defaults = _defaults(limits.label_thresholds, of_labels["labels"], options.threshold)
+    return {**of_labels, "label_thresholds": defaults | of_labels["label_thresholds"]}
 
 
 def _decide_relations(options: Any, limits: Limits, decided: Decided) -> Decided:
-    return relation_options(options.relations or {}, list(decided["labels"]), max_labels=limits.max_labels)
+    of_relations = relation_options(options.relations or {}, list(decided["labels"]), max_labels=limits.max_labels)
+    defaults = _defaults(limits.relation_thresholds, of_relations["relations"], options.relation_threshold)
+    return {**of_relations, "relation_thresholds": defaults | of_relations["relation_thresholds"]}
+
+
+def _defaults(thresholds: Mapping[str, float], names: Collection[str], requested: float | None) -> dict[str, float]:
+    """The server's thresholds of a request's names; none if the request has a threshold for all of them."""
+    return {} if requested is not None else {name: thresholds[name] for name in names if name in thresholds}
 
 
 def _chars(described: Mapping[str, str]) -> int:

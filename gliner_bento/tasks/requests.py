@@ -37,9 +37,12 @@ from gliner_bento.tasks.structures import StructuresOption
 _STRUCTURES = {"purchase": {"product": {"type": "string"}, "price": "what was paid"}}
 
 # Descriptions of the options that a request, a batch and an item of a batch have.
-_THRESHOLD = Field(description="Lowest score of an entity, 0 to 1. Default: the server's default_threshold.")
+_THRESHOLD = Field(
+    description="Lowest score of an entity, 0 to 1. Default: the server's label_thresholds and default_threshold."
+)
 _RELATION_THRESHOLD = Field(
-    description="Lowest score of a relation, 0 to 1. Default: the server's default_relation_threshold."
+    description="Lowest score of a relation, 0 to 1. Default: the server's relation_thresholds and "
+    "default_relation_threshold."
 )
 _FLAT_NER = Field(description="No overlapping entities; false allows nested ones.")
 _MULTI_LABEL = Field(description="A span may carry several labels.")

@@ -440,6 +440,22 @@ def test_models_have_settings_of_their_own(settings_file, monkeypatch):
             Settings.load(flags | {"model_settings": own_settings})
 
 
+def test_thresholds_of_labels_and_a_band_are_of_one_model_too(settings_file):
+    row = "{model: models/demo, label_thresholds: {date of birth: 0.3}, review_band: [0.4, 0.6]}"
+    given = Settings.load({"label_thresholds": '{"a": 1}'}, settings_file(f"gliner: {{models: {{pii: {row}}}}}"))
+    (own,) = by_model(given).values()
+    assert (given.label_thresholds, given.review_band) == ({"a": 1.0}, ())
+    assert (own.label_thresholds, own.review_band) == ({"date of birth": 0.3}, (0.4, 0.6))
+    for name, value, message in (
+        ("label_thresholds", '{"a": 2}', "less than or equal to 1"),
+        ("relation_thresholds", "[]", "valid dictionary"),
+        ("review_band", "0.6,0.4", "must be two scores, the lower one first"),
+        ("review_band", "0.6", "must be two scores"),
+    ):
+        with pytest.raises(SettingsError, match=f"^{name}: .*{message}"):
+            Settings.load({name: value})
+
+
 def test_the_limits_of_a_model_are_the_settings_that_are_marked_so():
     limits = {limit.name for limit in dataclasses.fields(Limits)}
     assert limits | {*marked(FormatFields, PerModel)} == {*marked(Settings, PerModel)}

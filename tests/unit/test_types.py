@@ -170,7 +170,7 @@ def test_an_adapters_source_is_one_that_is_stored():
 def test_the_options_of_a_text_are_declared_once():
     """`ExtractionOptions` has them; an item and all requests have every one of them, and an item the limits."""
     options = set(OPTIONS)
-    limits = {"max_entities", "max_relations"}
+    limits = {"max_entities", "max_relations", "review_band"}
     of_names = {"label_thresholds", "decoys", "relation_thresholds", "relation_heads", "relation_tails"}
     found = {"allowed", "denied"}
     assert {field.name for field in dataclasses.fields(Item)} == options | limits | of_names | found | {"text"}

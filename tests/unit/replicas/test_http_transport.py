@@ -105,6 +105,7 @@ def test_an_item_survives_the_transport():
         max_entities=1,
         max_relations=0,
         label_thresholds={"b": 0.1},
+        review_band=[0.5, 0.75],
         decoys=["a"],
         relation_thresholds={"r": 0.9},
         relation_heads={"r": [0]},
