@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
 
 from gliner_bento.engine.base import Prepared, SlotState
 from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
@@ -332,18 +332,21 @@ class WaitingQueue:
     ) -> NextBatch | None:
         """The batch that the express lane runs next; None: nothing waits for it.
 
-        Has only entries of short requests that are the next ones of their tenant, with a cost of at most
-        `max_batch_tokens`, and the base model or an adapter that is on the device. Their tenants are not in `excluded`,
-        and have been served at most `max_lead` tokens more than the tenant that is next: so a flood of short requests
-        gets no more than its share. slots, lanes: see `form_batch`."""
+        Has only entries of short requests among the next ones of their tenant, as urgent as its first one, with a cost
+        of at most `max_batch_tokens`, and the base model or an adapter that is on the device. Their tenants are not in
+        `excluded`, and have been served at most `max_lead` tokens more than the tenant that is next: so a flood of
+        short requests gets no more than its share. slots, lanes: see `form_batch`."""
         candidates: list[Entry] = []
         for waiting in islice(self._waiting.near_turn(max_lead), limits.batch_lookahead):
             if waiting[0].tenant.name not in excluded:
-                first = islice(waiting, limits.max_batch_size)
-                candidates += takewhile(
-                    lambda entry: entry.size is SHORT and entry.cost <= limits.max_batch_tokens, first
+                candidates += (
+                    entry
+                    for entry in islice(waiting, limits.max_batch_size)
+                    if entry.size is SHORT
+                    and entry.priority == waiting[0].priority
+                    and entry.cost <= limits.max_batch_tokens
+                    and (entry.adapter is None or entry.adapter in slots.resident)
                 )
-        candidates = [entry for entry in candidates if entry.adapter is None or entry.adapter in slots.resident]
         if not candidates:
             return None
         chosen = form_batch(candidates, limits, packs=self._packs, slots=slots, lanes=lanes)

@@ -213,14 +213,36 @@ def test_its_batches_have_a_quarter_of_the_budget(
     scheduler.submit(item("first"), request_id="b", share=B)
     express.arrival()
     submit_waiting(scheduler, until, [item(text) for text in ("Ada", "Charles", "Marie", "costly", "late")], share=B)
-    for expected in (["Ada", "Charles"], ["Marie"]):
+    for expected in (["Ada", "Charles"], ["Marie", "late"]):
         express.let_through()
         assert express.arrival() == expected
     express.let_through()
     settle(scheduler, until)
-    assert express.nothing_came, "what costs more waits for a lane, and what is behind it too"
+    assert express.nothing_came, "what costs more waits for a lane"
     gate.let_through()
     assert gate.arrival() == ["costly"]
+
+
+def test_a_short_text_does_not_wait_for_longer_ones_of_its_tenant_that_were_bypassed(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
+    """A text that did not fit into a batch is next of its tenant: a short one that comes then has no head start left.
+    Without the express lane it would join that text's batch."""
+    costs = {"first": 600, "bypassed": 450}
+    engine = FakeEngine(
+        on_forward=by_lane(gate, nothing), packs=True, cost=lambda one: costs.get(one.text.split()[0], 50)
+    )
+    scheduler = start(engine, inference_lanes=1, max_batch_size=8, max_batch_tokens=1000)
+    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
+    longer = [
+        f"{name} {'x' * chars}" for name, chars in (("first", 1100), ("bypassed", 1100), ("y", 7900), ("z", 7900))
+    ]
+    submit_waiting(scheduler, until, [item(text) for text in longer], share=A)
+    gate.let_through()
+    assert gate.arrival() == [longer[0], *longer[2:]]
+    assert isinstance(ending_of(scheduler.submit(item("Ada"), request_id="ada", share=A)), Extraction)
+    gate.let_through()
+    assert gate.arrival() == longer[1:2]
 
 
 def test_its_batches_shrink_with_the_memory(
@@ -320,6 +342,18 @@ def test_a_short_text_waits_for_more_urgent_work(
     assert tally["express"] == 0
     gate.let_through()
     assert gate.arrival() == [MEDIUM, "Ada"]
+
+
+def test_a_short_text_waits_for_more_urgent_work_of_its_tenant(
+    start: Start, gate: Gate, item: MakeItem, until: Until, tally: Tally
+) -> None:
+    scheduler = start(FakeEngine(on_forward=by_lane(gate, nothing), packs=True), inference_lanes=2)
+    fill_lanes(scheduler, gate, item, until, share=A)
+    submit_waiting(scheduler, until, [item(MEDIUM)], share=B, priority=-1)
+    submit_waiting(scheduler, until, [item("Ada")], share=B)
+    assert tally["express"] == 0
+    gate.let_through()
+    assert gate.arrival() == [MEDIUM]
 
 
 def lease_by_first_letter(item: Item) -> object:
