@@ -106,7 +106,7 @@ docs-serve: ## Show the docs while they are written: ADDRESS=
 	@tools/setup docs
 	$(BIN)/python -m tools.docs_site serve $(ADDRESS)
 
-chaos: setup-dev ## Faults under load with known answers, 10 minutes: ARGS=
+chaos: setup-dev ## Faults under load with known answers, 12 minutes: ARGS=
 	$(BIN)/python -m reliability chaos $(ARGS)
 
 overload: setup-dev ## Ten times the capacity for a minute: ARGS=

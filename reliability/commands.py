@@ -21,7 +21,7 @@ from gliner_bento.cli import main
 from gliner_bento.settings import PROJECT_ROOT
 
 _NAMES = ("Ada Lovelace", "Tim Cook")
-_RECORDS = 1300  # two chunks of 500, and a part
+_CHUNK, _RECORDS = 50, 130  # two chunks and a part; few, because beside the load a record takes a tenth of a second
 _PATIENCE_S = 300.0
 
 Results = list[dict[str, Any]]
@@ -35,7 +35,7 @@ def kill_bulk(url: str) -> str:
         (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         whole, killed = folder / "whole.jsonl", folder / "killed.jsonl"
         _ended(_bulk(url, folder, whole))
-        kills = [_kill_after(done, _bulk(url, folder, killed), killed) for done in (1, 501)]
+        kills = [_kill_after(done, _bulk(url, folder, killed), killed) for done in (1, _CHUNK + 1)]
         _ended(_bulk(url, folder, killed))
         if whole.read_bytes() != killed.read_bytes():
             raise AssertionError(f"bulk that was killed after {kills} records has another output")
@@ -43,11 +43,12 @@ def kill_bulk(url: str) -> str:
 
 
 def _bulk(url: str, folder: Path, output: Path) -> subprocess.Popen[str]:
-    return _command("bulk", folder / "in.jsonl", "-o", output, "--labels", "person", "--quiet", "--url", url)
-
-
-def _command(*words: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "gliner_bento.cli", *map(str, words)]
+    words = ["bulk", folder / "in.jsonl", "-o", output, "--labels", "person", "--quiet", "--url", url]
+    program = (
+        "from gliner_bento.cli import main; from gliner_bento.files.bulk import job; "
+        f"job.CHUNK_RECORDS = {_CHUNK}; raise SystemExit(main({[*map(str, words)]}))"
+    )
+    command = [sys.executable, "-c", program]
     return subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

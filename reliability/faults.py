@@ -71,13 +71,15 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """inject: does it; returns facts for the report. refused: codes of errors that are allowed, besides those of
-    overload. drops: whether connections may be closed without an answer. ends: the server ends with it."""
+    overload. drops: whether connections may be closed without an answer. ends: the server ends with it. own_server: it
+    starts another server, so this one gets no load meanwhile."""
 
     description: str
     inject: Callable[[Target], str]
     refused: tuple[str, ...] = ()
     drops: bool = False
     ends: bool = False
+    own_server: bool = False
 
     def allows(self, outcome: str) -> bool:
         """Whether requests may end like this while the fault lasts: `refused (code)`, `dropped (error)`."""
@@ -402,6 +404,6 @@ FAULTS = {
         _guard_killed,
     ),
     "guard-slow": Fault("the model is slower than LiteLLM's guardrail waits", _guard_slow),
-    "guard-redis": Fault("the guardrail's Redis is stopped, lost, full", lambda _: guard_with_redis()),
+    "guard-redis": Fault("the guardrail's Redis is stopped, lost, full", lambda _: guard_with_redis(), own_server=True),
     "sigterm": Fault("SIGTERM under load", _terminate, drops=True, ends=True),
 }

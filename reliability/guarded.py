@@ -27,6 +27,10 @@ _TIMEOUT_S = 60.0
 _numbers = itertools.count()
 
 
+class CannotRun(Exception):
+    """A fault needs what is not installed here."""
+
+
 def guard_during(url: str, act: Callable[[], object], *, timeout_s: float = _TIMEOUT_S, redacts: bool = False) -> str:
     """Send requests through the guardrail while `act` runs; returns how they ended. timeout_s: of a call, as in
     LiteLLM. Raises AssertionError if a value passes, or, with `redacts`, if no request is redacted meanwhile."""
@@ -52,9 +56,9 @@ def guard_during(url: str, act: Callable[[], object], *, timeout_s: float = _TIM
 
 
 def guard_with_redis() -> str:
-    """A server of its own whose Redis is stopped, lost and full, then one with another key."""
+    """A server of its own whose Redis is stopped, lost and full, then one with another key. Raises `CannotRun`."""
     if not (PROGRAM and find_spec("redis")):
-        return "not run: it needs redis-server and the extra redis"
+        raise CannotRun("it needs redis-server and the extra redis")
     with tempfile.TemporaryDirectory(prefix="chaos-") as name, RedisServer(Path(name)) as redis:
         settings = {"redis_url": redis.url, "redaction_key": "a" * 40}
         with serving(Path(name) / "log", settings) as server:
