@@ -11,7 +11,6 @@ from typing import Any
 from gliner_bento.cli.parsers import add_json
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import CONFIGURATION_FILE
-from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.names import origin
 
 EXAMPLES = """examples:
@@ -47,5 +46,4 @@ def effective_settings(settings: Settings, flags: Mapping[str, Any]) -> Iterator
     in_file = settings.configuration().gliner
     for name in Settings.model_fields:
         source = origin(name, flags) or (file if name in in_file else "default")
-        value = getattr(settings, name)
-        yield name, None if value is None else text_of(value), source
+        yield name, settings.shown(name), source

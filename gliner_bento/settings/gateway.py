@@ -99,11 +99,13 @@ class GatewayFields(BaseSettings):
     )
     allow_list: AllowListSource | None = Field(
         None,
+        repr=False,
         description="YAML or JSON file of texts that are no finds, for all requests; or the entries themselves. They "
         "are those of a request's allow_list (docs/recognizers.md).",
     )
     deny_list: DenyListSource | None = Field(
         None,
+        repr=False,
         description="YAML or JSON file of texts that are always found, for all requests; or the entries themselves. "
         "They are those of a request's deny_list (docs/recognizers.md).",
     )
@@ -133,6 +135,7 @@ class GatewayFields(BaseSettings):
     )
     api_keys: Annotated[ApiKeysSource | None, ForOneCaller(None)] = Field(
         None,
+        repr=False,
         description="YAML or JSON file of API keys (see docs/security.md), read again when it changes; or the keys "
         "themselves, as in such a file. Unset: no keys, and the server answers on the loopback address only, unless "
         "allow_anonymous.",

@@ -30,6 +30,7 @@ from gliner_bento.settings.configuration import (
     resolve_aliases,
 )
 from gliner_bento.settings.cores import usable_cores
+from gliner_bento.settings.field_types import text_of
 from gliner_bento.settings.formats import FormatFields
 from gliner_bento.settings.gateway import GatewayFields
 from gliner_bento.settings.gliner_serve import ALIASES
@@ -54,7 +55,7 @@ _CLIENT_KEYS = (f"{ENV_PREFIX}CLIENT_API_KEY", f"{ENV_PREFIX}CLIENT_REDACT_KEY")
 """Environment variables of clients, and of the command `redact`."""
 
 _SECRET = ("allow_list", "api_keys", "deny_list", "redaction_key", "redis_url", "token")
-"""Errors do not show their values. The lists may have personal data."""
+"""Errors do not show their values, and `Settings.shown` only paths. The lists may have personal data."""
 
 _MAX_CPU_LANES = 4
 _AUTO_BATCH_TOKENS = {"cpu": 1024, "cuda": 16384}
@@ -177,6 +178,15 @@ class Settings(
         if unknown := sorted(set(names).difference(type(self).model_fields, {"formats"})):
             raise TypeError(f"{options.__name__}: no such setting: {', '.join(unknown)}")
         return options(**{name: getattr(self, name) for name in names})
+
+    def shown(self, name: str) -> str | None:
+        """A setting's value as it may be shown; None: it is unset. Of secrets and of lists, only a path is shown."""
+        value = getattr(self, name)
+        if value is None:
+            return None
+        text = text_of(value)
+        is_hidden = name in _SECRET and (not os.path.isabs(text) or "\n" in text)
+        return "**********" if is_hidden else text
 
     def configuration(self) -> Configuration:
         """The content of the configuration file."""

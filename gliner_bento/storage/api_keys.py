@@ -101,8 +101,10 @@ def read_keys(source: str) -> Sequence[ApiKey]:
 def _content_of(file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ValueError("neither a file nor a list of API keys") from None
     except OSError as error:
-        raise ValueError(f"{file}: {error.strerror}") from None
+        raise ValueError(f"the file cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ValueError(_NO_LIST) from None
 

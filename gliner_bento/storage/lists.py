@@ -55,8 +55,10 @@ def read_entries(kind: Kind, source: str) -> Any:
     try:
         content = source if is_content(source) else Path(source).read_text(encoding="utf-8")
         return _TYPES[kind].validate_python(yaml.safe_load(content), strict=True)
+    except FileNotFoundError:
+        raise ValueError('neither a file nor a list of entries, such as ["Ada"]') from None
     except OSError as error:
-        raise ValueError(f"{source}: {error.strerror}") from None
+        raise ValueError(f"the file cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
         raise ValueError("not a list of entries in YAML or JSON") from None
     except ValidationError as invalid:

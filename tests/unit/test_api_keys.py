@@ -101,11 +101,6 @@ def test_an_invalid_file_is_refused_and_its_content_not_shown(content, problem, 
     assert str(refused.value).startswith("api_keys: ")
 
 
-def test_a_missing_file_is_refused():
-    with pytest.raises(SettingsError, match=r"api_keys: .*no-such-file: No such file"):
-        Settings.load({"api_keys": "no-such-file"})
-
-
 def test_a_replaced_file_counts_within_a_second_without_a_restart(file):
     now = [0.0]
     keys = ApiKeys(str(file), clock=lambda: now[0])

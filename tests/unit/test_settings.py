@@ -480,10 +480,18 @@ def test_a_list_is_a_file_or_its_content(name, tmp_path, monkeypatch):
     (tmp_path / "c.yaml").write_text(f"gliner: {{{name}: [Ada, {{value: Bob, case_sensitive: true}}]}}")
     assert "case_sensitive" in getattr(Settings.load(file=tmp_path / "c.yaml"), name)
     for wrong, message in (
-        ("gone.yaml", "gone.yaml: No such file"),
+        ("gone.yaml", "neither a file nor a list"),
         ("[1]", "0: Input should be"),
         ('[{"pattern": "("}]', f"{name}.0.pattern: missing"),
         ("[", "YAML or JSON"),
     ):
         with pytest.raises(SettingsError, match=f"{name}: .*{re.escape(message)}"):
             Settings.load({name: wrong})
+
+
+@pytest.mark.parametrize("name", ["allow_list", "deny_list", "api_keys"])
+def test_a_name_in_the_place_of_a_list_is_not_shown(name, tmp_path):
+    for wrong in ("Ada Ng", "Ada/Ng", str(tmp_path / "Ada"), "Ada" * 2000):
+        with pytest.raises(SettingsError, match=f"{name}: (neither a file|the file cannot be read)") as error:
+            Settings.load({name: wrong})
+        assert "Ada" not in str(error.value).replace('["Ada"]', "")

@@ -55,6 +55,22 @@ def test_what_lists_have_is_not_shown_in_errors(capsys, monkeypatch, tmp_path, n
     assert "Ada" not in "".join(lines)
 
 
+@pytest.mark.parametrize("name", ["allow_list", "deny_list", "api_keys"])
+def test_what_lists_and_keys_have_is_not_printed(capsys, monkeypatch, tmp_path, name):
+    key = {"name": "a", "sha256": hash_of("b"), "scopes": ["extract"], "deny_list": ["Ada Ng"]}
+    content = json.dumps([key] if name == "api_keys" else ["Ada Ng"])
+    (tmp_path / "list.json").write_text(content)
+    monkeypatch.setenv(f"GLINER_{name.upper()}", content)
+    assert cli.main(["settings"]) == cli.main(["settings", "--json"]) == 0
+    printed = capsys.readouterr().out + repr(Settings.load())
+    assert "Ada" not in printed
+    assert hash_of("b") not in printed
+    assert f"**********  (GLINER_{name.upper()})" in printed
+    monkeypatch.setenv(f"GLINER_{name.upper()}", str(tmp_path / "list.json"))
+    assert cli.main(["settings"]) == 0
+    assert f"{tmp_path}/list.json  (GLINER_{name.upper()})" in capsys.readouterr().out
+
+
 def test_settings_and_keys_are_printed_as_json(capsys):
     assert cli.main(["settings", "--json", "--max-labels", "7"]) == 0
     shown = json.loads(capsys.readouterr().out)
