@@ -13,13 +13,7 @@ from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.announced_names import announced_names
-from gliner_bento.privacy.conversation import (
-    OnePlaceholder,
-    RedactedConversation,
-    canonical,
-    redact_conversation,
-    reserved_in,
-)
+from gliner_bento.privacy.conversation import OnePlaceholder, RedactedConversation, redact_conversation
 from gliner_bento.privacy.lists import NO_LISTS, Listed, Lists
 from gliner_bento.privacy.plausible import is_plausible
 from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, PRESIDIO_LABELS, for_model
@@ -27,7 +21,8 @@ from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Form, Restorer
 from gliner_bento.privacy.sealing import Sealer
 from gliner_bento.privacy.spans import LabeledSpan, spans_of
-from gliner_bento.privacy.styles import Placeholders, Replace, hashes, mask, remove
+from gliner_bento.privacy.styles import Placeholders, Replace, hashes, mask, remove, tag
+from gliner_bento.privacy.written_placeholders import canonical, reserved_in
 from gliner_bento.redact_types import RedactedEntity, RedactResult, Style
 from gliner_bento.tasks.base import ExtractionWarning, Limits
 from gliner_bento.tasks.extraction import (
@@ -111,15 +106,17 @@ class Mappings:
         """Seal a mapping. Raises `TooLarge`."""
         return self._sealer.seal(self.tenant, mapping)
 
-    def replace_of(self, options: RedactionOptions, texts: Sequence[str], mapping: Mapping[str, str]) -> Replace:
-        """Makes new placeholders, or whatever else the style prescribes."""
+    def replace_of(
+        self, options: RedactionOptions, texts: Sequence[str], mapping: Mapping[str, str], labels: Iterable[str]
+    ) -> Replace:
+        """Makes new placeholders, or whatever else the style prescribes. labels: of what is replaced."""
         if options.style == "mask":
             return mask
         if options.style == "remove":
             return remove
         if options.hashed:
             return hashes(self._sealer.hash_key(self.tenant, options.conversation))
-        reserved = reserved_in(texts) | {canonical(placeholder) for placeholder in mapping}
+        reserved = reserved_in(texts, {tag(label) for label in labels}).union(map(canonical, mapping))
         return Placeholders(lambda placeholder: canonical(placeholder) in reserved)
 
 
@@ -191,12 +188,13 @@ def redacted(
 ) -> tuple[RedactResult, Mapping[str, str]]:
     """Replace what was found, and what deny lists have. Returns the result without its sealed mapping, and the mapping.
     Raises `TooLarge`. Takes as long as the texts are: call it in a thread."""
-    one = OnePlaceholder(mappings.replace_of(options, texts, mapping), mapping)
-    style: Replace = one if options.style in _RESTORABLE else one.make
     spans = [
         [*(span for span in spans_of(text, one.entities) if options.is_plausible(text, span)), *options.names_in(text)]
         for text, one in zip(texts, extractions, strict=True)
     ]
+    labels = {span.label for of_text in (*spans, *(one.denied for one in listed)) for span in of_text}
+    one = OnePlaceholder(mappings.replace_of(options, texts, mapping, labels), mapping)
+    style: Replace = one if options.style in _RESTORABLE else one.make
     conversation = redact_conversation(
         texts, spans, style, mapping=mapping, listed=listed, hashed=options.hashed, budget=mappings.budget
     )

@@ -23,8 +23,6 @@ _ROUNDS = 4
 """How often values that became longer by joining spans are looked for again."""
 _HASHED = re.compile(r"\[[^\W_]\w*_(?=\d*[a-f])[0-9a-f]{16}\]")
 """A hash of `hashes`. One of digits only, which is rare, may be the number of a card."""
-_BRACKETED = re.compile(r"\[([^\[\]\n]+)\]")
-_BARE = re.compile(r"(?<![A-Za-z0-9_])([A-Z][A-Z0-9_]*_\d{1,9})")
 
 
 class OnePlaceholder:
@@ -92,22 +90,6 @@ def redact_conversation(
         for text, own in zip(texts, spans, strict=True)
     ]
     return RedactedConversation(redacted, spans)
-
-
-def reserved_in(texts: Iterable[str]) -> set[str]:
-    """What looks like a placeholder in texts, in canonical form: no new placeholder may be read as one of these."""
-    return {
-        canonical(match[1])
-        for text in texts
-        for pattern in (_BRACKETED, _BARE)
-        for match in pattern.finditer(text)
-        if match[1].rstrip()[-1:].isdecimal()
-    }
-
-
-def canonical(placeholder: str) -> str:
-    """A placeholder without brackets, separators and case: what is left of it in the words of a language model."""
-    return re.sub(r"[\W_]+", "", placeholder).casefold()
 
 
 def outside(text: str, span: LabeledSpan, placeholders: Sequence[tuple[int, int]]) -> list[LabeledSpan]:

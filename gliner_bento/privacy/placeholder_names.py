@@ -1,4 +1,4 @@
-"""Finds the names of placeholders, such as `phone_number` of `[PHONE_NUMBER_1]`, in texts in lower case.
+"""Finds the names of placeholders, such as `phone_number` of `[PHONE_NUMBER_1]`, in texts, in any case.
 
 A mapping may have thousands of names, and one may end with another: they are sorted by their ends, so that a name is
 found by bisection, and not compared with each one.
@@ -20,7 +20,7 @@ class PlaceholderNames:
     """Finds names that an id follows. names: in any case, with underscores between their words."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        names = {name.lower() for name in names}
+        names = {folded(name) for name in names}
         self._by_reversed: dict[str, list[str]] = {}
         for name in names:
             self._by_reversed.setdefault(_letters(name)[::-1], []).append(name)
@@ -32,21 +32,23 @@ class PlaceholderNames:
         # The last character of a name, before an id.
         self._ends = re.compile(rf"[{last}](?=({_SEPARATOR}{_ID})(?![0-9a-z]|_\w))" if last else r"(?!)")
 
-    def matches(self, lowered: str) -> Iterator[tuple[int, int]]:
+    def matches(self, text: str) -> list[tuple[int, int]]:
         """[start, end) of names with their ids, in order, without overlaps: of two, the one that begins first."""
-        found = (
-            (start, match.end(1))
-            for match in self._ends.finditer(lowered)
-            if (start := self._start(lowered, match.end())) is not None
-        )
-        last = 0
-        for start, end in sorted(found, key=lambda span: (span[0], -span[1])):
-            if start >= last:
-                last = end
-                yield start, end
+        matches: list[tuple[int, int]] = []
+        for start, end in sorted(self.all_matches(text), key=lambda span: (span[0], -span[1])):
+            if not matches or start >= matches[-1][1]:
+                matches.append((start, end))
+        return matches
 
-    def _start(self, lowered: str, end: int) -> int | None:
-        """Where the longest name that ends there begins."""
+    def all_matches(self, text: str) -> Iterator[tuple[int, int]]:
+        """[start, end) of all names with their ids, also of those that another one ends with."""
+        lowered = folded(text)
+        for match in self._ends.finditer(lowered):
+            for start in self._starts(lowered, match.end()):
+                yield start, match.end(1)
+
+    def _starts(self, lowered: str, end: int) -> Iterator[int]:
+        """Where the names that end there begin, the longest first."""
         before = _letters(lowered[max(0, end - self._longest) : end])[::-1]
         index = bisect_right(self._sorted, before) - 1
         while index >= 0:
@@ -54,9 +56,8 @@ class PlaceholderNames:
             if before.startswith(letters):
                 start = _back(lowered, end, len(letters))
                 if any(self._pattern(name).fullmatch(lowered, start, end) for name in self._by_reversed[letters]):
-                    return start
+                    yield start
             index = self._parents[index]
-        return None
 
     def _pattern(self, name: str) -> re.Pattern[str]:
         """Matches a name. A run of underscores is one quantifier: several, side by side, would be tried in every
@@ -70,6 +71,23 @@ class PlaceholderNames:
                 )
             )
         return self._patterns[name]
+
+
+class _Folded(dict[int, int]):
+    """The code of each character in lower case; those that would be several characters stay."""
+
+    def __missing__(self, code: int) -> int:
+        lower = chr(code).casefold()
+        self[code] = ord(lower) if len(lower) == 1 else code
+        return self[code]
+
+
+_FOLDED = _Folded()
+
+
+def folded(text: str) -> str:
+    """A text in lower case, character by character: in `str.lower`, they depend on what is around them."""
+    return text.lower() if text.isascii() else text.translate(_FOLDED)
 
 
 def _parents(ordered: list[str]) -> list[int]:

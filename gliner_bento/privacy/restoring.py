@@ -10,39 +10,32 @@ from __future__ import annotations
 import html
 import json
 import re
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
-from gliner_bento.privacy.conversation import canonical
-from gliner_bento.privacy.placeholder_names import PlaceholderNames
+from gliner_bento.privacy.placeholder_names import PlaceholderNames, folded
 from gliner_bento.privacy.redact import CharBudget, is_written_by_us
 from gliner_bento.privacy.styles import PLACEHOLDER
+from gliner_bento.privacy.written_placeholders import Written, begins_word, canonical, kinds_in
 
 Form = Literal["auto", "text", "json"]
 """What a text is: in `json`, originals are escaped as in strings of JSON; `auto`: `json` if the whole text is."""
 
-_PAIRS = {"[": "]", "<": ">", "{": "}", "&lt;": "&gt;", "%5b": "%5d", "【": "】", "［": "］"}
-_OPEN = re.compile(r"(?:\\?\[|<|\{|&lt;|%5[Bb]|【|［)\s?\Z")
-_CLOSE = re.compile(r"\s?(?:\\?\]|>|\}|&gt;|%5[Dd]|】|］)")
-_OPEN_CHARS = 5  # of the longest match of `_OPEN`
 _AROUND_CHARS = 16
 """More characters than brackets, spaces and backslashes add to a placeholder."""
 _CONTEXT_CHARS = 200
 _URL = re.compile(r":(?:/(?:/\S*)?)?\Z")
 """The end of a text that may be the beginning of a URL, in which originals are quoted."""
 _IN_URL = re.compile(r"://\S*\Z")
-_ESCAPE = re.compile(r"\\(?:[bfnrt]|u[0-9a-fA-F]{4})\Z")
-_ESCAPE_CHARS = 6
 _MAX_REPORTED, _MAX_REPORTED_CHARS = 100, 80
 
 
 @dataclass(slots=True)
 class RestoredCounts:
-    """What a restorer has done. ambiguous: number of placeholders that may stand for several, which are left. unknown:
-    those that the mapping does not have, the first `_MAX_REPORTED`."""
+    """What a restorer has done. ambiguous: number of placeholders that may stand for several, or have no number, which
+    are left. unknown: those that the mapping does not have, the first `_MAX_REPORTED`."""
 
     restored: int = 0
     ambiguous: int = 0
@@ -66,10 +59,8 @@ class Restorer:
         kinds = {placeholder.strip("[]").rpartition("_")[0] for placeholder in mapping}
         self._kinds = {canonical(kind) for kind in kinds}
         self._names = PlaceholderNames(kinds)
-        self._heads = {kind.lower().split("_")[0] for kind in kinds}
+        self._heads = {folded(kind).split("_")[0] for kind in kinds}
         self._starts = re.compile("|".join([r"[\\\[<{&%【［]", *{re.escape(head[0]) for head in self._heads}]))
-        letters = {*string.ascii_uppercase, *"".join(kinds)}
-        self._lower = str.maketrans({letter: low for letter in letters if len(low := letter.lower()) == 1})
         self._longest = max((len(name) + 2 * name.count("_") for name in mapping), default=0) + _AROUND_CHARS
 
     def restore(self, text: str, form: Form = "auto") -> str:
@@ -83,11 +74,11 @@ class Restorer:
 
     def _restored(self, text: str, *, is_json: bool) -> str:
         pieces, position = [], 0
-        for start, end in self._names.matches(self._lowered(text)):
-            written = _Written.at(text, start, end)
+        for start, end in self._names.matches(text):
+            written = Written.at(text, start, end)
             placeholder = self._placeholder(written)
             if placeholder is not None:
-                original = written.notation(self._mapping[placeholder], is_json=is_json)
+                original = _notation(written, self._mapping[placeholder], is_json=is_json)
                 self._budget.take(len(original))
                 pieces += [text[position : written.start], original]
                 position = written.end
@@ -95,19 +86,10 @@ class Restorer:
         self._note_unknown(text)
         return "".join([*pieces, text[position:]])
 
-    def _lowered(self, text: str) -> str:
-        """The text in lower case, character by character."""
-        lowered = text.lower()
-        return lowered if len(lowered) == len(text) else text.translate(self._lower)
-
-    def _placeholder(self, written: _Written) -> str | None:
+    def _placeholder(self, written: Written) -> str | None:
         """The placeholder that is written there; None if it is none, not a known one, or not a single one."""
-        exact = f"[{written.inner.replace(chr(92), '')}]"
-        if not written.opened and not (
-            written.is_word
-            and PLACEHOLDER.fullmatch(exact)
-            and (exact in self._mapping or written.inner == written.inner.upper())
-        ):
+        exact = written.exact
+        if not (written.opened or (written.may_be_one and (exact in self._mapping or written.is_upper))):
             return None
         if exact in self._mapping:
             return exact
@@ -121,6 +103,7 @@ class Restorer:
         return None
 
     def _note_unknown(self, text: str) -> None:
+        self.counts.ambiguous += sum(canonical(kind) in self._kinds for kind in kinds_in(text))
         for match in PLACEHOLDER.finditer(text):
             placeholder = match[0]
             if (
@@ -139,7 +122,7 @@ class Restorer:
         beginning of a URL."""
         if not self._kinds:
             return len(text)
-        end, lowered = len(text), self._lowered(text)
+        end, lowered = len(text), folded(text)
         for match in self._starts.finditer(lowered, max(0, end - self._longest)):
             start = match.start()
             if self._may_begin(text, lowered, start) and self._may_continue(lowered[start:]):
@@ -153,7 +136,7 @@ class Restorer:
         if not text[start].isalpha():
             return True
         rest = lowered[start:]
-        return any(head.startswith(rest) or rest.startswith(head) for head in self._heads) and _begins_word(text, start)
+        return any(head.startswith(rest) or rest.startswith(head) for head in self._heads) and begins_word(text, start)
 
     def _may_continue(self, lowered: str) -> bool:
         """Whether a text in lower case may be the beginning of a placeholder, or of another one than it is now."""
@@ -173,52 +156,18 @@ class Restorer:
         )
 
 
-@dataclass(slots=True)
-class _Written:
-    """A placeholder as a text has it, at [start, end). inner: without brackets. opened: its opening bracket, if it has
-    both; then they are a part of it. is_word: whether it is not the end of a longer word."""
-
-    text: str
-    start: int
-    end: int
-    inner: str
-    opened: str
-    is_word: bool
-
-    @classmethod
-    def at(cls, text: str, start: int, end: int) -> _Written:
-        """The placeholder whose inner part is at [start, end)."""
-        inner = text[start:end]
-        if start and text[start - 1] == "[" and text[end : end + 1] == "]" and text[start - 2 : start - 1] != "\\":
-            return cls(text, start - 1, end + 1, inner, "[", is_word=True)
-        opening = _OPEN.search(text, max(0, start - _OPEN_CHARS), start)
-        closing = _CLOSE.match(text, end)
-        if opening and closing:
-            opened = opening[0].strip().removeprefix("\\").lower()
-            if _PAIRS[opened] == closing[0].strip().removeprefix("\\").lower():
-                return cls(text, opening.start(), closing.end(), inner, opened, is_word=True)
-        return cls(text, start, end, inner, "", _begins_word(text, start))
-
-    def notation(self, original: str, *, is_json: bool) -> str:
-        """The original in the notation of what is around the placeholder."""
-        if self.opened == "%5b":
-            return quote(original, safe="")
-        if self.opened == "&lt;":
-            return html.escape(original, quote=False)
-        if is_json:
-            return json.dumps(original, ensure_ascii=False)[1:-1]
-        before = self.text[max(0, self.start - _CONTEXT_CHARS) : self.start]
-        if "://" in before and _IN_URL.search(before) and any(map(str.isspace, original)):
-            return quote(original, safe="")
-        return original
-
-
-def _begins_word(text: str, start: int) -> bool:
-    """Whether what begins there is not the end of a longer word. `n` in `\\nPERSON_1` is no letter of a word."""
-    before = text[start - 1 : start]
-    return not (before.isascii() and (before.isalnum() or before == "_")) or (
-        _ESCAPE.search(text, max(0, start - _ESCAPE_CHARS), start) is not None
-    )
+def _notation(written: Written, original: str, *, is_json: bool) -> str:
+    """The original in the notation of what is around the placeholder."""
+    if written.opened == "%5b":
+        return quote(original, safe="")
+    if written.opened == "&lt;":
+        return html.escape(original, quote=False)
+    if is_json:
+        return json.dumps(original, ensure_ascii=False)[1:-1]
+    before = written.text[max(0, written.start - _CONTEXT_CHARS) : written.start]
+    if "://" in before and _IN_URL.search(before) and any(map(str.isspace, original)):
+        return quote(original, safe="")
+    return original
 
 
 def _is_id(text: str) -> bool:
