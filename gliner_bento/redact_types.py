@@ -211,6 +211,6 @@ class RestoreResponse:
     texts: Sequence[str]
     held: Annotated[str, Field(description="The end of a `partial` text that belongs before the next chunk.")]
     restored: Annotated[int, Field(description="Number of placeholders that were restored.")]
-    ambiguous: Annotated[int, Field(description="Number of those that may stand for several, and were left.")]
+    ambiguous: Annotated[int, Field(description="Number of those that were left: without a number, or for several.")]
     unknown: Annotated[Sequence[str], Field(description="Placeholders that the mapping does not have, at most 100.")]
     request_id: str

@@ -38,6 +38,8 @@ from gliner_bento.tasks.labels import Labels
 from gliner_bento.tasks.recognition import enabled
 
 _RESTORABLE = ("placeholder", "hash")
+_MAX_LABEL_CHARS = 100
+"""Of a label, because it is in each placeholder and each entity of an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,9 @@ class RedactionOptions:
         return announced_names(text) if self.labels is None and self.recognizers is not False else ()
 
     def extraction(self, limits: Limits) -> ExtractionOptions:
-        """The options of the extraction that finds the values: long texts are read whole, and limits are errors."""
+        """The options of the extraction that finds the values: long texts are read whole, and limits are errors.
+        Raises `InvalidField` for a label that is too long."""
+        self._check_labels()
         running = enabled(limits.recognizers)
         recognizers = self.recognizers
         if recognizers is None or recognizers is True:
@@ -87,6 +91,17 @@ class RedactionOptions:
             on_limit="error",
             long_text="window",
         )
+
+    def _check_labels(self) -> None:
+        named = self.recognizers.values() if isinstance(self.recognizers, Mapping) else ()
+        denied = (entry.label for entry in self.lists.deny)
+        for field, labels in (("labels", self.labels or ()), ("recognizers", named), ("deny_list", denied)):
+            if (chars := max(map(len, labels), default=0)) > _MAX_LABEL_CHARS:
+                raise InvalidField(
+                    f"{field}: a label has {chars} characters; the limit for labels of placeholders is "
+                    f"{_MAX_LABEL_CHARS}. What else the model is to read can be its description",
+                    param=field,
+                )
 
 
 class Mappings:

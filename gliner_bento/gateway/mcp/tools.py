@@ -20,6 +20,7 @@ from gliner_bento.tasks.base import ExtractionWarning
 from gliner_bento.tasks.classifications import ClassificationOptions, LabelScore
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, Relation, extraction_of
 from gliner_bento.tasks.fields import Names, Score, Strict
+from gliner_bento.tasks.labels import Labels as LabelsWithOptions
 from gliner_bento.tasks.lists import AllowList, DenyList, lists_of
 from gliner_bento.tasks.structures import Instance, Structures
 
@@ -33,7 +34,11 @@ def _parsed(value: object) -> object:
 
 
 Labels = Annotated[Names, Field(min_length=1), BeforeValidator(_parsed)]
-_LABELS = "Entity types, in any words: names, or {name: description}."
+EntityLabels = Annotated[LabelsWithOptions, Field(min_length=1), BeforeValidator(_parsed)]
+_LABELS = (
+    'Entity types, in any words: names, or {name: description}. With {name: {"returned": false}}, the type competes '
+    "with the others, and its entities are left out."
+)
 
 
 class _TextArguments(Strict):
@@ -63,7 +68,7 @@ class _ListArguments(_Arguments):
 class ExtractEntitiesArguments(_ListArguments):
     """Arguments of `extract_entities`."""
 
-    labels: Labels = Field(description=_LABELS, examples=[["person", "organization", "date"]])
+    labels: EntityLabels = Field(description=_LABELS, examples=[["person", "organization", "date"]])
     threshold: Score | None = Field(
         default=None, description="Lowest score of an entity, 0 to 1; lower finds more, with more errors."
     )
@@ -101,7 +106,7 @@ class StructuresArguments(_Arguments):
 class RedactArguments(_ListArguments):
     """Arguments of `redact`."""
 
-    labels: Labels | None = Field(
+    labels: EntityLabels | None = Field(
         default=None, description=f"{_LABELS} Default: those of personal data.", examples=[["person", "organization"]]
     )
     threshold: Score | None = Field(
@@ -180,7 +185,7 @@ class RestoredText:
 
     text: str
     restored: Annotated[int, Field(description="Number of placeholders that were restored.")]
-    ambiguous: Annotated[int, Field(description="Number of those that may stand for several, and were left.")]
+    ambiguous: Annotated[int, Field(description="Number of those that were left: without a number, or for several.")]
     unknown: Annotated[Sequence[str], Field(description="Placeholders that the mapping does not have.")]
 
 

@@ -12,6 +12,7 @@ import pytest
 from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
 from jsonschema import Draft202012Validator, validate
+from test_recognizers_of_requests import Scripted
 
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.mcp.tools import TOOLS
@@ -145,6 +146,15 @@ def test_lists_of_the_tools_that_find_entities(served):
     assert (wrong.is_error, wrong.content[0].text[:20]) == (True, "deny_list.0.pattern:")
 
 
+def test_labels_may_be_decoys_and_have_thresholds(served):
+    labels = {"person": {"description": "a human", "threshold": 0.1}, "king": {"returned": False}}
+    for given in (labels, json.dumps(labels)):
+        app, arguments = served(Scripted(("Ada", "person"), ("Charles", "king"))), {"text": TEXT, "labels": given}
+        assert called(app, "redact", arguments).structured_content["text"] == "[PERSON_1] met Charles"
+        found = called(app, "extract_entities", arguments).structured_content["entities"]
+        assert [(one["text"], one["label"]) for one in found] == [("Ada", "person")]
+
+
 def test_personal_data_and_secrets_are_redacted_by_default(served):
     arguments = {"text": "ada@example.org, password = 'hunter" + "2'", "style": "remove"}
     redacted = called(served(MemoryReplica()), "redact", arguments).structured_content
@@ -159,7 +169,7 @@ def test_a_mapping_that_this_server_has_not_sealed_is_an_error(served, tool):
 
 
 def test_a_redacted_text_is_not_much_longer_than_a_text_may_be(served):
-    result = called(served(MemoryReplica()), "redact", {"text": "Ada met Charles", "labels": ["n" * 300]})
+    result = called(served(MemoryReplica()), "redact", {"text": "Ada met Charles", "labels": ["n" * 90]})
     assert result.is_error
     assert result.content[0].text == "labels: the result would have more than 200 characters (twice max_text_chars)"
 
