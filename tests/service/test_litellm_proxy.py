@@ -75,21 +75,30 @@ def _joined(events: str) -> tuple[str, str]:
     return content, arguments
 
 
-@pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    """The proxy with the docs' configuration; `guard` ends our server."""
+def interpreter() -> str:
+    """A Python that has litellm; without one, the test is skipped."""
     python = os.environ.get("LITELLM_PYTHON") or (sys.executable if find_spec("litellm") else "")
     if not python:
         pytest.skip("litellm is not installed; LITELLM_PYTHON can name an interpreter that has litellm[proxy]")
+    return python
+
+
+def environment() -> dict[str, str]:
+    """The environment of a process with litellm: without our packages."""
+    return {**os.environ, "PYTHONPATH": os.environ.get("LITELLM_PYTHONPATH", "")}
+
+
+@pytest.fixture(scope="module")
+def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """The proxy with the docs' configuration; `guard` ends our server."""
+    python = interpreter()
     model, folder, port = LanguageModel(), tmp_path_factory.mktemp("litellm"), free_port()
     with on_a_socket(model.app) as model_url, ExitStack() as guard:
         url = guard.enter_context(on_a_socket(create_app(), lifespan="on"))
         (folder / "config.yaml").write_text(json.dumps(_configuration(url, model_url)))
         command = [python, "-c", PROGRAM, "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
-        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        env["PYTHONPATH"] = os.environ.get("LITELLM_PYTHONPATH", "")
         with (folder / "log").open("w") as log:
-            running = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=env)
+            running = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env=environment())
             try:
                 headers = {"Authorization": f"Bearer {KEY}"}
                 with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=300) as client:
