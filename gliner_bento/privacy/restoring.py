@@ -26,9 +26,13 @@ Form = Literal["auto", "text", "json"]
 _AROUND_CHARS = 16
 """More characters than brackets, spaces and backslashes add to a placeholder."""
 _CONTEXT_CHARS = 200
-_URL = re.compile(r":(?:/(?:/\S*)?)?\Z")
+_URL = re.compile(r""":(?:/(?:/[^\s"]*)?)?\Z""")
 """The end of a text that may be the beginning of a URL, in which originals are quoted."""
-_IN_URL = re.compile(r"://\S*\Z")
+_IN_URL = re.compile(r"""://[^\s"]*\Z""")
+_NO_URL = re.compile(r"""[\s"<>\\^`{|}\x00-\x1f]""")
+"""What no URL has. An original without it stays as it is, because it may be a URL or a part of one."""
+_HALF_ESCAPE = re.compile(r"(?:\\(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]?)\Z")
+_ESCAPE_CHARS = 6
 _MAX_REPORTED, _MAX_REPORTED_CHARS = 100, 80
 
 
@@ -60,31 +64,32 @@ class Restorer:
         self._kinds = {canonical(kind) for kind in kinds}
         self._names = PlaceholderNames(kinds)
         self._heads = {folded(kind).split("_")[0] for kind in kinds}
-        self._starts = re.compile("|".join([r"[\\\[<{&%【［]", *{re.escape(head[0]) for head in self._heads}]))
+        self._initials = {head[0] for head in self._heads}
+        self._starts = re.compile("|".join([r"[\\\[<{&%【［]", *map(re.escape, self._initials)]))
         self._longest = max((len(name) + 2 * name.count("_") for name in mapping), default=0) + _AROUND_CHARS
 
     def restore(self, text: str, form: Form = "auto") -> str:
         """The text with originals."""
-        return self._restored(text, is_json=form == "json" or (form == "auto" and _is_json(text)))
+        return self._restored(text, len(text), is_json=form == "json" or (form == "auto" and _is_json(text)))
 
     def restore_chunk(self, chunk: str, form: Form = "text") -> tuple[str, str]:
         """The part of a chunk that is final, with originals; and the rest, which belongs before the next chunk."""
         end = self._final_end(chunk)
-        return self._restored(chunk[:end], is_json=form == "json"), chunk[end:]
+        return self._restored(chunk, end, is_json=form == "json"), chunk[end:]
 
-    def _restored(self, text: str, *, is_json: bool) -> str:
+    def _restored(self, text: str, end: int, *, is_json: bool) -> str:
+        """The text up to `end`, restored. What is behind it may show that a word does not end there."""
         pieces, position = [], 0
-        for start, end in self._names.matches(text):
-            written = Written.at(text, start, end)
-            placeholder = self._placeholder(written)
-            if placeholder is not None:
+        for match in self._names.matches(text):
+            written = Written.at(text, *match)
+            if written.end <= end and (placeholder := self._placeholder(written)) is not None:
                 original = _notation(written, self._mapping[placeholder], is_json=is_json)
                 self._budget.take(len(original))
                 pieces += [text[position : written.start], original]
                 position = written.end
                 self.counts.restored += 1
-        self._note_unknown(text)
-        return "".join([*pieces, text[position:]])
+        self._note_unknown(text[:end])
+        return "".join([*pieces, text[position:end]])
 
     def _placeholder(self, written: Written) -> str | None:
         """The placeholder that is written there; None if it is none, not a known one, or not a single one."""
@@ -129,7 +134,21 @@ class Restorer:
                 end = start
                 break
         url = _URL.search(text, max(0, end - _CONTEXT_CHARS), end)
-        return url.start() if url else end
+        if url:
+            return url.start()
+        return self._word_end(text) if end == len(text) else end
+
+    def _word_end(self, text: str) -> int:
+        """Where the end of a text begins that shows whether the next text continues a word, as `NAM` does before `E_1`:
+        at the last letter that no placeholder begins with."""
+        start = len(text)
+        if escape := _HALF_ESCAPE.search(text, max(0, start - _ESCAPE_CHARS)):
+            return escape.start()
+        while not begins_word(text, start) and len(text) - start <= self._longest:
+            start -= 1
+            if text[start].lower() not in self._initials:
+                break
+        return start
 
     def _may_begin(self, text: str, lowered: str, start: int) -> bool:
         """Whether a placeholder may begin with what matches `_starts` there: if with a letter, then a word does."""
@@ -158,16 +177,12 @@ class Restorer:
 
 def _notation(written: Written, original: str, *, is_json: bool) -> str:
     """The original in the notation of what is around the placeholder."""
-    if written.opened == "%5b":
-        return quote(original, safe="")
-    if written.opened == "&lt;":
-        return html.escape(original, quote=False)
-    if is_json:
-        return json.dumps(original, ensure_ascii=False)[1:-1]
     before = written.text[max(0, written.start - _CONTEXT_CHARS) : written.start]
-    if "://" in before and _IN_URL.search(before) and any(map(str.isspace, original)):
-        return quote(original, safe="")
-    return original
+    if written.opened == "%5b" or ("://" in before and _IN_URL.search(before) and _NO_URL.search(original)):
+        original = quote(original, safe="", errors="replace")
+    elif written.opened == "&lt;":
+        original = html.escape(original, quote=False)
+    return json.dumps(original, ensure_ascii=False)[1:-1] if is_json else original
 
 
 def _is_id(text: str) -> bool:

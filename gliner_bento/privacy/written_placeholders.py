@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from gliner_bento.privacy.placeholder_names import PlaceholderNames
 from gliner_bento.privacy.styles import PLACEHOLDER
 
-_PAIRS = {"[": "]", "<": ">", "{": "}", "&lt;": "&gt;", "%5b": "%5d", "【": "】", "［": "］"}
+_PAIRS = {"[": "]", "\\[": "\\]", "<": ">", "{": "}", "&lt;": "&gt;", "%5b": "%5d", "【": "】", "［": "］"}
 _OPENING, _CLOSING = r"(?:\\?\[|<|\{|&lt;|%5[Bb]|【|［)", r"(?:\\?\]|>|\}|&gt;|%5[Dd]|】|］)"
 _OPEN, _CLOSE = re.compile(rf"{_OPENING}\s?\Z"), re.compile(rf"\s?{_CLOSING}")
 _OPEN_CHARS = 5  # of the longest match of `_OPEN`
 _WITHOUT_ID = re.compile(rf"{_OPENING}([^\W\d_](?:[\w\s\\-]*[^\W\d_])?){_CLOSING}")
-_ESCAPE = re.compile(r"\\(?:[bfnrt]|u[0-9a-fA-F]{4})\Z")
+_ESCAPE = re.compile(r"(?:\\(?:[bfnrt]|u[0-9a-fA-F]{4})|%[0-9a-fA-F]{2})\Z")
 _ESCAPE_CHARS = 6
 
 
@@ -34,13 +34,13 @@ class Written:
     def at(cls, text: str, start: int, end: int) -> Written:
         """The placeholder whose inner part is at [start, end)."""
         inner = text[start:end]
-        if start and text[start - 1] == "[" and text[end : end + 1] == "]" and text[start - 2 : start - 1] != "\\":
+        if start and text[start - 1] == "[" and text[end : end + 1] == "]":
             return cls(text, start - 1, end + 1, inner, "[", is_word=True)
         opening = _OPEN.search(text, max(0, start - _OPEN_CHARS), start)
         closing = _CLOSE.match(text, end)
         if opening and closing:
-            opened = opening[0].strip().removeprefix("\\").lower()
-            if _PAIRS[opened] == closing[0].strip().removeprefix("\\").lower():
+            opened = opening[0].strip().lower()
+            if _PAIRS[opened] == closing[0].strip().lower():
                 return cls(text, opening.start(), closing.end(), inner, opened, is_word=True)
         return cls(text, start, end, inner, "", begins_word(text, start))
 
@@ -85,7 +85,8 @@ def kinds_in(text: str) -> Iterator[str]:
 
 
 def begins_word(text: str, start: int) -> bool:
-    """Whether what begins there is not the end of a longer word. `n` in `\\nPERSON_1` is no letter of a word."""
+    """Whether what begins there is not the end of a longer word. `n` in `\\nPERSON_1` is no letter of a word, and
+    neither is `0` in `%20PERSON_1`."""
     before = text[start - 1 : start]
     return not (before.isascii() and (before.isalnum() or before == "_")) or (
         _ESCAPE.search(text, max(0, start - _ESCAPE_CHARS), start) is not None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gliner_bento.errors import TooLarge
@@ -31,9 +32,13 @@ RESTORED = {
     "[PERSON_1]'s and PERSON_1's": "Ada Lovelace's and Ada Lovelace's",
     r"\[PERSON\_1\]": "Ada Lovelace",
     "[PERSON_1, PERSON_12]": "[Ada Lovelace, Bob]",
+    r"C:\Users\[PERSON_12] \\[PERSON_12]\\": r"C:\Users\Bob \\Bob\\",
     "[phone number 1]": "+44 1",
     "https://x.org/%5BPERSON_1%5D?q=[PERSON_1]": "https://x.org/Ada%20Lovelace?q=Ada%20Lovelace",
     '{"to": "[PERSON_1]", "note": "[NOTE_1]"}': json.dumps({"to": "Ada Lovelace", "note": MAPPING["[NOTE_1]"]}),
+    '{"a":"https://x.org/?q=[PERSON_1]","b":"[PERSON_1]","c":"&lt;NOTE_1&gt;"}': (
+        '{"a":"https://x.org/?q=Ada%20Lovelace","b":"Ada Lovelace","c":"a \\"b\\" \\\\"}'
+    ),
     'not JSON: "[NOTE_1]"': 'not JSON: "a "b" \\"',
     "[PERSON_6ac3c336e4094835] PERSON_6ac3c336e4094835": "Eve Eve",
     "はPERSON_1です": "はAda Lovelaceです",
@@ -74,21 +79,89 @@ def test_originals_are_not_restored_again():
     assert Restorer({"[A_1]": "[B_1]", "[B_1]": "x"}).restore("[A_1]") == "[B_1]"
 
 
-@given(st.lists(st.integers(1, 9), min_size=40))
-def test_chunks_of_any_size_give_the_same_text_and_hold_back_at_most_one_placeholder(sizes):
-    restorer, restored, held, position = Restorer(MAPPING), "", "", 0
-    for size in [*sizes, len(TEXT)]:
-        part, held = restorer.restore_chunk(held + TEXT[position : position + size])
+NAMES = "PERSON", "FULL_NAME", "NAME", "E", "İSIM"
+KEYS = [*(f"[{name}_{number}]" for name in NAMES for number in (1, 2, 12)), "[PERSON_6ac3c336e4094835]"]
+NASTY = ["Ada Ng", 'a "b" \\', "x\ny\t\x00", "\ud800z", "[PERSON_1]", "E_2 1", "A&B <c>", "é東\u2028", "", "%5B?&/#"]
+PIECES = [
+    *("hello ", "x", "PER", "person ", "[", "]", "<", "&", "&gt", "%", "%5", "%20", "\\", "\\n", "\\u00e9", "_", "1"),
+    *("https://x.org/?q=", "://", "http:", "/", "//", "\n", " ", "é", "は", "(", '"', ",", "[1]", "](", "6ac3", "İ"),
+    *("12", "'s", "e", "E"),
+]
+BRACKETS = [
+    *("[]", "<>", "{}", "【】", "［］", "  "),
+    *(("&lt;", "&gt;"), ("%5B", "%5D"), ("\\[", "\\]"), ("[ ", " ]"), ("**[", "]**"), ("[", ">"), ("", "")),
+]
+CHANGES = [
+    *(str, str.lower, str.title, lambda inner: inner.replace("_", " "), lambda inner: inner.lower().replace("_", "-")),
+    *(
+        lambda inner: inner.replace("_", "\\_"),
+        lambda inner: inner.replace("_", ""),
+        lambda inner: inner.replace("_", "__"),
+    ),
+]
+written = st.builds(
+    lambda brackets, key, change: brackets[0] + change(key[1:-1]) + brackets[1],
+    *map(st.sampled_from, (BRACKETS, [*KEYS, "[A_B_1]", "[AB_1]"], CHANGES)),
+)
+texts = st.lists(written | st.sampled_from(PIECES), max_size=8).map("".join)
+mappings = st.dictionaries(st.sampled_from([*KEYS, "[A_B_1]", "[AB_1]"]), st.sampled_from(NASTY), max_size=4)
+
+
+@given(mappings, texts, st.lists(st.integers(1, 9), max_size=40), st.sampled_from(["text", "json"]))
+@example(MAPPING, TEXT, [1] * 400, "text")
+@example({"[E_1]": "Ada"}, "[NAME_1]", [4], "text")
+@example({"[E_1]": "Ada"}, "[E_1hello", [5], "text")
+@example({"[PERSON_1]": "\ud800"}, "%5BPERSON_1%5D", [], "text")
+def test_chunks_of_any_size_give_the_same_text_and_hold_back_at_most_one_placeholder(mapping, text, sizes, form):
+    restorer, restored, held, position = Restorer(mapping), "", "", 0
+    for size in [*sizes, len(text)]:
+        part, held = restorer.restore_chunk(held + text[position : position + size], form)
         restored, position = restored + part, position + size
         url = held.find("://") if "://" in held else len(held)
-        assert len(held[:url]) <= max(map(len, MAPPING)) + 24
-        assert not held or held[0] in "[<{&%\\【［:" or held[0].isalpha()
-    assert restored + restorer.restore(held, "text") == Restorer(MAPPING).restore(TEXT, "text")
+        assert len(held[:url]) <= max(map(len, mapping), default=0) + 24
+    whole = Restorer(mapping)
+    assert restored + restorer.restore(held, form) == whole.restore(text, form)
+    assert restorer.counts.restored == whole.counts.restored
+    assert restorer.counts.unknown.keys() <= whole.counts.unknown.keys()
+
+
+@given(mappings, texts)
+def test_what_the_mapping_does_not_have_stays(mapping, text):
+    others = {"[CITY_1]": "never", "[CITY_2]": "shown"}
+    assert Restorer(others).restore(text, "text") == text
+    assert Restorer({**others, **mapping}).restore(text, "text") == Restorer(mapping).restore(text, "text")
+
+
+@given(st.lists(st.sampled_from(KEYS)), st.dictionaries(st.sampled_from(KEYS), st.sampled_from(NASTY) | st.text()))
+def test_json_stays_json_with_any_original(keys, mapping):
+    value = {"to": keys, "note": {f"{key}: {key}": [f'say "{key}"\n\\{key}'] for key in keys}}
+    restored = Restorer(mapping).restore(json.dumps(value, ensure_ascii=False))
+
+    def of(key):
+        return mapping.get(key, key)
+
+    new = {f"{of(key)}: {of(key)}": [f'say "{of(key)}"\n\\{of(key)}'] for key in keys}
+    assert json.loads(restored) == {"to": [*map(of, keys)], "note": new}
+
+
+@given(mappings, texts)
+def test_json_stays_json_with_placeholders_in_any_form(mapping, text):
+    assert [*json.loads(Restorer(mapping).restore(json.dumps({"a": text})))] == ["a"]
+
+
+@given(st.sampled_from(NASTY) | st.text(), st.sampled_from(["[PERSON_1]", "PERSON_1", "%5BPERSON_1%5D", "<PERSON_1>"]))
+def test_an_original_with_spaces_is_quoted_in_a_url(original, placeholder):
+    restored = Restorer({"[PERSON_1]": f"{original} b"}).restore(f"see https://x.org/a?q={placeholder}&p=1 now", "text")
+    url, _, rest = restored.removeprefix("see ").partition(" ")
+    assert rest == "now"
+    assert parse_qs(urlsplit(url).query)["q"] == [f"{original} b".encode(errors="replace").decode()]
 
 
 def test_nothing_is_held_back_that_cannot_be_a_placeholder():
-    for text in ("It is done.", "[PERSON_1]", "see [1]", "x < 3", "100 %"):
-        assert Restorer(MAPPING).restore_chunk(text)[1] in ("", "%")
+    for text in ("It is done.", "[PERSON_1]", "see [1]", "3 > 2.", "100 % ", "a\\r", "%20"):
+        assert Restorer(MAPPING).restore_chunk(text) == (Restorer(MAPPING).restore(text), "")
+    for text in ("It is done", "x < 3", "100 %"):
+        assert Restorer(MAPPING).restore_chunk(text) == (text[:-1], text[-1]), "the next chunk may continue a word"
     assert Restorer(MAPPING).restore_chunk("Dear [PER") == ("Dear ", "[PER")
     assert Restorer({}).restore_chunk("Dear [PER") == ("Dear [PER", "")
 
@@ -104,7 +177,7 @@ def test_a_long_run_of_underscores_is_one_separator():
 def test_the_originals_of_all_texts_have_a_maximum_length():
     restorer = Restorer({"[PERSON_1]": "x" * 100}, CharBudget(300))
     assert len(restorer.restore("[PERSON_1] [PERSON_1]")) == 201
-    assert restorer.restore_chunk("[PERSON_1] a")[0] == "x" * 100 + " a"
+    assert restorer.restore_chunk("[PERSON_1] .")[0] == "x" * 100 + " ."
     with pytest.raises(TooLarge, match="more than 300 characters") as raised:
         restorer.restore("[PERSON_1]")
     assert raised.value.param == "text"
