@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,8 +10,10 @@ from dataclasses import dataclass
 
 from gliner_bento.fairness.queue import FairQueue, Order, TenantShare
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(slots=True, eq=False)
 class _Work:
     """Work for one thread. All work costs 1, because long work ends after a slice and is submitted again, or is charged
     for afterwards."""
@@ -26,17 +29,25 @@ class FairPool:
 
     def __init__(self, threads: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._threads = threads
         self._lock = threading.Lock()
         self._queue: FairQueue[_Work] = FairQueue()
         self._submitted = 0
+        self._running = 0  # threads that take work from the queue until it is empty
+        self._closed = False
 
     def submit(self, share: TenantShare, run: Callable[[], None]) -> None:
         """Call `run`, which must not raise, in the order of service. Raises RuntimeError after `shutdown`."""
         with self._lock:
+            if self._closed:
+                raise RuntimeError("the pool has shut down")
             self._submitted += 1
             first_in_first_out: Order = (0, 0.0, self._submitted)
             self._queue.add(_Work(share, first_in_first_out, run))
-        self._pool.submit(self._run_next)
+            if self._running == self._threads:
+                return
+            self._running += 1
+            self._pool.submit(self._run)
 
     def charge(self, tenant: str, cost: float) -> None:
         """Charge a tenant more for work that has run. No effect if no work waits."""
@@ -50,9 +61,23 @@ class FairPool:
 
     def shutdown(self, *, wait: bool = False) -> None:
         """Drop all work that has not begun. wait: whether to wait for the work that has begun."""
-        self._pool.shutdown(wait=wait, cancel_futures=True)
-
-    def _run_next(self) -> None:
         with self._lock:
-            work = self._queue.serve()
-        work.run()
+            self._closed = True
+            self._queue.clear()
+        self._pool.shutdown(wait=wait)
+
+    def _run(self) -> None:
+        while (work := self._next()) is not None:
+            try:
+                work.run()
+            except BaseException:  # the thread goes on: other work waits
+                if not self._closed:  # else the work could not submit its rest
+                    logger.exception("work of a pool failed")
+
+    def _next(self) -> _Work | None:
+        """The work to run now; None if there is none, and the thread may end."""
+        with self._lock:
+            if self._queue:
+                return self._queue.serve()
+            self._running -= 1
+            return None

@@ -19,12 +19,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
-from gliner_bento.engine.base import Engine
+from gliner_bento.engine.base import Engine, SlotState
 from gliner_bento.errors import InternalError, NotReady
 from gliner_bento.fairness.constants import QUOTAS_PER_BATCH
 from gliner_bento.scheduler.batching import BatchLimits, at_least
@@ -55,6 +55,13 @@ class DispatcherConfig(BatchLimits):
     torch_threads: int
     decoding_threads: int = at_least(0)
     batch_wait_timeout_ms: float = at_least(0)
+
+
+@lru_cache(maxsize=1024)
+def _limits(config: DispatcherConfig, max_tokens: int) -> BatchLimits:
+    """The limits of a batch with a cost of at most `max_tokens`, but at least 1. Cached, because `replace` checks every
+    field, and arrivals need the limits of the express lane."""
+    return replace(config, max_batch_tokens=max(1, max_tokens))
 
 
 class BatchDispatcher:
@@ -217,10 +224,8 @@ class BatchDispatcher:
             if set(self.lanes.states) == {"dead"}:
                 self._queue.close("no inference lane is alive")
                 stranded = self._queue.unfinished()
-        for entry in batch.entries if batch else ():
-            self._items.finish(entry, InternalError())
-        for entry in stranded:
-            self._items.finish(entry, NotReady("no inference lane is alive"))
+        self._items.fail_all(batch.entries if batch else (), InternalError)
+        self._items.fail_all(stranded, lambda: NotReady("no inference lane is alive"))
 
     # The express lane
 
@@ -236,8 +241,7 @@ class BatchDispatcher:
                 batch = None
         except BaseException:
             self._set_express_state("dead")
-            for entry in batch.entries if batch else ():
-                self._items.finish(entry, InternalError())
+            self._items.fail_all(batch.entries if batch else (), InternalError)
             raise
 
     def _set_express_state(self, state: LaneState) -> None:
@@ -279,17 +283,30 @@ class BatchDispatcher:
         if self._express_state == "dead" or not self._queue.tally(WAITING).short:
             return False
         lane_is_free = bool(self.lanes.idle) and not (self._turns and self._turns.full)
-        return not lane_is_free and self._form_express_batch() is not None
+        if lane_is_free:
+            return False
+        limits, budget_tokens, slots, excluded = self._express_terms()
+        return self._queue.has_express_batch(limits, max_lead=budget_tokens, slots=slots, excluded=excluded)
 
     def _form_express_batch(self) -> NextBatch | None:
-        """The express lane's next batch. Leaves out a tenant while a lane runs a batch of short requests with several
-        of its own: they fill lanes' batches, which are larger and so take less time per text."""
-        excluded = {tenant for batch in self._running.values() for tenant in batch.short_tenants}
-        budget_tokens = self._budget_tokens()
-        limits = replace(self._config, max_batch_tokens=max(1, budget_tokens // QUOTAS_PER_BATCH))
-        slots, lanes = self._engine.slot_state(), self._config.inference_lanes + 1
+        """The express lane's next batch."""
+        limits, budget_tokens, slots, excluded = self._express_terms()
+        lanes = self._config.inference_lanes + 1
         return self._queue.next_express_batch(
             limits, max_lead=budget_tokens, slots=slots, lanes=lanes, excluded=excluded
+        )
+
+    def _express_terms(self) -> tuple[BatchLimits, int, SlotState, Collection[str]]:
+        """Limits of an express batch, the budget of a lane's batch, the slots, and tenants to leave out: a tenant while
+        a lane runs a batch of short requests with several of its own. They fill lanes' batches, which are larger and so
+        take less time per text."""
+        excluded = {tenant for batch in self._running.values() for tenant in batch.short_tenants}
+        budget_tokens = self._budget_tokens()
+        return (
+            _limits(self._config, budget_tokens // QUOTAS_PER_BATCH),
+            budget_tokens,
+            self._engine.slot_state(),
+            excluded,
         )
 
     def _take_express_batch(self) -> Batch:
@@ -353,7 +370,7 @@ class BatchDispatcher:
         budget_tokens = self._budget_tokens()
         if max_tokens is not None:
             budget_tokens = max(1, min(budget_tokens, max_tokens))
-        limits = replace(self._config, max_batch_tokens=budget_tokens)
+        limits = _limits(self._config, budget_tokens)
         quota = self._queue.batch_quota(budget_tokens // QUOTAS_PER_BATCH)
         slots, lanes = self._engine.slot_state(), self._config.inference_lanes
         return self._queue.next_batch(limits, slots=slots, lanes=lanes, quota=quota)

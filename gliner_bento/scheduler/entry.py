@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Any, Protocol
 
@@ -76,6 +76,7 @@ class Entry:
     charged_items: how many items it is charged as in its tenant's order of service.
     cost: tokens in a batch; 0 until it is prepared. adapter: key of its adapter; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
+    future: of an item; `Items` sets it.
     trace: passed to `Observer.on_traced` with the item's timing; None: the item is not traced.
     """
 
@@ -90,7 +91,7 @@ class Entry:
     parent: Entry | None = None
     size: Size = SHORT
     charged_items: int = 1
-    future: Future[Result] = field(default_factory=Future)
+    future: Future[Result] | None = None
     state: State = PREPARING
     prepared: Prepared | None = None
     lease: AdapterLease | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -52,17 +53,15 @@ class Items:
         self._closed = False
 
     def register(self, entries: Sequence[Entry], deadline_s: float | None) -> None:
-        """Watch items that were admitted with this deadline. Called with the lock held."""
+        """Make the futures of items that were admitted with this deadline, and watch it. Cancelling a future aborts its
+        item. Called with the lock held."""
         self._unanswered += len(entries)
-        if deadline_s is not None and deadline_s == self.queue.next_deadline_s:
-            self._deadline_moved.notify()
-
-    def futures(self, entries: Sequence[Entry]) -> list[Future[Result]]:
-        """The futures of registered items. Cancelling one aborts its item."""
         for entry in entries:
+            entry.future = Future()
             # Callers may keep the future. Its callback gets the sequence, so that it keeps no entry in memory.
             entry.future.add_done_callback(partial(self._on_done, entry.sequence))
-        return [entry.future for entry in entries]
+        if deadline_s is not None and deadline_s == self.queue.next_deadline_s:
+            self._deadline_moved.notify()
 
     def wait_until_answered(self, timeout_s: float | None) -> bool:
         """Return when every future is answered; False after `timeout_s`."""
@@ -74,18 +73,28 @@ class Items:
     def finish(self, entry: Entry, outcome: ResultOrError) -> bool:
         """Finish an item and answer its future, or merge the outcome of a pass into its item. Returns False if the item
         had finished before, so that `outcome` is ignored."""
+        return self.finish_all([(entry, outcome)])
+
+    def finish_all(self, outcomes: Iterable[tuple[Entry, ResultOrError]]) -> bool:
+        """Finish several items, as `finish` does. Returns False if all had finished before."""
+        items: list[tuple[Entry, ResultOrError]] = []
+        passes: list[tuple[Entry, ResultOrError]] = []
+        wake = False
         with self._lock:
-            state = self.queue.finish(entry)
-            if state is None:
-                return False
-            self.passes.on_finish(entry)
-            if state is not RUNNING:
-                self.queue.wake()  # a lane, or the collator, may have waited for it
-        if entry.parent is not None:
+            for entry, outcome in outcomes:
+                state = self.queue.finish(entry)
+                if state is None:
+                    continue
+                self.passes.on_finish(entry)
+                wake = wake or state is not RUNNING
+                (items if entry.parent is None else passes).append((entry, outcome))
+            if wake:
+                self.queue.wake()  # a lane, or the collator, may have waited for one of them
+        if items:
+            self._answer(items)
+        for entry, outcome in passes:
             self.passes.add(entry, outcome)
-        else:
-            self._answer(entry, outcome)
-        return True
+        return bool(items or passes)
 
     def fail(self, entry: Entry, error: BaseException, doing: str) -> None:
         """Finish an item with an exception: a `GLiNERBentoError` as it is, an `InternalError` for any other, which is
@@ -97,15 +106,13 @@ class Items:
 
     def fail_all(self, entries: Iterable[Entry], error: Callable[[], GLiNERBentoError]) -> None:
         """Finish each item with an error of its own."""
-        for entry in entries:
-            self.finish(entry, error())
+        self.finish_all([(entry, error()) for entry in entries])
 
     def abort(self, request_id: str) -> bool:
         """Fail every unfinished item of the request with `Aborted`; False if there is none, or if all finish now."""
         with self._lock:
             entries = self.queue.of_request(request_id)
-        ended = [self.finish(entry, Aborted("the request was aborted")) for entry in entries]
-        return any(ended)
+        return self.finish_all([(entry, Aborted("the request was aborted")) for entry in entries])
 
     def expire(self) -> None:
         """Fail every item whose deadline has passed."""
@@ -130,17 +137,28 @@ class Items:
         self._closed = True
         self._deadline_moved.notify_all()
 
-    def _answer(self, entry: Entry, outcome: ResultOrError) -> None:
-        wanted = entry.future.set_running_or_notify_cancel()  # False: its caller has cancelled it
-        if entry.lease:
-            release(entry.lease)
-        self._observer.on_finish(_outcome(outcome) if wanted else "aborted")
-        if wanted and isinstance(outcome, GLiNERBentoError):
-            entry.future.set_exception(outcome)
-        elif wanted:
-            entry.future.set_result(outcome)
+    def _answer(self, outcomes: Sequence[tuple[Entry, ResultOrError]]) -> None:
+        counts: Counter[Outcome] = Counter()
+        answers: list[tuple[Future[Result], ResultOrError]] = []
+        for entry, outcome in outcomes:
+            future = entry.future
+            assert future is not None
+            if future.set_running_or_notify_cancel():
+                counts[_outcome(outcome)] += 1
+                answers.append((future, outcome))
+            else:  # its caller has cancelled it
+                counts["aborted"] += 1
+            if entry.lease:
+                release(entry.lease)
+        for name, items in counts.items():
+            self._observer.on_finish(name, items)
+        for future, outcome in answers:
+            if isinstance(outcome, GLiNERBentoError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
         with self._lock:
-            self._unanswered -= 1
+            self._unanswered -= len(outcomes)
             if not self._unanswered:
                 self._all_answered.notify_all()
 

@@ -52,8 +52,8 @@ class Observer(Protocol):
         """An item has failed because its scores are not finite."""
         return
 
-    def on_finish(self, outcome: Outcome) -> None:
-        """An item has finished, or was refused at admission."""
+    def on_finish(self, outcome: Outcome, items: int = 1) -> None:
+        """Items have finished, or were refused at admission."""
         return
 
     def on_traced(self, timing: ItemTiming) -> None:
@@ -82,8 +82,8 @@ class GuardedObserver(Observer):
     def on_not_finite(self) -> None:
         self._call(lambda observer: observer.on_not_finite())
 
-    def on_finish(self, outcome: Outcome) -> None:
-        self._call(lambda observer: observer.on_finish(outcome))
+    def on_finish(self, outcome: Outcome, items: int = 1) -> None:
+        self._call(lambda observer: observer.on_finish(outcome, items))
 
     def on_traced(self, timing: ItemTiming) -> None:
         self._call(lambda observer: observer.on_traced(timing))

@@ -93,7 +93,7 @@ class Preparation:
                 measured.append((work.entry, prepared))
             if work.steps is None:
                 burst.popleft()
-            if self._slice_ends(share.tenant, until_cpu_s):
+            if burst and self._slice_ends(share.tenant, until_cpu_s):
                 break
         self._put_measured(measured)
         if burst:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -336,21 +336,32 @@ class WaitingQueue:
         of at most `max_batch_tokens`, and the base model or an adapter that is on the device. Their tenants are not in
         `excluded`, and have been served at most `max_lead` tokens more than the tenant that is next: so a flood of
         short requests gets no more than its share. slots, lanes: see `form_batch`."""
-        candidates: list[Entry] = []
-        for waiting in islice(self._waiting.near_turn(max_lead), limits.batch_lookahead):
-            if waiting[0].tenant.name not in excluded:
-                candidates += (
-                    entry
-                    for entry in islice(waiting, limits.max_batch_size)
-                    if entry.size is SHORT
-                    and entry.priority == waiting[0].priority
-                    and entry.cost <= limits.max_batch_tokens
-                    and (entry.adapter is None or entry.adapter in slots.resident)
-                )
+        candidates = list(self._express_candidates(limits, max_lead, slots, excluded))
         if not candidates:
             return None
         chosen = form_batch(candidates, limits, packs=self._packs, slots=slots, lanes=lanes)
         return NextBatch([candidates[index] for index in chosen], ahead=[], full=False, express=True)
+
+    def has_express_batch(
+        self, limits: BatchLimits, *, max_lead: float, slots: SlotState, excluded: Collection[str]
+    ) -> bool:
+        """Whether `next_express_batch` has a batch."""
+        return next(self._express_candidates(limits, max_lead, slots, excluded), None) is not None
+
+    def _express_candidates(
+        self, limits: BatchLimits, max_lead: float, slots: SlotState, excluded: Collection[str]
+    ) -> Iterator[Entry]:
+        for waiting in islice(self._waiting.near_turn(max_lead), limits.batch_lookahead):
+            if waiting[0].tenant.name in excluded:
+                continue
+            for entry in islice(waiting, limits.max_batch_size):
+                if (
+                    entry.size is SHORT
+                    and entry.priority == waiting[0].priority
+                    and entry.cost <= limits.max_batch_tokens
+                    and (entry.adapter is None or entry.adapter in slots.resident)
+                ):
+                    yield entry
 
     # Look-ups
 

@@ -280,7 +280,7 @@ class Scheduler:
                 self._preparation.submit(entries)
         except GLiNERBentoError as refusal:
             return [self._refuse(refusal) for _ in items]
-        return self._items.futures(entries)
+        return [entry.future for entry in entries if entry.future is not None]
 
     def _refuse(self, refusal: GLiNERBentoError) -> Future[Result]:
         self._observer.on_finish("refused")

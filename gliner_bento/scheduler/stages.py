@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -31,6 +31,8 @@ class Batch:
     shared_lanes: number of idle lanes whose threads the batch's lane may use.
     collated, scores: output of the engine's stages, until the next stage has used it.
     timings: stages that are done, with their start and end in seconds of the scheduler's clock.
+    short_tenants: the tenants with several entries, or the only one, in a batch of short requests; of other batches,
+        none.
     """
 
     entries: list[Entry]
@@ -38,19 +40,19 @@ class Batch:
     collated: Any = None
     scores: Any = None
     timings: list[tuple[Stage, float, float]] = field(default_factory=list)
+    short_tenants: Collection[str] = field(init=False)  # not a property, because each arrival reads it
+
+    def __post_init__(self) -> None:
+        counts = Counter(entry.tenant.name for entry in self.entries if entry.size is SHORT)
+        is_short = counts.total() == len(self.entries)
+        self.short_tenants = (
+            [name for name, count in counts.items() if count > 1 or len(self.entries) == 1] if is_short else ()
+        )
 
     @property
     def prepared(self) -> list[Prepared]:
         """The engine's input."""
         return [entry.prepared for entry in self.entries if entry.prepared is not None]
-
-    @property
-    def short_tenants(self) -> set[str]:
-        """The tenants with several entries, or the only one, in a batch of short requests; of other batches, none."""
-        if any(entry.size is not SHORT for entry in self.entries):
-            return set()
-        counts = Counter(entry.tenant.name for entry in self.entries)
-        return {tenant for tenant, count in counts.items() if count > 1 or len(self.entries) == 1}
 
 
 class Stages:
@@ -106,8 +108,7 @@ class Stages:
             self._report(batch, error, "decoding")
         else:
             self._trace(batch)
-            for entry, result in zip(batch.entries, results, strict=True):
-                self._items.finish(entry, result)
+            self._items.finish_all(zip(batch.entries, results, strict=True))
             return ()
         return self._split(batch)
 

@@ -10,8 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gliner_bento.scheduler.entry import Entry
@@ -21,14 +20,22 @@ logger = logging.getLogger(__name__)
 _MAX_INTERVAL_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Work:
-    """What a thread does for `entries`. since_s: its start, on the watchdog's own clock."""
+    """What a thread does for `entries`, as a context. since_s: its start, on the watchdog's own clock. running: the
+    watchdog's work, by id, because the work of one thread may be nested."""
 
     doing: str
     entries: Sequence[Entry]
     thread: int
     since_s: float
+    running: dict[int, Work]
+
+    def __enter__(self) -> None:
+        self.running[id(self)] = self
+
+    def __exit__(self, *_: object) -> None:
+        del self.running[id(self)]
 
 
 class Watchdog:
@@ -42,18 +49,12 @@ class Watchdog:
         self._timeout_s = timeout_s
         self._interval_s = min(_MAX_INTERVAL_S, timeout_s / 4)
         self._now_s = 0.0
-        self._running: dict[int, Work] = {}  # by id(work), because the work of one thread may be nested
+        self._running: dict[int, Work] = {}
         self._stopped = threading.Event()
 
-    @contextmanager
-    def watch(self, doing: str, entries: Sequence[Entry]) -> Iterator[None]:
+    def watch(self, doing: str, entries: Sequence[Entry]) -> Work:
         """Watch the calling thread until the context ends. doing: what it does, for messages."""
-        work = Work(doing, entries, threading.get_ident(), self._now_s)
-        self._running[id(work)] = work
-        try:
-            yield
-        finally:
-            del self._running[id(work)]
+        return Work(doing, entries, threading.get_ident(), self._now_s, self._running)
 
     def run(self, on_hang: Callable[[Work], None]) -> None:
         """Check until `stop`; call `on_hang` for the first work that hangs, and return."""

@@ -191,9 +191,9 @@ class ModelMetrics:
         """An item's scores are not numbers."""
         self._not_finite.inc()
 
-    def on_finish(self, outcome: str) -> None:
-        """An item has ended."""
-        self._metrics.items.labels(self._model, outcome).inc()
+    def on_finish(self, outcome: str, items: int = 1) -> None:
+        """Items have ended."""
+        self._metrics.items.labels(self._model, outcome).inc(items)
 
     def on_traced(self, timing: object) -> None:
         """Counts nothing, because only traced items are reported here."""

@@ -99,7 +99,9 @@ class ItemTokenizer:
         """
         parts: list[Words] = []
         words_left = _READ_FACTOR * (max_words + 1)
-        for split, words in self._chunks(text):
+        for number, (split, words) in enumerate(self._chunks(text)):
+            if number:
+                yield
             fit = words.fitting(max_words, room)
             if fit < len(words):
                 return Words.joined([*parts, words[:fit]]), True
@@ -109,7 +111,6 @@ class ItemTokenizer:
             words_left -= split
             if words_left < 0:
                 return Words.joined(parts), True
-            yield
         return Words.joined(parts), False
 
     def chunks(self, text: str) -> Iterator[Words]:

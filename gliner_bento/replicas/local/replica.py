@@ -17,6 +17,7 @@ from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus, StreamStep
 from gliner_bento.replicas.local.adapters import LocalAdapters
+from gliner_bento.replicas.local.loop_calls import Countdown, LoopCalls
 from gliner_bento.replicas.local.partial_results import PartialResults
 from gliner_bento.replicas.local.work_log import WorkLog
 from gliner_bento.scheduler.observer import Observer
@@ -64,6 +65,7 @@ class LocalReplica:
         self.model = engine.info
         self.engine = engine
         self._work_log = WorkLog()
+        self._loop_calls: LoopCalls | None = None  # of the loop of the last call
         observers = [given for given in (self._work_log, observer, tracer) if given is not None]
         self.scheduler = Scheduler(engine, config, observers=observers, turns=turns)
         self.scheduler.start()
@@ -139,7 +141,8 @@ class LocalReplica:
             share=call.share,
             trace=call.trace,
         )
-        return await asyncio.gather(*map(_outcome, futures))
+        await self._until_ended(futures)
+        return list(map(_outcome, futures))
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """See `Replica`."""
@@ -164,6 +167,22 @@ class LocalReplica:
             yield result.rest(streamed)
         finally:
             future.cancel()
+
+    async def _until_ended(self, futures: Sequence[Future[Any]]) -> None:
+        """Wait until all items of a call have ended. Aborts them if the caller is cancelled."""
+        loop = asyncio.get_running_loop()
+        if self._loop_calls is None or self._loop_calls.loop is not loop:
+            self._loop_calls = LoopCalls(loop)
+        calls, unended = self._loop_calls, Countdown(len(futures), loop.create_future())
+        for future in futures:
+            future.add_done_callback(lambda _: calls.add(unended.count))
+        try:
+            if futures:
+                await unended.reached
+        except asyncio.CancelledError:
+            for future in futures:
+                future.cancel()
+            raise
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`."""
@@ -212,9 +231,12 @@ class LocalReplica:
             self.adapters.close()
 
 
-async def _outcome(future: Future[Any]) -> Outcome:
-    try:
-        result: Result = await asyncio.wrap_future(future)
-    except GLiNERBentoError as error:
+def _outcome(future: Future[Any]) -> Outcome:
+    """The outcome of an item that has ended."""
+    error = future.exception()
+    if error is None:
+        result: Result = future.result()
+        return result
+    if isinstance(error, GLiNERBentoError):
         return error
-    return result
+    raise error

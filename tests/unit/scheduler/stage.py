@@ -161,8 +161,8 @@ class Tally(Observer):
     def on_not_finite(self) -> None:
         self._add(not_finite=1)
 
-    def on_finish(self, outcome: Outcome) -> None:
-        self._add(**{outcome: 1})
+    def on_finish(self, outcome: Outcome, items: int = 1) -> None:
+        self._add(**{outcome: items})
 
     def _add(self, **counts: int) -> None:
         with self._lock:

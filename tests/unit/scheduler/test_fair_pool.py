@@ -66,6 +66,19 @@ def test_work_that_has_not_begun_is_dropped_at_the_end(pool: FairPool, ended: th
         pool.submit(A, dropped.set)
 
 
+def test_work_that_raises_is_logged_and_the_thread_goes_on(
+    pool: FairPool, ended: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    done = threading.Event()
+    pool.submit(A, partial(int, "no number"))
+    pool.submit(A, done.set)
+    ended.set()
+    assert done.wait(PATIENCE_S)
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == [
+        "invalid literal for int() with base 10: 'no number'"
+    ]
+
+
 def test_large_request_of_one_tenant_does_not_hold_the_preparation_of_another(
     start: Start, gate: Gate, item: MakeItem
 ) -> None:

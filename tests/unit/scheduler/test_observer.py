@@ -9,7 +9,7 @@ from gliner_bento.scheduler.observer import GuardedObserver, Outcome
 
 
 class Broken(Tally):
-    def on_finish(self, outcome: Outcome) -> None:
+    def on_finish(self, outcome: Outcome, items: int = 1) -> None:
         raise RuntimeError("the metrics are broken")
 
 

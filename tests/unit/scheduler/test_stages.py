@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import ceil, log2
 from typing import Any
 
@@ -53,8 +53,8 @@ class Run(Items):
             self._waiting[:0] = stages.decode(running) if halves is None else halves
             del running
 
-    def finish(self, entry: Entry, outcome: ResultOrError) -> bool:
-        self.outcomes.append((entry.sequence, outcome))
+    def finish_all(self, outcomes: Iterable[tuple[Entry, ResultOrError]]) -> bool:
+        self.outcomes += [(entry.sequence, outcome) for entry, outcome in outcomes]
         return True
 
 
