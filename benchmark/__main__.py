@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmark import report, results_file
 from benchmark.bench import MODELS, QUICK, Bench, Plan, log_progress
-from benchmark.sections import DEFAULT, SECTIONS, measure
+from benchmark.sections import DEFAULT, ON_DEMAND, SECTIONS, measure
 from benchmark.simulate import report as simulate_report
 from benchmark.simulate.study import study
 from gliner_bento.loadtest.machine import provenance
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--rows",
-        help="sections, separated by commas (default: all but bulk, express, fairness, gateways, gpu, models, pii)",
+        help=f"sections, separated by commas (default: all but {', '.join(ON_DEMAND)})",
     )
     parser.add_argument("--quick", action="store_true", help="smoke test: the bundled model, about a second per load")
     for name in ("bulk", "fairness"):

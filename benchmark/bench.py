@@ -119,6 +119,12 @@ class Bench:
         folder = self.models / f"{model.name}-onnx"
         return _cached_folder(folder, "checkpoints", what="export", model=model)
 
+    def exported_int8(self) -> Path:
+        """The same with weights in 8 bits, and activations quantized as they come."""
+        exported = self.exported()
+        folder = self.models / f"{exported.name}-int8"
+        return _cached_folder(folder, "checkpoints", what="quantize", exported=exported)
+
     def adapters(self, model: Path) -> Path:
         """The folder with LoRA adapters of a model, one folder each, cached: the plan's full number for queries and
         values, a few for values only, and a few for all linear layers of the encoder."""

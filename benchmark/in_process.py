@@ -11,9 +11,8 @@ from typing import Any
 
 from benchmark import job
 from benchmark.answers import agreement_of, predictions_of
-from benchmark.bench import DEMO, Bench, log_progress
+from benchmark.bench import Bench, log_progress
 from benchmark.job import NotMeasured
-from benchmark.labelled import f1, sentences
 from benchmark.rows import Row, note_if_missing
 from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.measure import BUILD
@@ -93,32 +92,6 @@ def labels1000(bench: Bench, section: str) -> list[Row]:
         Row(section, "bi-encoder, repeated request over first", "ms", later_ms, first_ms, "ours, first request",
             better="less", note="well below 1 if label embeddings are cached"),
     ]  # fmt: skip
-
-
-def int8(bench: Bench, section: str) -> list[Row]:
-    """The cost of quantization on the bundled model: F1 on sentences with known entities, and against float32."""
-    bodies, gold = sentences(24 if bench.plan.bundled else 400)
-    results: dict[str, Any] = {}
-    for name, changed in {"float32": {}, "bfloat16": {"dtype": "bfloat16"}, "int8": {"quantization": "int8"}}.items():
-        try:
-            results[name] = bench.ours_in_process(DEMO, {"dtype": "float32", **changed}, what="throughput",
-                                                  bodies=bodies, seconds=bench.plan.in_process_s / 2)  # fmt: skip
-        except NotMeasured as reason:
-            results[name] = {"missing": str(reason)}
-    if "missing" in results["float32"]:
-        raise NotMeasured(results["float32"]["missing"])
-    exact, rows = results.pop("float32"), []
-    expected = [predictions_of(answer) for answer in exact["answers"]]
-    exact_f1 = f1(exact["answers"], gold)
-    for name, result in results.items():
-        own_f1 = f1(result["answers"], gold) if "answers" in result else None
-        note = f"not measured: {result['missing']}" if own_f1 is None else (
-            f"F1 loss {exact_f1 - own_f1:+.4f}; F1 against the predictions in float32 "
-            f"{agreement_of(result['answers'], expected)['f1']:.4f}")  # fmt: skip
-        rows.append(Row(section, f"bundled model in {name}", "F1", own_f1, exact_f1, "float32", note=note))
-        rows.append(Row(section, f"bundled model in {name}", "texts/s", result.get("texts_per_s"),
-                        exact["texts_per_s"], "float32"))  # fmt: skip
-    return rows
 
 
 def _batch_sizes(result: dict[str, Any]) -> str:

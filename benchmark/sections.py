@@ -8,12 +8,14 @@ from functools import partial
 
 from benchmark import (
     bulk,
+    cost,
     fairness,
     in_process,
     on_gpu,
     over_http,
     overhead,
     personal_data,
+    precisions,
     with_adapters,
     with_long_texts,
     with_models,
@@ -42,16 +44,19 @@ SECTIONS: dict[str, Section] = {
     "adapters_tiers": with_adapters.tiers,
     "adapters_in_process": with_adapters.in_process,
     "long_texts": with_long_texts.long_texts,
-    "int8": in_process.int8,
+    "int8": precisions.int8,
     "models": with_models.models,
     "overhead": overhead.overhead,
     "pii": personal_data.personal_data,
+    "cost": cost.cost,
     "bulk": bulk.bulk,
     "fairness": fairness.fairness,
     "express": fairness.express,
     "gpu": on_gpu.gpu,
 }
-DEFAULT = [name for name in SECTIONS if name not in ("bulk", "express", "fairness", "gateways", "gpu", "models", "pii")]
+ON_DEMAND = ("bulk", "cost", "express", "fairness", "gateways", "gpu", "int8", "models", "pii")
+"""Sections that run only if they are named."""
+DEFAULT = [name for name in SECTIONS if name not in ON_DEMAND]
 
 
 def measure(bench: Bench, names: Sequence[str], keep: Callable[[], None]) -> None:

@@ -129,6 +129,15 @@ def export(model: str, folder: str) -> dict[str, Any]:
     return {"folder": folder}
 
 
+def quantize(exported: str, folder: str) -> dict[str, Any]:
+    """The export with onnxruntime's dynamic quantization."""
+    from onnxruntime.quantization import quantize_dynamic  # noqa: PLC0415  the others do without the package
+
+    shutil.copytree(exported, folder, ignore=shutil.ignore_patterns("*.onnx*"))
+    quantize_dynamic(Path(exported, "model.onnx"), Path(folder, "model.onnx"))
+    return {"folder": folder}
+
+
 @torch.no_grad()
 def _draw_heads(model: torch.nn.Module) -> None:
     """Weights that preserve variance through ReLUs, and zero biases: bfloat16 keeps the differences between inputs."""
@@ -184,9 +193,12 @@ def _bisected(count: Callable[[float], float], target: float) -> float:
     return high
 
 
+MAKERS: dict[str, Callable[..., dict[str, Any]]] = {"build": build, "export": export, "quantize": quantize}
+
+
 def main(what: str, **arguments: Any) -> dict[str, Any]:
-    """`what`: "build" or "export"."""
-    return build(**arguments) if what == "build" else export(**arguments)
+    """`what`: a key of `MAKERS`."""
+    return MAKERS[what](**arguments)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import statistics
 import threading
 import time
@@ -58,10 +59,13 @@ def device() -> dict[str, Any]:
 
 def throughput(bodies: list[Body], seconds: float, concurrency: int | None = None) -> dict[str, Any]:
     """Texts/s with `concurrency` texts in progress (None: all of them), over whole passes; the first pass is warm-up.
+    Also the seconds of loading, and the most memory that was resident.
 
     Bodies may name adapters where the settings enable them.
     """
+    begun_s = time.perf_counter()
     replica = _replica()
+    load_s = time.perf_counter() - begun_s
     items = [_item(body) for body in bodies]
     answers = _all(replica.scheduler, items, concurrency)
     start, done = time.perf_counter(), 0
@@ -72,6 +76,8 @@ def throughput(bodies: list[Body], seconds: float, concurrency: int | None = Non
     replica.close()
     return {
         "texts_per_s": speed,
+        "load_s": load_s,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "info": asdict(replica.model),
         "answers": [_answer(extraction) for extraction in answers],
     }
