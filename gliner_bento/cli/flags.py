@@ -24,6 +24,7 @@ from gliner_bento.cli import (
     restore,
     serve,
     settings,
+    tune,
 )
 from gliner_bento.cli.parsers import HelpFormatter, Parser, add_settings, command, commands_of, flags_of, settings_of
 from gliner_bento.settings import Settings
@@ -48,6 +49,7 @@ _COMMANDS: Sequence[tuple[str, Any, Sequence[str], str]] = (
     ("restore", restore, (), "put the originals back that a server has sealed"),
     ("graph", graph, backend.SETTINGS, "merge entities and relations of many documents"),
     ("eval", eval, eval.SETTINGS, "measure models on examples with known entities, relations and classes"),
+    ("tune", tune, backend.SETTINGS, "find the thresholds of a model's labels on such examples"),
     ("bench", bench, (), "measure a running server"),
     ("models", models, (), "list checkpoints, show or fetch one; change the models of a server"),
     ("keys", keys, (), "make API keys"),

@@ -49,7 +49,7 @@ def _single(report: Report, title: str) -> tuple[list[str], list[list[str]]]:
 def _overview(runs: Sequence[tuple[str, Report]], title: str) -> tuple[list[str], list[list[str]]]:
     """A row for each report, with all labels together."""
     rows = [
-        [name, *_ratios(report.sections[title].scores.micro), *_change(change)]
+        [name, *_ratios(report.sections[title].scores.micro), *shown_change(change)]
         for (name, report), change in zip(runs, _micro_changes(runs, title), strict=True)
         if title in report.sections
     ]
@@ -77,7 +77,8 @@ def _side_by_side(runs: Sequence[tuple[str, Report]], title: str) -> tuple[list[
         changes = section.change_since(first)[0] if number and section and first else {}
         for label in labels:
             score = section.scores.labels.get(label) if section else None
-            cells[label] += [percent(score.f1 if score else None), *(_change(changes.get(label)) if number else ())]
+            cells[label].append(percent(score.f1 if score else None))
+            cells[label] += shown_change(changes.get(label)) if number else ()
             gold[label] = str(score.gold) if score else gold[label]
     return columns, [[label, gold[label], *cells[label]] for label in labels]
 
@@ -95,7 +96,8 @@ def _interval(interval: tuple[float, float] | None, sign: str = "") -> str:
     return "-" if interval is None else " to ".join(percent(bound, sign) for bound in interval)
 
 
-def _change(change: Change | None) -> list[str]:
+def shown_change(change: Change | None) -> list[str]:
+    """A change of F1, and its interval."""
     return [percent(change.f1, "+"), _interval(change.interval, "+")] if change else ["-", "-"]
 
 
