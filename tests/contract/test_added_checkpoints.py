@@ -136,6 +136,40 @@ def test_an_encoder_that_does_not_fit_is_refused_before_it_takes_memory(
     assert not no_hub
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("hidden_size", "x", 'hidden_size is "x"; it must be a whole number, 1 to 16777216'),
+        ("hidden_size", None, "hidden_size is null; it must be a whole number"),
+        ("hidden_size", -1, "hidden_size is -1; it must be"),
+        ("hidden_size", 10**9, "hidden_size is 1000000000; it must be"),
+        ("dropout", "nan", 'dropout is "nan"; it must be a number from 0 to 1'),
+        ("dropout", 5, "dropout is 5; it must be"),
+        ("num_rnn_layers", "x", 'num_rnn_layers is "x"; it must be a whole number, 0 or more'),
+        ("encoder_config.hidden_act", "swoosh", 'encoder_config.hidden_act is "swoosh"; it must be an activation'),
+        ("encoder_config.hidden_size", -8, "encoder_config.hidden_size is -8; it must be"),
+        ("encoder_config.hidden_dropout_prob", 5, "encoder_config.hidden_dropout_prob is 5; it must be"),
+        ("encoder_config.num_attention_heads", 0, "encoder_config.num_attention_heads is 0; it must be"),
+        ("encoder_config.model_type", "nezha", "model_type 'nezha' is unknown to transformers"),
+    ],
+)
+def test_a_value_that_no_model_can_have_is_named(
+    key: str, value: Any, message: str, checkpoint: Any, tmp_path: Path
+) -> None:
+    """In place of what torch or a table says, which names no key."""
+    folder = changed(checkpoint("span"), tmp_path)
+    path = folder / "gliner_config.json"
+    config = inner = json.loads(path.read_text())
+    *parents, name = key.split(".")
+    for parent in parents:
+        inner = inner[parent]
+    inner[name] = value
+    path.write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=message) as raised:
+        load(added(folder), torch.device("cpu"), torch.float32)
+    assert "gliner cannot load 'copy': " in str(raised.value)
+
+
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../outside", "/etc"])
 def test_a_link_that_leads_out_of_the_root_is_refused(target: str, tmp_path: Path) -> None:
     (tmp_path / "outside").touch()

@@ -89,11 +89,11 @@ def test_what_gliner_cannot_use_is_refused_in_one_line(name: str, published: Any
             gliner_extraction(gliner_model(folder), Item(TEXTS[0], named(LABELS)))
 
 
-def test_a_missing_package_for_sentencepiece_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_for_sentencepiece_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """transformers itself raises that tiktoken is missing."""
     error = ValueError("`tiktoken` is required to read a `tiktoken` file. Install it with `pip install tiktoken`.")
     monkeypatch.setattr(reasons, "find_spec", lambda module: None if module == "google.protobuf" else object())
-    assert reason(error) == "its tokenizer is a SentencePiece model, which needs: pip install protobuf"
+    assert reason(error, tmp_path) == "its tokenizer is a SentencePiece model, which needs: pip install protobuf"
 
 
 def test_a_language_model_that_gliner_runs_in_one_direction_is_reported(published: Any, caplog: Any) -> None:

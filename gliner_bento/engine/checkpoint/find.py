@@ -110,6 +110,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def configs_in(folder: Path) -> list[dict[str, Any]]:
+    """The configurations of a checkpoint and of its parts, at any depth of its folder. Raises ModelError."""
+    return [read_json(path) for name in ("config.json", CONFIG) for path in folder.rglob(name)]
+
+
 def check_config(folder: Path) -> dict[str, Any]:
     """The checkpoint's configuration. Raises ModelError for a kind of model that is not served, and if a configuration
     in the folder names code."""

@@ -91,7 +91,7 @@ def build_gliclass(
     except ModelError:
         raise
     except Exception as error:
-        raise ModelError(f"gliclass cannot load {name!r}: {reason(error)}") from error
+        raise ModelError(f"gliclass cannot load {name!r}: {reason(error, folder)}") from error
 
 
 def package() -> Any:

@@ -126,6 +126,6 @@ def build_gliner2(folder: Path, name: str, tensors: Tensors, *, max_words: int =
         fitted = dict(tensors)
         reconcile_encoder_embeddings(extractor, fitted)
     except Exception as error:
-        raise ModelError(f"gliner2 cannot load {name!r}: {reason(error)}") from error
+        raise ModelError(f"gliner2 cannot load {name!r}: {reason(error, folder)}") from error
     wrapper = GLiNER2Boundary if boundary else GLiNER2Span
     return wrapper(extractor, max_words or config.max_len or GLINER2_MAX_WORDS), fitted

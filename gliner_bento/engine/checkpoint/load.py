@@ -19,14 +19,14 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from gliner_bento.engine.checkpoint.convert import read_converted
-from gliner_bento.engine.checkpoint.find import PICKLED, ModelError, is_gliner2, listed, read_json, refuse_untrue
+from gliner_bento.engine.checkpoint.find import PICKLED, ModelError, configs_in, is_gliner2, listed, refuse_untrue
 from gliner_bento.engine.checkpoint.gliclass import build_gliclass
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span, build_gliner2
 from gliner_bento.engine.checkpoint.reasons import reason
 from gliner_bento.engine.checkpoint.resolve import Checkpoint
 from gliner_bento.engine.checkpoint.weights import Tensors
 from gliner_bento.engine.checkpoint.word_splitters import check_word_splitter
-from gliner_bento.storage.other_models import CONFIG, is_gliclass
+from gliner_bento.storage.other_models import is_gliclass
 from gliner_bento.storage.scratch import scratch_folder
 
 logger = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ def from_pretrained(checkpoint: Checkpoint, folder: Path, **options: Any) -> Any
         except ModelError:
             raise
         except Exception as error:
-            raise ModelError(f"gliner cannot load {checkpoint.name!r}: {reason(error)}") from error
+            raise ModelError(f"gliner cannot load {checkpoint.name!r}: {reason(error, checkpoint.folder)}") from error
     for warning in caught:
         logger.debug("loading %s: %s", checkpoint.name, warning.message)
     return model
@@ -190,8 +190,7 @@ def check_config_fits(checkpoint: Checkpoint, tensors: Tensors) -> None:
     """Raises ModelError for a configuration that the tensors do not fit, before a model of its sizes takes memory.
 
     Builds the model on torch's meta device, which has shapes and no memory. The tensors are memory-mapped."""
-    config_files = [path for name in ("config.json", CONFIG) for path in checkpoint.folder.rglob(name)]
-    configs = [read_json(path) for path in config_files]
+    configs = configs_in(checkpoint.folder)
     refuse_untrue(configs, len(tensors))
     widths = [config.get("max_width") for config in configs]
     if wide := [width for width in widths if isinstance(width, int | float) and not 0 < width <= MAX_SPAN_WIDTH]:
