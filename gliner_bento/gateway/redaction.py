@@ -12,10 +12,9 @@ from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
-from gliner_bento.privacy.announced_names import announced_names
 from gliner_bento.privacy.conversation import OnePlaceholder, RedactedConversation, redact_conversation
 from gliner_bento.privacy.lists import NO_LISTS, Listed, Lists
-from gliner_bento.privacy.plausible import is_plausible
+from gliner_bento.privacy.personal import PERSON_THRESHOLD, personal_spans
 from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, PRESIDIO_LABELS, for_model
 from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Form, Restorer
@@ -60,13 +59,12 @@ class RedactionOptions:
         """Whether placeholders are hashes."""
         return self.style == "hash" or self.conversation is not None
 
-    def is_plausible(self, text: str, span: LabeledSpan) -> bool:
-        """Whether a span is replaced. All are that have labels of the request."""
-        return self.labels is not None or span.by_recognizer or is_plausible(text[span.start : span.end], span.label)
-
-    def names_in(self, text: str) -> Iterable[LabeledSpan]:
-        """Names that the text announces. They are replaced unless a request has labels or turns recognizers off."""
-        return announced_names(text) if self.labels is None and self.recognizers is not False else ()
+    def spans(self, text: str, extraction: Extraction) -> Sequence[LabeledSpan]:
+        """What to replace in a text. With labels of the request, everything that was found."""
+        found = spans_of(text, extraction.entities)
+        if self.labels is not None:
+            return found
+        return personal_spans(text, found, announced=self.recognizers is not False)
 
     def extraction(self, limits: Limits) -> ExtractionOptions:
         """The options of the extraction that finds the values: long texts are read whole, and limits are errors.
@@ -81,6 +79,8 @@ class RedactionOptions:
             personal = for_model(PERSONAL_LABELS, [*recognizers] if recognizers else ())
             decoys = () if 0 < limits.max_labels < len(personal) + len(DECOYS) else DECOYS
             labels = {**{label: {} for label in personal}, **{label: {"returned": False} for label in decoys}}
+            if self.threshold is None and "person" in labels:
+                labels["person"] = {"threshold": PERSON_THRESHOLD}
         return ExtractionOptions(
             labels=labels if isinstance(labels, Mapping) else [*labels],
             threshold=self.threshold,
@@ -203,10 +203,7 @@ def redacted(
 ) -> tuple[RedactResult, Mapping[str, str]]:
     """Replace what was found, and what deny lists have. Returns the result without its sealed mapping, and the mapping.
     Raises `TooLarge`. Takes as long as the texts are: call it in a thread."""
-    spans = [
-        [*(span for span in spans_of(text, one.entities) if options.is_plausible(text, span)), *options.names_in(text)]
-        for text, one in zip(texts, extractions, strict=True)
-    ]
+    spans = [options.spans(text, one) for text, one in zip(texts, extractions, strict=True)]
     labels = {span.label for of_text in (*spans, *(one.denied for one in listed)) for span in of_text}
     one = OnePlaceholder(mappings.replace_of(options, texts, mapping, labels), mapping)
     style: Replace = one if options.style in _RESTORABLE else one.make

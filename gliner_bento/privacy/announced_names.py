@@ -1,12 +1,16 @@
-"""Names that a text announces, in many languages: behind a field such as `Surname:` or a phrase such as "my name is",
-and before an honorific such as さん. Models miss many in small letters, tables, code and scripts that they know little.
+"""Names that a text announces, in many languages: behind a field such as `Surname:`, a phrase such as "my name is" or a
+title, in greetings and above the end of a letter, and before an honorific such as さん. Models miss many in small
+letters, forms, tables, code and scripts that they know little.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
+from gliner_bento.privacy.name_words import PARTICLE, TITLES, WORD, is_full_name, is_particle, words_of
+from gliner_bento.privacy.near import matches_near
 from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.6
@@ -15,61 +19,167 @@ _WHOSE = (
     "landlord|owner|user|author|holder|member|student|child|mother|father|parent|guardian|spouse|recipient|sender|guest"
 )
 _FIELDS = (
-    rf"(?:(?:{_WHOSE})(?:['’]s)?[ _-]?)?names?|surname|forename|applicant|account holder|beneficiary|next of kin|"
-    "signed(?: for)? by|reported by|taxpayer|landlord|tenant|recipient|"
+    rf"(?:(?:{_WHOSE})(?:['’]s)?[ _-]?)?names?(?:\(s\))?|surname|forename|applicant|account holder|beneficiary|"
+    "next of kin|signed(?: for)? by|reported by|taxpayer|landlord|tenant|recipient|"
     "nachname|vorname|familienname|nom(?: de famille)?|prénom|nombres?|apellidos?|cognome|nome|sobrenome|naam|"
-    "achternaam|voornaam|namn|efternamn|förnamn|navn|etternavn|fornavn|nimi|sukunimi|etunimi|imię|nazwisko|jméno|příjmení|"
-    "soyadı?|họ tên|фио|имя|фамилия|ім'я|прізвище|όνομα|επώνυμο|姓名|氏名|お名前|名前|联系人|聯絡人|申请人|申請人|"
-    "이름|성명|الاسم|שם|नाम|ชื่อ"
+    "achternaam|voornaam|namn|efternamn|förnamn|navn|etternavn|fornavn|nimi|sukunimi|etunimi|imię|nazwisko|jméno|"
+    "příjmení|"
+    "soyadı?|họ tên|фио|имя|фамилия|отчество|ім'я|прізвище|όνομα|επώνυμο|姓名|氏名|お名前|名前|联系人|聯絡人|申请人|"
+    "申請人|이름|성명|الاسم|اسم|שם|नाम|নাম|பெயர்|ชื่อ|სახელი|անուն"
 )
+_ROLES = (
+    "to|from|ship to|bill to|sold to|deliver(?:ed)? to|issued to|assigned to|attn|attention|cc|owner|insured|"
+    "policyholder|complainant|claimant|plaintiff|defendant|witness|driver(?: [a-d])?|employee|instructor|teacher|"
+    "student|"
+    "pupil|guest|visitor|resident|patient|client|customer|buyer|seller|borrower|donor|payee|payer|cardholder|passenger|"
+    "traveller|traveler|contact(?: person)?|emergency contact|in case of emergency contact|parent|guardian|mother|"
+    "father|"
+    "spouse|husband|wife|son|daughter|child|brother|sister|partner|primary|contingent|"
+    "(?:approved|prepared|submitted|received|reviewed|completed|requested|written|interviewed|seen|referred) by|"
+    "received from|signed|signature|inspector|officer|adjuster|agent|treasurer|supervisor|manager|doctor|physician|"
+    "family doctor|gp|dentist|nurse|therapist|provider|consultant|author|editor|sender|addressee|present|absent|"
+    "attendees|participants|organi[sz]er|host|chair|secretary|lawyer|attorney|interpreter|reference|references|"
+    "kunde|kundin|patientin|versicherte[rn]?|mieter(?:in)?|vermieter(?:in)?|ansprechpartner(?:in)?|absender|empfänger|"
+    "destinataire|expéditeur|cliente|paciente|titular|titolare|intestatario|klient|pacjent|"
+    "клиент|пациент|заказчик|получатель|отправитель|客户|顾客|患者|收件人|寄件人|担当者|お客様|고객명|고객|수신인|환자|"
+    "العميل|المريض|לקוח|मरीज|ग्राहक|ลูกค้า|ผู้ป่วย"
+)
+"""Fields that may also have an office, a firm or a number: only what looks like a full name is one there."""
 _PHRASES = (
     "my name is|my name['’]s|mein name ist|ich hei(?:ß|ss)e|je m['’]appelle|mon nom est|me llamo|mi nombre es|"
     "mi chiamo|il mio nome è|meu nome é|chamo-me|me chamo|mijn naam is|ik heet|jag heter|jeg heter|jeg hedder|"
-    "nazywam się|mam na imię|jmenuji se|nimeni on|numele meu este|mă numesc|benim adım|tôi tên là|nama saya|"
-    "меня зовут|мене звати|με λένε|ονομάζομαι|اسمي|שמי|मेरा नाम|ฉันชื่อ|ผมชื่อ|我叫|我的名字是|私の名前は|제 이름은"
+    "nazywam się|mam na imię|jmenuji se|nimeni on|numele meu este|mă numesc|benim adım|adım|a nevem|tôi tên là|"
+    "tên tôi là|nama saya|ime mi je|zovem se|меня зовут|мене звати|казвам се|με λένε|ονομάζομαι|اسمي|שמי|मेरा नाम|"
+    "আমার নাম|என் பெயர்|ฉันชื่อ|ผมชื่อ|我叫|我的名字是|私の名前は|제 이름은|저는(?= ?[\uac00-\ud7a3]{2,4}입니다)"
 )
 _CJK = "\u3040-\u30ff\u4e00-\u9fff々\uac00-\ud7a3"
 _CJK_NAME = rf"[{_CJK}]{{2,8}}?(?=です|と申|という|입니다|이고|이에요|예요|이라고|はは|[^{_CJK}]|\Z)|[{_CJK}]{{2,4}}"
-_WORD = r"[^\W\d_][^\s\"“”<>,;:=*|/(){}\[\]!?。、，；।]{0,40}"
-_NAME = rf"(?:{_CJK_NAME}|{_WORD}(?:[ \u00a0]{_WORD}){{0,3}})"
+_NAME = rf"(?:{_CJK_NAME}|{WORD}(?:[ \u00a0]{WORD}){{0,3}})"
+_TITLE = rf"(?:{TITLES}\.?[ ]){{0,2}}"
+_AFTER_FIELD = (
+    r"(?: ?\([^()\n]{1,40}\))?[\"']?"
+    r"\*{0,2}(?:[ ]?(?:[:：]\*{0,2}[ \t]{0,8}\*{0,2}|=[ \t]{0,8})|\t|>)[\"'“]?"  # **Name:** or Name: **Ada**, too
+)
 _FIELD = re.compile(
-    rf"(?<![^\W_])(?<![^\W_][ ])(?:{_FIELDS})[\"']?"
-    r"\*{0,2}(?:[ ]?(?:[:：]\*{0,2}[ \t]{0,8}\*{0,2}|=[ \t]{0,8})|\t)[\"'“]?"  # **Name:** or Name: **Ada**, too
-    rf"(?=(?P<name>{_NAME})(?![\w(\[=]))",
+    rf"(?<![^\W_])(?<![^\W_][ ])(?:{_FIELDS}){_AFTER_FIELD}(?=(?P<name>{_NAME})(?![\w(\[=]))", re.IGNORECASE
+)
+_ALONE = re.compile(
+    rf"^[ \t]*(?:{_FIELDS})(?:[ ]{{2,12}}|[ \t]*\n[ \t]*)(?=(?P<name>{_NAME})[ \t]*(?:$|[ ]{{2}}))",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A field, and its name behind wide blanks, or on the next line."""
+_QUOTED = re.compile(
+    rf"(?<![^\W_])(?:{_FIELDS}|(?:\"|')(?:first|last)(?=\"|')|author|owner|"
+    rf"user)[\"']?[ ]?[:=][ ]?[\"'](?=(?P<name>{_NAME})[\"'<(])",
+    re.IGNORECASE,
+)
+_QUOTE = re.compile(r"[:=] ?[\"']")
+"""A field in code, with its name in quotation marks."""
+_ROLE = re.compile(
+    rf"(?:(?<=[\n\t.;/|])|(?<=\n[ -])|(?<=[ ]{{2}})|(?<=, )|(?<=\. )|"
+    rf"\A)[ ]?(?:{_ROLES})(?:\(s\))?(?: ?\([^()\n]{{1,40}}\))?"
+    rf"[ ]?[:：は][ \t]{{0,8}}\n?[ \t]{{0,4}}{_TITLE}(?=(?P<name>{_NAME}))",
     re.IGNORECASE,
 )
 _PHRASE = re.compile(rf"(?<![^\W_])(?:{_PHRASES})[ ]?(?=(?P<name>{_NAME}))", re.IGNORECASE)
+_TITLED = re.compile(
+    rf"(?<![^\W_])(?P<title>{TITLES})(?:\.[ \u00a0]?|[ \u00a0])(?=(?P<name>{WORD}(?:[ \u00a0]{WORD}){{0,2}}))",
+    re.IGNORECASE,
+)
+_GREETING = re.compile(
+    r"(?:^|(?<=[\n\"“>(.!?] )|(?<=[\"“>(]))[ \t]*(?:dear|hi|hello|hey|good (?:morning|afternoon|evening)|lieber?|hallo|"
+    r"sehr geehrter?|guten (?:tag|morgen|abend)|chère?|bonjour|bonsoir|salut|querid[oa]|estimad[oa]|hola|gentile|"
+    r"car[oa]|"
+    r"ciao|egregio|prezad[oa]|olá|beste|geachte|hej|kära?|kjære|szanown[ya]|cześć|drog[ia]|vážen[ýá]|уважаем(?:ый|ая)|"
+    r"дорог(?:ой|ая)|здравствуйте|привет|шановн(?:ий|а)|γεια σου|αγαπητ[έή])"
+    rf",?[ ]{_TITLE}(?=(?P<name>{_NAME})[ ]?(?:[,:!.\n–—-]|\Z))",
+    re.IGNORECASE | re.MULTILINE,
+)
+_CLOSES = r"(?:kind|best|warm|warmest|many|with|yours|sincerely|thanks?|regards|cheers|mit|viele|bien|un|the)[ ,]"
+_CLOSING = re.compile(
+    r"(?:\A|\n|(?<=[.!?] ))[ \t]{0,4}(?:(?:[^\W\d_]{1,14}[ ,]{1,2}){0,3}(?:"
+    r"regards|sincerely|faithfully|truly|best|cheers|thanks|thank you|wishes|love|yours|respectfully|grü(?:ß|ss)en?|"
+    r"gru(?:ß|ss)|cordialement|bien à vous|salutations|atentamente|saludos?|saluti|atenciosamente|groet(?:en)?|"
+    r"hälsningar|hilsen|pozdrawiam|pozdravem|уважением|повагой|signed)|[-–—]{1,3})"
+    rf"[,.!]{{0,2}}[ \t]{{0,4}}(?:\r?\n[ \t]{{0,4}}){{0,3}}(?<![a-zß])(?:[-–—~] ?)?(?!{_CLOSES})"
+    rf"{_TITLE}"
+    rf"(?=(?P<name>{WORD}(?:[ ]{WORD}){{0,3}})[ \t]{{0,4}}(?:\r?\n|,|\||\Z))",
+    re.IGNORECASE,
+)
+_LISTED = re.compile(rf"(?:,|;| and| &)[ ]{_TITLE}(?=(?P<name>{WORD}(?:[ ]{WORD}){{0,3}}))", re.IGNORECASE)
+_MAX_LISTED = 20
 _HONORED = re.compile(
     r"(?P<name>[\u4e00-\u9fff々]{1,4}|[\u30a1-\u30ffー]{2,8})(?=さん|さま|様|氏|先生|女士|小姐)"
     r"|(?P<other>[\uac00-\ud7a3]{2,4})(?= ?씨| ?님)"
 )
+_PATRONYMIC = re.compile(
+    r"(?<![^\W_])(?P<name>(?:[а-яёіїєґ]{2,20}[ ])?[а-яёіїєґ]{2,20}(?:ович|евич|ївна|івна|йович|овна|евна|инична)"
+    r"(?:[ ][а-яёіїєґ]{1,20}(?:ов|ова|ев|ева|ин|ина|ский|ская|ко|ук|юк|ий|ая))?)(?![^\W_])",
+    re.IGNORECASE,
+)
+_OF_FATHER = re.compile("(?:вич|вна|чна)", re.IGNORECASE)
+"""Russian and Ukrainian names with that of the father."""
 _SENTENCE_END = re.compile(r"(?<=[^\W\d_]{4})\.\s")
 """A shorter word with a point may be an initial or a title."""
 _NO_NAMES = re.compile(
-    r"(?:str|string|text|char|varchar|int|none|null|nil|true|false|undefined|unknown|optional|required|n/?a|tbd|self|and"
-    r"|value|default|test|example)(?![^\W_]).*|not applicable",
+    r"(?:str|string|text|char|varchar|int|none|null|nil|true|false|undefined|unknown|optional|required|n/?a|n\.a|"
+    r"tbd|tba"
+    r"|self|and|as above|ditto|anonymous|withheld|keine?|unbekannt|inconnu|ninguno|desconocido|aucun|нет"
+    r"|value|default|test|example)(?![^\W_]).*|not (?:applicable|available|known|given|provided)|[nx]",
     re.IGNORECASE | re.DOTALL,
 )
-_PARTICLE = r"(?:van|von|der|den|de|da|di|do|dos|del|della|la|le|bin|ibn|al|el|zu|ter|ten|y|e|d['’].*)"
-_PARTICLES = re.compile(_PARTICLE, re.IGNORECASE)
 _WORDS = "the|not|a|an|or|see|same"
 _NO_NAMES_IN_SMALL_LETTERS = re.compile(
-    rf"(?:{_WORDS})(?![^\W_]|\.).*|(?i:{_WORDS}) (?!{_PARTICLE}(?![^\W_]))[a-z].*", re.DOTALL
+    rf"(?:{_WORDS})(?![^\W_]|\.).*|(?i:{_WORDS}) (?!{PARTICLE}(?![^\W_]))[a-z].*", re.DOTALL
 )
 """As An Nguyen, Or Cohen and A. Turing are names, so is such a word with a capital before no small letter."""
+_NOT_APPLICABLE = re.compile(r"n(?:/|\.| )?a\.?(?![^\W_])", re.IGNORECASE)
+_NO_TITLED = words_of("president chairman chairwoman speaker minister ambassador pepper and or universe")
 
 
-def announced_names(text: str) -> Iterator[LabeledSpan]:
+def announced_names(text: str) -> Iterable[LabeledSpan]:
     """The names that a text announces; spans may overlap. In linear time."""
-    for match in _FIELD.finditer(text):
-        name = match["name"]
+    return dict.fromkeys((*_behind_words(text), *_of_persons(text)))
+
+
+def _behind_words(text: str) -> Iterator[LabeledSpan]:
+    """Names behind fields and phrases, and before honorifics."""
+    in_code = matches_near(_QUOTED, text, _QUOTE, before=40, behind=200)
+    for match in chain(_FIELD.finditer(text), _ALONE.finditer(text), in_code):
+        name, pattern = match["name"], match.re
+        if pattern is _FIELD and _NOT_APPLICABLE.match(text, match.start("name")):
+            continue
+        if pattern is _ALONE and not is_full_name(name, min_words=1):
+            continue
         words = " ".join(name.split(" ")[:2]) if name[:1].islower() else _capitalised(name)
         yield from _span(words, match.start("name"), name)
     for match in _PHRASE.finditer(text):
         yield from _span(_capitalised(match["name"]), match.start("name"), match["name"])
+    if text.isascii():
+        return
     for match in _HONORED.finditer(text):
         group = match.lastgroup or ""
         yield from _span(match[group], match.start(group), match[group])
+    for match in matches_near(_PATRONYMIC, text, _OF_FATHER, before=50, behind=30):
+        yield from _span(match["name"], match.start("name"), match["name"])
+
+
+def _of_persons(text: str) -> Iterator[LabeledSpan]:
+    """Full names in fields that may have other values, names behind titles, in greetings, and at the end of letters."""
+    for match in _ROLE.finditer(text):
+        found: re.Match[str] | None = match
+        for _ in range(_MAX_LISTED):
+            name = _capitalised(found["name"]) if found else ""
+            if not found or not is_full_name(name, min_words=2 if name.isascii() or name[:1].isupper() else 1):
+                break
+            yield from _span(name, found.start("name"), name)
+            found = _LISTED.match(text, found.start("name") + len(name))
+    for pattern in (_TITLED, _GREETING, _CLOSING):
+        for match in pattern.finditer(text):
+            name = _capitalised(match["name"])
+            is_name = is_full_name(name, min_words=1) and name.split(" ")[0].lower() not in _NO_TITLED
+            if is_name and (pattern is not _TITLED or match["title"][:1].isupper() or name.isupper()):
+                yield from _span(name, match.start("name"), name)
 
 
 def _span(name: str, start: int, words: str) -> Iterator[LabeledSpan]:
@@ -84,7 +194,11 @@ def _capitalised(words: str) -> str:
     kept: list[str] = []
     for word in words.split(" "):
         has_case = word.lower() != word.upper()
-        if (has_case and word[:1].islower() and not _PARTICLES.fullmatch(word)) or (not has_case and len(kept) == 2):
+        if (has_case and word[:1].islower() and not is_particle(word)) or (not has_case and len(kept) == 2):
             break
         kept.append(word)
+        if word.endswith((",", ".")) and len(word) > 4:
+            break
+    while kept and is_particle(kept[-1]) and kept[-1].islower():
+        kept.pop()
     return " ".join(kept)

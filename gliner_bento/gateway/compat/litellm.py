@@ -34,7 +34,6 @@ from gliner_bento.privacy.lists import Listed
 from gliner_bento.privacy.recognizers.labels import entities_of
 from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Form, Restorer
-from gliner_bento.privacy.spans import spans_of
 from gliner_bento.privacy.styles import PLACEHOLDER
 from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionOptions, extraction_of
@@ -270,8 +269,7 @@ def _means(label: str, others: Collection[str]) -> bool:
 
 def _labels(documents: Sequence[str], found: Sequence[Extraction], options: redaction.RedactionOptions) -> set[str]:
     """The labels of what was found in documents, and is replaced."""
-    spans = ((text, spans_of(text, one.entities)) for text, one in zip(documents, found, strict=True))
-    return {span.label for text, of_text in spans for span in of_text if options.is_plausible(text, span)}
+    return {span.label for text, one in zip(documents, found, strict=True) for span in options.spans(text, one)}
 
 
 def _denied(texts: Sequence[str], listed: Sequence[Listed], mapping: Mapping[str, str]) -> set[str]:

@@ -20,6 +20,17 @@ NAMES = {
     "Name: [A. Turing]\nName: [An Nguyen], name: [Or Cohen]; Surname: [See], my name is [An van Dam]": "capitals",
     "**Name:** [Ada Lovelace]\n- **Surname**: *[Ng]*\nOwner: x, name: **[Bob Ek]** is": "Markdown",
     "name: the value, Name: See above; name: or, surname: same as mine, Name: Not applicable, name=**kwargs": "words",
+    "Dear Ms. [Vandermeulen],\n\nthanks.\n\nKind regards,\n[Philippa Ashdown]\nHuman Resources": "a letter",
+    "Hi [Freya],\nbring slides.\n\nBest,\n[Mateus]": "a short mail",
+    "Sehr geehrte Frau [Pohl],\n\nbis dann.\n\nMit freundlichen Grüßen\n[Jens Ahrend]": "a German letter",
+    "Ask Dr. [Rivers] and Mrs [Stone] about Prof. [Ada von Lindt].": "titles",
+    "Insured: [Cornelius Vandersloot]\nWitness (of the claim): [Ione Castle]\nPresent: [A. Lind], [Bo Ek]": "roles",
+    "Last name\n[Oyelaran]\nFull name  [Ewa Nowicka]  Card no.": "fields without a colon",
+    '<name>[Zora Kert]</name>, WHERE name = \'[Otto Fry]\', {"first":"[Thabo]","last":"[Moko]"}': "more code",
+    "[мария сергеевна кузнецова] живёт": "a patronymic",
+    "Name: N/A\nSurname: none\nName: -\nName: n.a.\nName: unknown\nName: x\nName: not given": "no value",
+    "Dear Sir or Madam, Dear all, Dear Hiring Team,\nok.\n\nBest,\nThe Team": "nobody",
+    "Mr. President, Dr Pepper, Mr. and Mrs. are titles\nFrom: Facility Management\nTo: All Staff\nOwner: root": "no",
     "my name is not important. name: string, name = get_name(), username: none; the names of cities": "none",
 }
 

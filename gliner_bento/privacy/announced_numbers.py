@@ -1,0 +1,68 @@
+"""Numbers and account names that a text announces by a field, such as `Customer no.: 20391` or `user=ada`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gliner_bento.privacy.near import matches_near
+from gliner_bento.privacy.spans import LabeledSpan
+
+_SCORE = 0.6
+_OWNERS = (
+    "employee|personnel|staff|customer|client|member(?:ship)?|patient|student|pupil|account|acct|policy|card|case|file|"
+    "claim|licen[cs]e|driver['’]?s? licen[cs]e|passport|badge|tax(?:payer)?|national|identity|insurance|"
+    "social security|"
+    "voter|health card|library card|registration|certificate|accession|chart|record|medical record|beneficiary|"
+    "subscriber|group|visa|residence permit|payroll|loan|mortgage|enrol?lment|applicant|participant|donor|"
+    "vehicle|license plate|number plate|plate"
+)
+_NUMBER = r"(?:[ _-]?(?:id(?:entification)?|no|nr|num|number|code|#|ref)\b\.?(?: ?(?:no|number)\b\.?)?|#)"
+_FOREIGN = (
+    r"(?:kunden|mitglieds?|personal|vertrags|versicherungs|versicherten|steuer|matrikel|ausweis|pass|patienten|"
+    r"konto)[ -]?"
+    r"(?:nummer|nr\.?)|kd\.?[ -]?nr\.?|pers\.?[ -]?nr\.?|(?:n°|numéro|nº|número|num\.) (?:de |d['’])?(?:client|"
+    r"dossier|compte|"
+    r"cliente|cuenta|contrato|contrat|póliza|adhérent|socio|employé|empleado|passeport|pasaporte)|ssn|mrn|nhs|dni|nie|"
+    r"tax code|codice fiscale|cpf|rut|curp|nip|pesel|sozialversicherungsnummer|客户编号|会员号|学号|身份证号?|"
+    r"会員番号|顧客番号|社員番号|"
+    r"고객번호|회원번호|사번|номер (?:паспорта|полиса|договора|карты|счета)|паспорт|снилс|инн"
+)
+_CODE = r"(?=[^\s]*\d)(?:[^\W_]|(?<=[^\W_])[-/.#*](?=[^\W_])|(?<=\d)[ ](?=\d)){4,40}"
+_NUMBERS = re.compile(
+    rf"(?<![^\W_])(?:(?:{_OWNERS}){_NUMBER}|{_FOREIGN})(?: ?\([^()\n]{{1,30}}\))?[\"']?\*{{0,2}}[ ]?(?:[:：=#]|is|\t|"
+    rf"[ ]{{1,12}})"
+    rf"\*{{0,2}}[ \t]{{0,8}}[\"']?(?=(?P<value>{_CODE}))(?<![\d.,-])",
+    re.IGNORECASE,
+)
+_DIGITS = re.compile(r"\d{1,40}")
+_USERS = re.compile(
+    r"(?<![^\W_])(?:user(?:[ _-]?(?:name|id))?|login|log-?in|handle|nick(?:name)?|account|screen ?name|"
+    r"skype(?: id)?|telegram|instagram|"
+    r"benutzername|benutzer|utilisateur|usuario|utente|логин|пользователь|用户名|"
+    r"ユーザー名|아이디)[\"']?[ ]?[:：=][ ]?[\"']?"
+    r"@?(?=(?P<value>[^\W\d_](?:[^\W_]|[._-](?=[^\W_])){2,40}))(?P<end>)",
+    re.IGNORECASE,
+)
+_NO_USERS = re.compile(
+    r"(?:guest|admin|administrator|root|user|users|default|anonymous|none|null|nil|unknown|system|test|self|true|"
+    r"false|str|string|int|"
+    r"text|www|http|https|name|get|set|new|required|optional|active|inactive|n|na|checking|savings|current|closed|"
+    r"open|request|session|"
+    r"service|postgres|mysql|nobody|ubuntu|debian|node|git|daemon|id|the|this|that|my|your)(?![^\W_]).*",
+    re.IGNORECASE | re.DOTALL,
+)
+_TODO = re.compile(r"(?<![^\W_])(?:todo|fixme|xxx|hack)\((?=(?P<value>[a-z][a-z0-9._-]{2,30})\))", re.IGNORECASE)
+
+
+def announced_numbers(text: str) -> Iterator[LabeledSpan]:
+    """The numbers and account names that a text announces; spans may overlap. In linear time."""
+    for match in matches_near(_NUMBERS, text, _DIGITS, before=100, behind=40):
+        start, end = match.span("value")
+        if sum(map(str.isdigit, match["value"])) >= 3:
+            yield LabeledSpan(start, end, "id number", by_recognizer=True, score=_SCORE)
+    for pattern in (_USERS, _TODO):
+        for match in pattern.finditer(text):
+            start, end = match.span("value")
+            if not _NO_USERS.fullmatch(match["value"]) and text[end : end + 1] not in ("(", "[", "="):
+                yield LabeledSpan(start, end, "username", by_recognizer=True, score=_SCORE)

@@ -1,0 +1,87 @@
+"""Words that say whether other words are a name: parts of names, what is no name, and names that are also words."""
+
+from __future__ import annotations
+
+import re
+
+WORD = r"[^\W\d_][^\s\"“”<>,;:=*|/(){}\[\]!?。、，；।]{0,40}"
+"""One word of a name."""
+PARTICLE = r"(?:van|von|der|den|de|da|di|do|dos|del|della|la|le|bin|ibn|al|el|zu|ter|ten|y|e|mac|ní|d['’].*)"
+_PARTICLES = re.compile(PARTICLE, re.IGNORECASE)
+_SUFFIXES = re.compile(r"['’]s$")
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+_NO_PERSONS = words_of(
+    "account accounts accounting admin administration administrator agency agreement all and applicant application "
+    "association attached attendees authority bank board branch building business buyer center centre certificate "
+    "claim claims clerk client clients clinic colleague colleagues committee company contact corp corporation council "
+    "customer customers data date default department departments dept desk director division draft driver email "
+    "employee employees employer everybody everyone facility faculty family fax files first foundation friend friends "
+    "fund general gmbh group guest guests guys head headquarters hello helpdesk hiring home hospital hotel house "
+    "human inc info information institute insurance internal international invoice it ladies last library limited "
+    "list llc ltd madam mail main management manager manufacturer market marketing member members ministry mobile "
+    "module museum name n/a national neighbor neighbors neighbour neighbours neighborhood new none no not note notes "
+    "number office officer online operations order organization owner parent parents partner parties party patient "
+    "patients payment payroll phone physician place plc please police position president private product products "
+    "project public purchase purchasing reader recruiter recruitment registrar registration relations reservation "
+    "reservations residents resources root sales school secretary see sender service services shareholders shop "
+    "signature sir sirs specialist staff standard state status store street student students subject subscriber "
+    "supervisor supplier support system tbd teacher teachers team teams technical tenant tenants test the there title "
+    "to type union unit university unknown unspecified user users various vendor visitors volunteers warehouse "
+    "website welcome world yes you your damen herren kollegen kunden messieurs mesdames señores clientes tutti tous"
+)
+"""In small letters, words that no name of a person has, but names of offices, firms, headings and the like."""
+
+TITLES = (
+    r"(?:mrs?|ms|mx|miss|dr|prof|professor|sir|dame|rev|reverend|sgt|sergeant|capt|captain|officer|nurse|coach|judge|"
+    r"detective|uncle|aunt|auntie|herr|herrn|frau|monsieur|madame|mme|mlle|señora?|sra|srta|signora?|sig\.ra|dott|"
+    r"dhr|mevr|mevrouw|meneer|pan|pani|senhora?)"
+)
+
+
+def is_capitalised(word: str) -> bool:
+    """Whether a word begins with a capital, or is of a script without case."""
+    return word[:1].isupper() or word[:1].lower() == word[:1].upper()
+
+
+def is_particle(word: str) -> bool:
+    """Whether a word is a small one within names, such as `van`."""
+    return _PARTICLES.fullmatch(word) is not None
+
+
+def is_full_name(name: str, *, min_words: int = 2) -> bool:
+    """Whether a text looks like the name of a person: a few words with capitals, none of them one of an office."""
+    words = [_SUFFIXES.sub("", word) for word in name.split()]
+    return (
+        min_words <= len(words) <= 6
+        and all(is_capitalised(word) or is_particle(word) for word in words)
+        and not any(char.isdigit() for char in name)
+        and not any(word.strip(".,").lower() in _NO_PERSONS for word in words)
+    )
+
+
+def has_role(name: str) -> bool:
+    """Whether a text has a word of an office, a firm or a form, which no name of a person has."""
+    return any(word.strip(".,()").lower() in _NO_PERSONS for word in name.split())
+
+
+WORD_NAMES = words_of(
+    "amber angel angus april art ash aspen august aurora autumn barb basil baker baron bay bear bill bishop bliss bob "
+    "brandy brook brooks bud buck candy carol cash chance charity chase chuck christian clay cliff clover colt "
+    "constance cook cooper coral crystal curt daisy dale dash dawn dean destiny dick dolly don dot drew duke earl "
+    "earnest eden ember ernest fable faith fern fisher flint flora forest forrest frank gale gay gene genesis ginger "
+    "glen glory grace grant guy hank happy harmony harper haven hazel heath heather heaven herb holly honey hope "
+    "hunter iris ivy jack jade jasmine jasper jay jean jewel jolly josh joy june juniper justice karat kit lane lark "
+    "laurel lavender liberty lily link lotus lucky magnolia marina mark mason matt max may melody mercy merit miles "
+    "mike misty myrtle nick noble nova olive opal orchid patience pat pearl penny peg pepper pierce pine pip poppy "
+    "porter precious price prudence rain raven ray reed rich rick river rob robin rocky rod rose rosemary rowan ruby "
+    "rusty sage sally sandy savannah scarlet serenity shepherd sienna skip sky skipper sonny spencer star sterling "
+    "stone storm sue summer sunny tanner taylor temple terry tiger trinity trip tucker tulip unity valor verity "
+    "victor victory vera violet walker ward warren wade whisper wilder will willow win winter wolf woody wren zen"
+)
+"""Given names that are also words, in small letters: without a capital, they are the word."""

@@ -1,0 +1,102 @@
+"""English names that are also words, such as Hope and Will, judged by their capitals and by what is around them: models
+that read no capitals miss some, and take the words for names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gliner_bento.privacy.name_words import WORD_NAMES, words_of
+from gliner_bento.privacy.spans import LabeledSpan
+
+_SCORE = 0.55
+_TOKEN = re.compile(r"[A-Z][a-z]{1,20}")
+_NO_SURNAMES = words_of(
+    "street avenue road lane bank banks day days county alert river valley park beach university college school inc "
+    "ltd group island islands lake mountain mountains bay city town village church hospital hall house bridge station "
+    "airport center centre court garden gardens festival games olympics museum theatre theater club league cup team "
+    "party season edition collection awards award show movie film album song book act bill law office services "
+    "service company january february march april may june july august september october november december monday "
+    "tuesday wednesday thursday friday saturday sunday one two the a an and or of in on at for with to is are was "
+    "were not no it he she we they you i his her this that these those there oil tea wine cheese sauce bread salad "
+    "basel deco nouveau rock music age period fools ridge hill hills point harbor harbour square room rooms wall "
+    "floor by from as if when while but"
+)
+_AUXILIARIES = words_of("will may mark grant chase see drew pat hope skip guy win")
+"""Words that begin questions, requests and other sentences."""
+_TIMES = words_of("april may june august spring summer autumn winter dawn friday")
+_THINGS = words_of(
+    "rain sky storm stone star river summer winter autumn honey pepper olive sage candy victory liberty tiger wolf "
+    "bear lotus ember eden genesis fable nova justice mercy harmony unity trinity temple forest bay brook bud coral "
+    "crystal jade jewel magnolia lavender flint fern mason miles pine pip porter precious price rocky scarlet "
+    "serenity shepherd shell sterling sunny tulip union valor victor violet ward whisper win zen kit link lane "
+    "baker cook fisher cash"
+)
+"""Words that are rather a part of the name of a thing before another word with a capital: Summer Sale, Pepper Spray."""
+_GOES_ON = re.compile(r"[\w(=-]|[ ,]{0,2}#?\d")
+"""Behind a word that is a part of something else: `Hope-driven`, `Ward 7`."""
+_SURNAME = re.compile(r"[ ]([A-Z][a-z]{1,20})(?![^\W_])")
+_CAPITAL = re.compile(r"[ ][A-Z]")
+"""Behind two words with capitals: a heading, or the name of something else."""
+_QUESTION = re.compile(r"[^.!?\n]{0,200}\?")
+_PERSON_VERB = re.compile(
+    r"[ ](?:said|says|asked|asks|told|tells|thinks|thought|wants|wanted|loves|loved|hates|hated|likes|liked|lives|"
+    r"lived|works|worked|"
+    r"writes|wrote|speaks|spoke|sings|sang|drove|drives|texted|emailed|phoned|called|calls|smiled|laughed|nodded|"
+    r"shrugged|replied|answered|"
+    r"whispered|shouted|married|met|wore|wears|studies|studied|graduated|lost (?:her|his)|found (?:her|his)|"
+    r"gave (?:her|his|me|us|him)|"
+    r"helped (?:me|us|him|her)|knows|knew|remembers|remembered|forgot|believes|hopes|wishes|cooked|invited|visited|"
+    r"and (?:I|her|his|my)|"
+    r"(?:and|,) [A-Z][a-z]+ are (?:twins|siblings|friends|married|sisters|brothers)|has never been|got (?:up|"
+    r"married|a)|gets up|"
+    r"plays|played|paints|painted|teaches|taught|supports|saved (?:her|his|me|us)|walked|sat|ran|arrived|"
+    r"left (?:her|his|early|for))(?![^\W_])"
+)
+_BEFORE_PERSON = re.compile(
+    r"(?:(?<![^\W_])(?:with|met|meet|told|tell|ask|asked|thank|thanked|love|miss|call|called|invite|invited|know|knows|married|"
+    r"helped|visited|text|texted|"
+    r"email|emailed|brother|sister|friend|wife|husband|son|daughter|mother|father|colleague|neighbou?r|cousin|aunt|"
+    r"uncle|niece|nephew|boss|"
+    r"partner|girlfriend|boyfriend|teacher|driver|named|said|says|asked|that|give|gave|and|by|to|for|from|like|"
+    r"believe|when|while|because|if|"
+    r"but|see|saw|let|remind|nurse|doctor|coach)[ ]|[\"“(])\Z",
+    re.IGNORECASE,
+)
+_WINDOW = 14
+_SENTENCE_START = re.compile(r"(?:\A|[.!?:]|[\n\"“(>-])[ \t\"“(]*\Z")
+
+
+def word_names(text: str) -> Iterator[LabeledSpan]:
+    """The names among the words of `WORD_NAMES` in a text."""
+    if text.isupper() or not any(map(str.islower, text)):
+        return
+    end = 0
+    for match in _TOKEN.finditer(text):
+        start = match.start()
+        if start < end or match[0].lower() not in WORD_NAMES or text[start - 1 : start].isalnum():
+            continue
+        last = _end_of_name(text, match)
+        if last is not None:
+            end = last
+            yield LabeledSpan(start, last, "person", by_recognizer=True, score=_SCORE)
+
+
+def _end_of_name(text: str, match: re.Match[str]) -> int | None:
+    """Where a name ends that begins with a word; None if the word is none."""
+    start, end, word = match.start(), match.end(), match[0].lower()
+    if _GOES_ON.match(text, end):
+        return None
+    before = text[max(0, start - _WINDOW) : start]
+    is_first = _SENTENCE_START.search(before) is not None
+    surname = _SURNAME.match(text, end)
+    if surname:
+        is_thing = word in _THINGS or surname[1].lower() in _NO_SURNAMES or _CAPITAL.match(text, surname.end())
+        is_question = is_first and word in _AUXILIARIES and _QUESTION.match(text, surname.end())
+        return None if is_thing or is_question else surname.end()
+    if is_first or before.endswith(", ") or word in _TIMES:
+        is_name = _PERSON_VERB.match(text, end)
+    else:
+        is_name = _BEFORE_PERSON.search(before)
+    return end if is_name else None

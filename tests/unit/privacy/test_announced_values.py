@@ -1,0 +1,48 @@
+"""Addresses, places, numbers and account names that a text announces."""
+
+from __future__ import annotations
+
+import pytest
+
+from gliner_bento.privacy.announced_numbers import announced_numbers
+from gliner_bento.privacy.announced_places import announced_places
+
+PLACES = {
+    "Ship to:\n[12 Oakfield Road, Truro TR1 3QJ]\nTotal: 12.00": "British",
+    "Visit me at [4410 NW Cedar Hollow Dr, Apt 7, Boise, ID 83702], please.": "American",
+    "Er wohnt [Lindenallee 7, 04109 Leipzig].": "German",
+    "Home address: [Block 5, Orchard Heights #03-11]\nPhone: none": "a field",
+    "City: [Leicester]  State: [OH]  ZIP: [44720]": "fields on a line",
+    "我住在[杭州市西湖区文三路12号]。": "Chinese",
+    "주소: [부산광역시 해운대구 우동 12]": "Korean",
+    "Ich wohne in [Bremen], she lives in [Duluth, MN], живу в [Казани]": "residence",
+    "Seen at [Fairmont Lakes Hospital] in spring": "a hospital",
+    "Address: see above\nCity: none\nAddress: -\nState: unknown\nProperty: the old one": "no values",
+    "We met via Email, 5 Minutes late; Hiring 3; version 10 Close to done": "no addresses",
+    "street: string, city = get_city(), address: https://a.example/b": "code",
+}
+NUMBERS = {
+    "Employee ID\t[K-55102]; Kundennr.: [44-1299], policy no. [20 881 7]": "fields",
+    "Medical record number: [A-77120]; tax code: [99120041]": "records",
+    "login=[mira.k] password; username: [olek_22], TODO([jpark]): later": "account names",
+    "user: guest, login: required, username = get_user(), account: checking, user=default": "no account names",
+    "Order no. 55120, invoice number: 88213, part no. 1209, policy no. 12, employee number: none": "other numbers",
+}
+
+
+@pytest.mark.parametrize(
+    ("find", "marked"),
+    [
+        *((announced_places, marked) for marked in PLACES),
+        *((announced_numbers, marked) for marked in NUMBERS),
+    ],
+    ids=[*PLACES.values(), *NUMBERS.values()],
+)
+def test_values_that_are_announced(find, marked):
+    text = marked.replace("[", "").replace("]", "")
+    expected = [part.split("]")[0] for part in marked.split("[")[1:]]
+    covered = {index for span in find(text) for index in range(span.start, span.end)}
+    values = {text.index(value) for value in expected}
+    assert {start for start in covered if start - 1 not in covered} >= values
+    shown = "".join(char if index in covered else "\0" for index, char in enumerate(text))
+    assert [part for part in shown.split("\0") if part] == expected
