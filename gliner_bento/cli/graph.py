@@ -18,7 +18,7 @@ from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError, add_json, add_records
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import install_hint
-from gliner_bento.files.graph.build import Document, GraphBuilder, check_document, read_documents
+from gliner_bento.files.graph.build import MERGINGS, Document, GraphBuilder, check_document, read_documents
 from gliner_bento.files.graph.formats import FORMATS, written_files
 from gliner_bento.files.records.columns import result_columns
 from gliner_bento.files.records.readers import ReadOptions
@@ -47,6 +47,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=[*FORMATS], help="default: by the suffix of the output; csv if it has no suffix"
     )
+    parser.add_argument(
+        "--merge",
+        choices=MERGINGS,
+        default="names",
+        help="names: also initials, titles, legal forms, parts of a name in its document; none: equal names only",
+    )
     add_json(parser, "print the report as JSON")
     backend.add_flags(parser, several=False)
 
@@ -58,7 +64,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         raise CommandError(f"graph: --output: {options.output.suffix} is no known suffix; use --format")
     if not find_spec("networkx"):
         raise CommandError(f"graph: networkx is not installed; {install_hint('graph')}")
-    builder, failed, warnings, skipped = GraphBuilder(), dict[str, str](), Counter[str](), list[str]()
+    builder, failed, warnings, skipped = GraphBuilder(options.merge), dict[str, str](), Counter[str](), list[str]()
     with backend.failing_in_one_line("graph"):
         asyncio.run(_add(options, flags, _documents(options, kind, failed, skipped), builder, failed, warnings))
         graph = builder.graph()
@@ -74,7 +80,9 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         write_line(f"graph: {left_out_line(not_read)}")
     counts = {"documents": builder.documents, "entities": len(graph), "relations": graph.number_of_edges()}
     if options.json:
-        report = {**counts, "failed": failed, "warnings": warnings, "left_out": not_read}
+        merged = Counter(alias["reason"] for _, aliases in graph.nodes(data="aliases") for alias in aliases)
+        report = {**counts, "merged": dict(sorted(merged.items()))}
+        report |= {"failed": failed, "warnings": warnings, "left_out": not_read}
         sys.stdout.write(json.dumps(report, ensure_ascii=False) + "\n")
     elif written:
         singular = {"documents": "document", "entities": "entity", "relations": "relation"}
@@ -132,10 +140,7 @@ async def _add(
             elif document.get("error"):
                 failed[location] = str(document["error"])
             else:
-                try:
-                    builder.add(document["entities"] or (), document.get("relations") or ())
-                except ValueError as error:
-                    raise ValueError(f"{location}: {error}") from None
+                builder.add(document["entities"] or (), document.get("relations") or ())
 
     texts = texts_to_extract()
     if (first := next(texts, None)) is None:

@@ -15,20 +15,35 @@ _COUNTS = ("mentions", "documents", "score")
 
 
 def write_graphml(graph: Any, path: Path) -> None:
-    """Write one file, for Gephi, yEd, Cytoscape, igraph."""
+    """Write one file, for Gephi, yEd, Cytoscape, igraph. The attribute `aliases` is JSON, where there are any."""
     import networkx as nx  # noqa: PLC0415  # an extra
 
-    nx.write_graphml(graph, path, named_key_ids=True)
+    written = nx.MultiDiGraph()
+    for node, data in graph.nodes(data=True):
+        aliases = {"aliases": json.dumps(data["aliases"], ensure_ascii=False)} if data["aliases"] else {}
+        written.add_node(node, **{name: value for name, value in data.items() if name != "aliases"}, **aliases)
+    written.add_edges_from(graph.edges(keys=True, data=True))
+    nx.write_graphml(written, path, named_key_ids=True)
 
 
 def write_csv(graph: Any, folder: Path) -> None:
-    """Write nodes.csv and relationships.csv, with the headers of `neo4j-admin database import`."""
+    """Write nodes.csv and relationships.csv, with the headers of `neo4j-admin database import`, and merges.csv: the
+    other spellings of nodes."""
     folder.mkdir(parents=True, exist_ok=True)
     nodes = ([node, data["name"], *_counts(data), _label(data["label"])] for node, data in graph.nodes(data=True))
     edges = ([head, tail, *_counts(data), _type(data["relation"])] for head, tail, data in graph.edges(data=True))
     counts = ["mentions:int", "documents:int", "score:float"]
-    headers = ["id:ID", "name", *counts, ":LABEL"], [":START_ID", ":END_ID", *counts, ":TYPE"]
-    for path, header, rows in zip(written_files("csv", folder), headers, (nodes, edges), strict=True):
+    merges = (
+        [node, alias["name"], alias["reason"], alias["mentions"]]
+        for node, data in graph.nodes(data=True)
+        for alias in data["aliases"]
+    )
+    headers = (
+        ["id:ID", "name", *counts, ":LABEL"],
+        [":START_ID", ":END_ID", *counts, ":TYPE"],
+        ["id", "name", "reason", "mentions"],
+    )
+    for path, header, rows in zip(written_files("csv", folder), headers, (nodes, edges, merges), strict=True):
         with path.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([header, *rows])
 
@@ -41,12 +56,13 @@ def write_jsonld(graph: Any, path: Path) -> None:
             "@type": _iri(data["label"]),
             "name": data["name"],
             **dict(zip(_COUNTS, _counts(data), strict=True)),
+            **({"alias": data["aliases"]} if data["aliases"] else {}),
         }
         for node, data in graph.nodes(data=True)
     }
     for head, tail, data in graph.edges(data=True):
         nodes[head].setdefault(_iri(data["relation"]), []).append({"@id": _iri(tail)})
-    terms = {name: f"{_NAMESPACE}{name}" for name in _COUNTS}
+    terms = {name: f"{_NAMESPACE}{name}" for name in (*_COUNTS, "alias", "reason")}
     content = {"@context": {"name": "https://schema.org/name", **terms}, "@graph": [*nodes.values()]}
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
@@ -56,7 +72,7 @@ FORMATS: dict[str, Callable[[Any, Path], None]] = {"graphml": write_graphml, "cs
 
 def written_files(kind: str, path: Path) -> list[Path]:
     """The files of a graph that is written to `path`."""
-    return [path / "nodes.csv", path / "relationships.csv"] if kind == "csv" else [path]
+    return [path / name for name in ("nodes.csv", "relationships.csv", "merges.csv")] if kind == "csv" else [path]
 
 
 def _counts(attributes: Mapping[str, Any]) -> list[Any]:

@@ -51,6 +51,7 @@ def graph():
 def test_mentions_are_merged_by_label_and_normalized_name(graph):
     assert graph.nodes["person/bill gates"] == {
         "name": "Bill Gates", "label": "person", "mentions": 3, "documents": 2, "score": 0.9,
+        "aliases": [{"name": "BILL gates", "reason": "spelling", "mentions": 1}],
     }  # fmt: skip
     assert graph.nodes["org/microsoft"]["mentions"] == 2
     assert graph.nodes["product/microsoft"]["mentions"] == 1
@@ -63,9 +64,8 @@ def test_mentions_are_merged_by_label_and_normalized_name(graph):
     ]
 
 
-def test_a_shorter_name_is_another_entity():
-    """llm-graph-builder 912: nobody knows which Gates it is."""
-    builder = GraphBuilder()
+def test_a_shorter_name_is_another_entity_if_nothing_is_merged():
+    builder = GraphBuilder("none")
     builder.add([GATES, entity("Gates")], [])
     assert set(builder.graph().nodes) == {"person/bill gates", "person/gates"}
 
@@ -81,18 +81,22 @@ def test_a_document_that_is_refused_leaves_nothing():
 def test_graphml_is_read_again(graph, tmp_path):
     FORMATS["graphml"](graph, tmp_path / "g.graphml")
     again = nx.read_graphml(tmp_path / "g.graphml", force_multigraph=True)
-    assert dict(again.nodes(data=True)) == dict(graph.nodes(data=True))
+    aliases = {"aliases": json.dumps(graph.nodes["person/bill gates"]["aliases"])}
+    assert again.nodes["person/bill gates"] == graph.nodes["person/bill gates"] | aliases
+    assert again.nodes["product/microsoft"].items() < graph.nodes["product/microsoft"].items()
+    assert list(again) == list(graph)
     assert list(again.edges(data=True)) == list(graph.edges(data=True))
     assert "person/ada & <b>" in again
 
 
 def test_csv_has_the_headers_of_neo4j(graph, tmp_path):
     FORMATS["csv"](graph, tmp_path / "g")
-    nodes, edges = (
+    nodes, edges, merges = (
         list(csv.DictReader((tmp_path / "g" / name).read_text(encoding="utf-8").splitlines()))
-        for name in ("nodes.csv", "relationships.csv")
+        for name in ("nodes.csv", "relationships.csv", "merges.csv")
     )
-    assert nodes[0] == {
+    assert merges[-1] == {"id": "person/bill gates", "name": "BILL gates", "reason": "spelling", "mentions": "1"}
+    assert {node["id:ID"]: node for node in nodes}["person/bill gates"] == {
         "id:ID": "person/bill gates", "name": "Bill Gates", "mentions:int": "3", "documents:int": "2",
         "score:float": "0.9", ":LABEL": "Person",
     }  # fmt: skip
@@ -106,13 +110,14 @@ def test_jsonld_has_an_iri_for_each_entity(graph, tmp_path):
     nodes = {one["@id"]: one for one in json.loads((tmp_path / "g.jsonld").read_text())["@graph"]}
     gates = nodes["urn:gliner-bento:person/bill%20gates"]
     assert (gates["@type"], gates["name"]) == ("urn:gliner-bento:person", "Bill Gates")
+    assert gates["alias"] == [{"name": "BILL gates", "reason": "spelling", "mentions": 1}]
     assert gates["urn:gliner-bento:worked%20for"] == [{"@id": "urn:gliner-bento:org/microsoft"}]
 
 
 def test_any_name_and_label_gives_files_that_are_read_again(tmp_path):
     """langchain 23367, biocypher 306: quotes, line ends and control characters. Nodes of other names stay apart."""
     hostile = entity('Apple "A";\r\nInc. <&>,\x00\x0b\ufffe\ud800', 'a "b",\n<c>')
-    names = [entity("Apple", "org"), entity("Apple Inc.", "org")]
+    names = [entity("Apple", "org"), entity("Pear Inc.", "org")]
     builder = GraphBuilder()
     builder.add([hostile, *names], [relation(hostile, 'is "at"\r\n<x>', names[0])])
     for kind, write in FORMATS.items():
@@ -135,8 +140,8 @@ def test_results_of_many_files_become_one_graph(tmp_path, capsys):
     written = capsys.readouterr()
     place = f"{tmp_path}/in/a.jsonl: line 2"
     assert json.loads(written.out) == {
-        "documents": 2, "entities": 2, "relations": 1, "failed": {place: "text: too long"}, "warnings": {},
-        "left_out": {},
+        "documents": 2, "entities": 2, "relations": 1, "merged": {"spelling": 1},
+        "failed": {place: "text: too long"}, "warnings": {}, "left_out": {},
     }  # fmt: skip
     assert written.err == f"gliner-bento: graph: {place}: text: too long\n"
     assert len(nx.read_graphml(tmp_path / "g.graphml")) == 2

@@ -1,0 +1,253 @@
+"""Which names of a document are one node, which stay apart, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import random
+import runpy
+import sys
+
+import pytest
+
+from gliner_bento import cli
+from gliner_bento.files.graph.build import GraphBuilder
+from gliner_bento.files.graph.names import canonical, kind_of
+from gliner_bento.settings.configuration import PROJECT_ROOT
+
+pytest.importorskip("networkx")
+
+MEASURE = PROJECT_ROOT / "docs" / "measurements" / "merge.py"
+
+
+def entities(texts, label="person"):
+    return [{"text": text, "label": label, "score": 0.9} for text in texts]
+
+
+def nodes(*documents, label="person"):
+    """The spellings of each node of documents, each a list of names."""
+    builder = GraphBuilder()
+    for texts in documents:
+        builder.add(entities(texts, label), [])
+    graph = builder.graph()
+    return sorted(
+        sorted([name, *(alias["name"] for alias in aliases)])
+        for name, aliases in zip(
+            dict(graph.nodes(data="name")).values(), dict(graph.nodes(data="aliases")).values(), strict=True
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("full", "other", "label", "reason"),
+    [
+        ("Bill Gates", "Gates", "person", "surname"),
+        ("Bill Gates", "Bill", "person", "given name"),
+        ("Bill Gates", "B. Gates", "person", "initials"),
+        ("Bill Gates", "Gates, Bill", "person", "comma"),
+        ("Bill Gates", "Dr. Bill Gates", "person", "title"),
+        ("Bill Gates", "Mr Gates's", "person", "surname, possessive"),
+        ("Bill Gates", "Sir Bill", "person", "given name"),
+        ("Bill Gates", "ＢＩＬＬ gates", "person", "spelling"),
+        ("Zoë Ødegård", "Zoe Odegard", "person", "accents"),
+        ("J. R. R. Tolkien", "J.R.R. Tolkien", "person", "spelling"),
+        ("Johann Sebastian Bach", "J. S. Bach", "person", "initials"),
+        ("John F. Kennedy", "John Kennedy", "person", "initials"),
+        ("John F. Kennedy", "JFK", "person", "acronym"),
+        ("Ludwig van Beethoven", "van Beethoven", "person", "surname"),
+        ("Henry VIII", "King Henry VIII", "person", "title"),
+        ("Henry VIII", "King Henry", "person", "generation"),
+        ("Queen Victoria", "Victoria", "person", "title"),
+        ("Sammy Davis Jr.", "Sammy Davis, Jr.", "person", "spelling"),
+        ("Siân O’Neill", "Sian O'Neill", "person", "accents"),
+        ("Apple", "Apple Inc.", "company", "legal form"),
+        ("Apple Ltd", "Apple Limited", "company", "spelling"),
+        ("Tata Motors", "The Tata Motors Co., Ltd.", "company", "article, legal form"),
+        ("Tiffany", "Tiffany & Co.", "company", "legal form"),
+        ("Coca-Cola", "Coca Cola", "company", "spelling"),
+        ("World Trade Organization", "WTO", "organization", "acronym"),
+        ("Bank of England", "BOE", "bank", "acronym"),
+        ("The Guardian", "Guardian", "newspaper", "article"),
+        ("Leeds Rovers", "Rovers", "sports team", "part of the name"),
+        ("Leeds Rovers", "FC Leeds Rovers", "club", "legal form"),
+        ("São Paulo", "Sao Paulo", "city", "accents"),
+        ("Oslo", "Oslo's", "city", "possessive"),
+    ],
+)
+def test_a_name_joins_the_only_one_that_it_can_be_and_says_why(full, other, label, reason):
+    for order in ([full, full, other], [other, full, full]):
+        builder = GraphBuilder()
+        assert len(set(builder.add(entities(order, label), []))) == 1
+        ((_, data),) = builder.graph().nodes(data=True)
+        assert data["name"] == full
+        assert data["aliases"] == [{"name": other, "reason": reason, "mentions": 1}]
+
+
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        ("person", ["Bill Gates", "Melinda Gates", "Gates"]),
+        ("person", ["John Smith", "Jane Smith", "J. Smith"]),
+        ("person", ["George Bush", "George W. Bush", "George H. W. Bush"][1:]),
+        ("person", ["Tariq Williams Jr.", "Tariq Williams Sr.", "Tariq Williams"]),
+        ("person", ["Tariq Williams", "Tariq Williams Jr."]),
+        ("person", ["Louis XIV", "Louis XV"]),
+        ("person", ["Harry Kane", "Prince Harry", "Harry"]),
+        ("person", ["Michael Jordan", "Jordan Peterson", "Jordan"]),
+        ("person", ["John Smith", "Mr Smith", "Mrs Smith"]),
+        ("person", ["Mr Smith", "Dr Smith"]),
+        ("person", ["Mr John Smith", "Mrs Jane Smith", "Smith"]),
+        ("person", ["J. A. Smith", "J. B. Smith", "John Smith"]),
+        ("person", ["Anna Smith-Jones", "Jones"]),
+        ("person", ["がく", "かく"]),
+        ("company", ["Siemens", "Siemens Energy"]),
+        ("company", ["Merrow Corp.", "Merrow Ltd", "Merrow"]),
+        ("company", ["World Trade Office", "Wide Tool Owners", "WTO"]),
+        ("company", ["Blue Lagoon Spa", "Blue Lagoon"]),
+        ("club", ["Leeds United", "Dover United", "United"]),
+        ("city", ["New York", "York"]),
+        ("product", ["Gates", "Bill Gates"]),
+        ("person", ["Йод", "Иод"]),
+    ],
+)
+def test_what_has_two_candidates_or_none_stays_apart(label, names):
+    for order in (names, names[::-1]):
+        assert nodes(order, label=label) == sorted([name] for name in names)
+
+
+def test_titles_say_which_of_two_is_meant():
+    assert nodes(["Mr John Smith", "Mrs Jane Smith", "Mrs Smith"]) == [
+        ["Mr John Smith"],
+        ["Mrs Jane Smith", "Mrs Smith"],
+    ]
+
+
+def test_over_documents_only_equal_canonical_names_are_one_node():
+    assert nodes(["Bill Gates", "Gates"], ["Gates"], ["Dr. Bill Gates"]) == [
+        ["Bill Gates", "Dr. Bill Gates", "Gates"],
+        ["Gates"],
+    ]
+    assert nodes(["Apple"], ["Apple Inc."], label="company") == [["Apple", "Apple Inc."]]
+    assert nodes(["Apple"], ["Apple Inc."], ["Apple GmbH"], label="company") == [
+        ["Apple"], ["Apple GmbH"], ["Apple Inc."],
+    ]  # fmt: skip
+
+
+def test_the_graph_does_not_depend_on_the_order_of_documents_or_mentions():
+    documents = [
+        [(label, text) for label, _, text in marks] for marks in runpy.run_path(str(MEASURE))["documents"]("names")
+    ]
+    graphs = set()
+    for seed in range(5):
+        builder, shuffle = GraphBuilder(), random.Random(seed).shuffle
+        shuffle(documents)
+        for mentions in documents:
+            shuffle(mentions)
+            found = [{"text": text, "label": label, "score": 0.5} for label, text in mentions]
+            links = [{"relation": "with", "score": 0.5, "head": one, "tail": other} for one in found for other in found]
+            builder.add(found, links)
+        graph = builder.graph()
+        graphs.add(json.dumps([list(graph.nodes(data=True)), list(graph.edges(data=True))]))
+    assert len(graphs) == 1
+
+
+def test_relations_of_a_part_of_a_name_are_those_of_the_node():
+    builder = GraphBuilder()
+    full, short, company = entities(["Bill Gates", "Gates"]) + entities(["Microsoft"], "company")
+    links = [{"relation": "founded", "score": 0.5, "head": head, "tail": company} for head in (full, short)]
+    builder.add([full, short, company], links)
+    ((head, tail, data),) = builder.graph().edges(data=True)
+    assert (head, tail, data["mentions"]) == ("person/bill gates", "company/microsoft", 2)
+
+
+@pytest.mark.parametrize(
+    ("label", "kind"),
+    [
+        ("PERSON", "person"), ("company director", "person"), ("Persönlichkeit", ""), ("sports team", "team"),
+        ("Organización", "organization"), ("person's employer", "organization"), ("city", ""), ("", ""),
+        ("人名", "person"), ("x" * 100_000, ""),
+    ],
+)  # fmt: skip
+def test_a_label_says_what_it_names(label, kind):
+    assert kind_of(label) == kind
+
+
+@pytest.mark.parametrize(
+    "text", ["Mr", "Dr. Prof.", ",", "...", "& Co.", "Ltd", "The Ltd", "Jr.", "'s", "J.", "-", "a,b,c", "'"]
+)
+def test_no_name_is_lost(text):
+    for kind in ("person", "organization", "team", ""):
+        assert canonical(text, kind).key
+
+
+def calls(texts):
+    """Number of function calls that a document with these names takes."""
+    count = 0
+
+    def counted(_frame, event, _argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    builder = GraphBuilder()
+    document = entities(texts)
+    sys.setprofile(counted)
+    try:
+        builder.add(document, [])
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("name", ["{} Gates", "B{} Gates", "B. {} Gates", "Dr {}", "Bill {} Henry Gates", "Gates {}"])
+def test_the_cost_grows_with_the_number_of_names_and_not_with_its_square(name):
+    small, large = (
+        calls([name.format(f"X{number}") for number in range(size)] + ["Gates", "B. Gates", "Bill Gates"])
+        for size in (300, 1_500)
+    )
+    assert large < 7 * small
+
+
+def test_ten_thousand_mentions_of_a_surname_and_very_long_names():
+    long = "Bill " + "very " * 20_000 + "Gates"
+    assert nodes(["Bill Gates", *["Gates"] * 10_000, long]) == sorted(
+        [["Bill Gates", "Gates"], [" ".join(long.split())]]
+    )
+
+
+@pytest.mark.parametrize("field", ["text", "label", "score"])
+@pytest.mark.parametrize("value", [None, "", " \x00", 3, [], "nan"])
+def test_a_damaged_row_is_one_line_and_can_be_skipped(tmp_path, capsys, field, value):
+    if (field, value) in [("score", 3), ("label", ""), ("label", " \x00"), ("label", "nan"), ("text", "nan")]:
+        return
+    damaged = {"text": "Ada", "label": "person", "score": 0.5} | {field: value}
+    (tmp_path / "a.jsonl").write_text(
+        "\n".join(json.dumps({"entities": [one]}) for one in (damaged, entities(["Ada"])[0]))
+    )
+    arguments = ["graph", str(tmp_path / "a.jsonl"), "-o", str(tmp_path / "g.graphml")]
+    assert cli.main(arguments) == 1
+    message = "a.jsonl: line 1: not entities and relations as the API returns them\n"
+    assert capsys.readouterr().err.endswith(message)
+    assert cli.main([*arguments, "--skip-invalid", "--json"]) == 2
+    written = capsys.readouterr()
+    assert written.err.endswith(message)
+    assert json.loads(written.out)["documents"] == 1
+
+
+def test_merges_are_counted_in_the_report_and_can_be_turned_off(tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"entities": entities(["Bill Gates", "Gates", "Mr Gates", "B. Gates"])})
+    )
+    for flags, merged, number in (([], {"initials": 1, "surname": 2}, 1), (["--merge", "none"], {}, 4)):
+        assert cli.main(["graph", str(tmp_path / "a.jsonl"), "-o", str(tmp_path / "g.graphml"), "--json", *flags]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["merged"], report["entities"]) == (merged, number)
+
+
+@pytest.mark.parametrize("name", ["names"])
+def test_precision_and_recall_are_the_measured_ones(name):
+    measure = runpy.run_path(str(MEASURE))
+    stored = json.loads(MEASURE.with_suffix(".json").read_text(encoding="utf-8"))
+    assert measure["measured"](name, "names") == stored[name]["names"]
+    for pairs in ("in a document", "in a document, of different names", "in all documents"):
+        assert stored[name]["names"][pairs]["precision"] >= 0.97
+        assert stored[name]["names"][pairs]["recall"] >= 0.8
+    assert stored[name]["names"]["documents"] >= 20
