@@ -19,6 +19,7 @@ from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError, add_input_options, add_json
 from gliner_bento.cli.restore import read_sealed, write_whole
 from gliner_bento.cli.texts import counted
+from gliner_bento.documents.base import kind_of
 from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.sources import READABLE, SUFFIXES, UNCOMPRESSED
 from gliner_bento.files.redaction.files import (
@@ -141,7 +142,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         if options.inputs == ["-"]:
             report.rename(inputs[0], "-")
     _print(options, report)
-    if report.failed or report.skipped or report.unseen or report.warnings:
+    if report.failed or report.skipped or report.unseen or report.warnings or any(report.as_text.values()):
         return NOT_ALL_DONE
     return ENTITIES_LEFT if report.left else 0
 
@@ -237,7 +238,7 @@ async def _redact(
                 await process(jobs, answers=answers, mapping=mapping)
             if options.check:
                 redacted = replace(report, unseen={**report.unseen}, warnings={**report.warnings})
-                files = [job.target or job.source for job in jobs]
+                files = [file for job in jobs for file in job.copies or [job.source]]
                 checks = [RedactionJob(file, None, file.name) for file in files if file.path.exists()]
                 await process(checks, answers=answers if model_checks else _empty_results, mapping=None)
                 if writes:
@@ -291,6 +292,8 @@ async def _redact_sealed(
         "mapping": read_sealed(options.sealed),
         **backend.list_fields(options),
     }
+    if kind_of(inputs[0].name):
+        raise CommandError("redact: --sealed: give a text file, not a document")
     text = inputs[0].read_bytes().decode(options.encoding)
     async with backend.client(options, flags) as client:
         answer: RedactResponse = await client.redact([text], **fields)
@@ -319,21 +322,30 @@ def _styles(options: argparse.Namespace) -> Callable[[], Replace]:
     return lambda: replace
 
 
-def _print(options: argparse.Namespace, report: RedactionReport) -> None:
+def _print_lines(report: RedactionReport) -> None:
+    """A line for each thing that was not done or not looked at."""
     for path, reason in report.failed.items():
         write_line(f"redact: {path}: {reason}")
     for path, names in report.unseen.items():
-        write_line(f"redact: {path}: not looked at: {listed(map(repr, names))}; choose with --columns ('*': all)")
+        hint = "" if kind_of(path) else "; choose with --columns ('*': all)"
+        write_line(f"redact: {path}: not looked at: {listed(map(repr, names))}{hint}")
+    for path, reason in report.as_text.items():
+        if reason:
+            write_line(f"redact: {path}: only its text is written: {reason}")
     for path, warnings in report.warnings.items():
         for message, number in warnings.items():
             write_line(f"redact: {path}: {counted(number, 'text')}: {message}")
+
+
+def _print(options: argparse.Namespace, report: RedactionReport) -> None:
+    _print_lines(report)
     # Standard output is for the copy of standard input.
     stream = sys.stderr if options.inputs == ["-"] and not options.check else sys.stdout
     if options.json:
         stream.write(json.dumps(asdict(report) | {"redacted": report.redacted}, ensure_ascii=False) + "\n")
         return
     for entity in report.left:
-        stream.write(f"{entity.file}:{entity.line}: {entity.label}: {' '.join(entity.text.split())}\n")
+        stream.write(f"{entity.file}:{entity.place or entity.line}: {entity.label}: {' '.join(entity.text.split())}\n")
     if report.skipped:
         stream.write(f"skipped (hidden, a linked folder, or not a readable format): {', '.join(report.skipped)}\n")
     if options.check:
@@ -341,5 +353,6 @@ def _print(options: argparse.Namespace, report: RedactionReport) -> None:
         stream.write(f"{counted(len(report.left), 'match', 'matches')} of the recognizers{model}\n")
     if options.output or not options.check:
         counts = ", ".join(f"{number} {label}" for label, number in report.redacted.most_common()) or "nothing replaced"
-        outcome = ", restored" if options.restore else f": {counts}"
+        texts = f"; of {counted(len(report.as_text), 'document')} only the text is written" if report.as_text else ""
+        outcome = ", restored" if options.restore else f": {counts}{texts}"
         stream.write(f"{counted(report.files, 'file')}{outcome}\n")

@@ -43,8 +43,12 @@ def _run(job: Job) -> Answer:
 
 
 def _result(job: Job) -> Any:
-    from gliner_bento.documents import read  # noqa: PLC0415  # inside the limit on memory
+    from gliner_bento.documents import edit, read  # noqa: PLC0415  # inside the limit on memory
 
+    if job.task == "list":
+        return edit.listing_of(job.content, job.name, job.limits)
+    if job.task == "edit":
+        return edit.edited(job.content, job.name, job.edits, job.limits)
     return read.document_of(job.content, job.name, job.limits, job.encoding)
 
 

@@ -61,7 +61,7 @@ class Package:
 
     def type_of(self, name: str) -> str:
         """The content type of a part, such as `application/vnd...styles+xml`."""
-        suffix = posixpath.splitext(name)[1][1:].lower()
+        suffix = name.rpartition(".")[2].lower()
         return str(self._types.get(name.lower()) or self._default_types.get(suffix, ""))
 
     def tree(self, name: str) -> Any:

@@ -51,6 +51,23 @@ class AttributeText:
         self.element.set(self.name, text)
 
 
+class LinkTarget:
+    """The address of a link. Brackets are not allowed in it, and written as `%5B` and `%5D`."""
+
+    def __init__(self, element: Any) -> None:
+        self._element = element
+
+    @property
+    def text(self) -> str:
+        """The address with brackets."""
+        target: str = self._element.get("Target", "")
+        return target.replace("%5B", "[").replace("%5D", "]")
+
+    def set(self, text: str) -> None:
+        """Write another address."""
+        self._element.set("Target", text.replace("[", "%5B").replace("]", "%5D").replace(" ", "%20"))
+
+
 @dataclass(slots=True)
 class Passage:
     """A text. pieces: in order, each with its owner; None for a separator, which stays.

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -20,7 +21,9 @@ from gliner_bento.documents.base import (
     DEFAULT_LIMITS,
     Document,
     DocumentError,
+    Edit,
     Limits,
+    Listing,
     install_documents,
 )
 from gliner_bento.errors import StartupError
@@ -34,12 +37,14 @@ _Answer = TypeVar("_Answer")
 
 
 class Job(msgspec.Struct):
-    """A document to read."""
+    """A job for the process. task: `read`, `list` or `edit`, see `DocumentProcess`. edits: by index of a passage."""
 
+    task: str
     name: str
     content: bytes
     limits: Limits
     encoding: str = "utf-8"
+    edits: Mapping[int, Sequence[Edit]] = {}
 
 
 class Answer(msgspec.Struct):
@@ -66,7 +71,15 @@ class DocumentProcess:
         Raises `DocumentError` for a document that cannot be read within the limits, and `StartupError` if the extra is
         not installed.
         """
-        return self._run(Job(name, content, self.limits, encoding), Document)
+        return self._run(Job("read", name, content, self.limits, encoding), Document)
+
+    def passages(self, content: bytes, name: str) -> Listing:
+        """The texts of a Word or Excel file that can be replaced, see `edit.listing_of`. Raises as `read`."""
+        return self._run(Job("list", name, content, self.limits), Listing)
+
+    def edited(self, content: bytes, name: str, edits: Mapping[int, Sequence[Edit]]) -> bytes:
+        """A Word or Excel file with replaced texts, see `edit.edited`. Raises as `read`."""
+        return self._run(Job("edit", name, content, self.limits, edits=edits), bytes)
 
     def close(self) -> None:
         """End the process."""

@@ -9,7 +9,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, NamedTuple
 
@@ -36,6 +36,10 @@ _MARKS = (  # UTF-32-LE comes before UTF-16-LE, because its mark begins with tha
 csv.field_size_limit(MAX_RECORD_BYTES)
 
 
+_DOCUMENTS = DocumentProcess()
+"""Starts with the first document that is read, and ends with this process."""
+
+
 class Unreadable(StartupError):
     """A file, or a record of it, cannot be read. The message begins with its location."""
 
@@ -59,7 +63,7 @@ class ReadOptions:
     invalid: Callable[[str, str], None] | None = None
     check: Callable[[Source, Row], None] = lambda _source, _row: None
     not_read: Callable[[str, str], None] = lambda _location, _reason: None
-    documents: DocumentProcess = field(default_factory=DocumentProcess)
+    documents: DocumentProcess = _DOCUMENTS
 
 
 def read(source: Source, start: int = 0, options: ReadOptions = ReadOptions()) -> Iterator[tuple[int, Row]]:

@@ -21,6 +21,7 @@ from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, ReadOptions, opened
 from gliner_bento.files.records.sources import Source, refuse_devices, refuse_overwriting, sources
 from gliner_bento.files.redaction.columns import ALL
+from gliner_bento.files.redaction.document_file import DocumentFile, is_text_copy, text_target
 from gliner_bento.files.redaction.mapping import Mapping, MappingWriter, read_mapping, replaced_text
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.text_file import TextFile, TextRecord
@@ -51,15 +52,37 @@ class RedactionJob:
     target: Source | None
     name: str
 
+    @property
+    def as_text(self) -> RedactionJob:
+        """The job of a document whose copy is a text."""
+        if self.target is None:
+            return self
+        target = text_target(self.target)
+        return replace(self, target=target, name=self.name + target.path.name.removeprefix(self.target.path.name))
+
+    @property
+    def names(self) -> set[str]:
+        """The names that its copy may have."""
+        return {self.name, self.as_text.name} if self.target and self.target.kind == "document" else {self.name}
+
+    @property
+    def copies(self) -> list[Source]:
+        """The copies that it may write: of a Word or Excel file, one is a text."""
+        if self.target is None:
+            return []
+        return [self.target, *([text_target(self.target)] if self.target.kind == "document" else [])]
+
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A span that `--check` found in a file. line: number, from 1, of the line or of the Parquet row."""
+    """A span that `--check` found in a file. line: number, from 1, of the line or of the Parquet row. place: in a
+    document."""
 
     file: str
     line: int
     label: str
     text: str
+    place: str = ""
 
 
 @dataclass(slots=True)
@@ -69,7 +92,8 @@ class RedactionReport:
     failed: files without a copy, records that are left out, and restored files in which something is left, with the
     reason. skipped: paths that are not read. left: what `--check` found.
     unseen: by file, its columns and strings that have texts and are not looked at. warnings: by file, why the model may
-    have missed something, with the number of texts.
+    have missed something, with the number of texts. as_text: documents of which only the text is written; for a Word
+    or Excel file the reason, else empty.
     """
 
     files: int = 0
@@ -80,6 +104,7 @@ class RedactionReport:
     left: list[Leftover] = field(default_factory=list)
     unseen: dict[str, Sequence[str]] = field(default_factory=dict)
     warnings: dict[str, dict[str, int]] = field(default_factory=dict)
+    as_text: dict[str, str] = field(default_factory=dict)
 
     def rename(self, path: Path, name: str) -> None:
         """Call a file by another name."""
@@ -98,6 +123,8 @@ class RedactionReport:
             self.unseen[path] = file.content.columns.unseen
         if file.warnings:
             self.warnings[path] = dict(file.warnings)
+        if isinstance(file.content, DocumentFile) and file.content.as_text and file.job.target:
+            self.as_text[path] = file.content.reason
 
     def fail(self, job: RedactionJob, error: Exception) -> None:
         """Note why a file has no copy, or only one from an earlier run."""
@@ -121,21 +148,20 @@ def find_files(
         if in_folder and output and output.resolve().is_relative_to(given.resolve()):
             raise ValueError(f"{output}: is inside the input {given}")
         for source in sources([str(given)], skip=skipped.append, unreadable=skipped.append):
-            if source.kind == "document":
-                skipped.append(str(source.path))
-                continue
             name = source.name if in_folder else source.path.name
             target: Source | None = None
             if output:
                 target = replace(source, path=output if to_file else output / name)
-            jobs.append(RedactionJob(source, target, name))
+            job = RedactionJob(source, target, name)
+            of_text = target is not None and source.kind == "document" and is_text_copy(source, target)
+            jobs.append(job.as_text if of_text else job)
             if source.kind == "parquet":
                 pyarrow()  # raises if it is not installed
-    names = Counter(job.name for job in jobs if output)
+    names = Counter(name for job in jobs if output for name in job.names)
     if repeated := next((name for name, number in names.items() if number > 1), None):
         raise ValueError(f"{repeated}: two inputs have this name")
     read = [job.source.path for job in jobs]
-    written = [job.target.path for job in jobs if job.target]
+    written = [copy.path for job in jobs for copy in job.copies]
     refuse_devices(written)
     refuse_overwriting(filter(None, [*written, mapping]), filter(None, [*read, restore]))
     return jobs, skipped
@@ -145,7 +171,7 @@ class _OpenFile:
     """A file and its copy, which is renamed to its final name when it is complete. Raises OSError, ValueError."""
 
     def __init__(self, job: RedactionJob, options: ReadOptions) -> None:
-        self.job = job
+        self._job = job
         self.failed = self._complete = False
         self.warnings: Counter[str] = Counter()
         with contextlib.ExitStack() as stack:
@@ -157,20 +183,27 @@ class _OpenFile:
                 created = part.open("xb")
                 # At the end, in reverse order: the copy is closed, renamed if it is complete, and else removed.
                 stack.callback(part.unlink, missing_ok=True)
-                stack.push(partial(self._rename, part, path))
+                stack.push(partial(self._rename, part))
                 out = stack.enter_context(_locked(created, compressed=job.target.gzip))
-            self.content: TextFile | ParquetFile
+            self.content: TextFile | ParquetFile | DocumentFile
             if job.source.kind == "parquet":
                 self.content = ParquetFile(stack.enter_context(opened(job.source)), out, options)
+            elif job.source.kind == "document":
+                self.content = DocumentFile(job.source, out, options, job.target)
             else:
                 self.content = TextFile(job.source, out, options)
             self._stack = stack.pop_all()
 
-    def _rename(self, part: Path, path: Path, fault: type[BaseException] | None, *_: object) -> None:
+    @property
+    def job(self) -> RedactionJob:
+        """The job; that of a text, if it has turned out that a document cannot be edited."""
+        return self._job.as_text if isinstance(self.content, DocumentFile) and self.content.as_text else self._job
+
+    def _rename(self, part: Path, fault: type[BaseException] | None, *_: object) -> None:
         """Called when the copy has been closed. fault: the type of an error in closing."""
-        if self._complete and not fault:
+        if self._complete and not fault and self.job.target:
             self._before_rename(part)
-            part.replace(path)
+            part.replace(self.job.target.path)
 
     def finish(self, before_rename: Callable[[Path], None] = lambda _: None) -> None:
         """Complete the copy. before_rename: called with the complete file, before it gets its name."""
@@ -326,6 +359,8 @@ def _spans(step: _Step, patterns: Find | None) -> list[list[LabeledSpan]]:
         if not result.result.is_of(text):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
         spans = spans_of(text, result.result.entities)
+        if record_field.label and any(map(str.isalnum, text)):
+            spans.append(LabeledSpan(0, len(text), record_field.label, by_recognizer=True, score=1.0))
         all_spans.append(merged([*spans, *(patterns(record_field.text) if patterns else [])]))
     return all_spans
 
@@ -337,7 +372,7 @@ def _leftovers(step: _Step, patterns: Find | None) -> Iterator[Leftover]:
         for span in spans:
             lines_before = raw.count("\n", 0, record_field.in_record(span).start) if isinstance(raw, str) else 0
             text = record_field.text[span.start : span.end]
-            yield Leftover(path, step.record.line + lines_before, span.label, text)
+            yield Leftover(path, step.record.line + lines_before, span.label, text, record_field.place)
 
 
 def restore_files(

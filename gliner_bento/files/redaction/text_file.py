@@ -40,12 +40,15 @@ _CSV_CHAR = re.compile(r'""|.', re.DOTALL)
 class Field:
     """A text of a record. column: the column with the text in a Parquet file, else empty.
 
+    label: of a text of a document that is personal data whatever it says, such as an author. place: in a document.
     offsets: position in the record of each character and of the end; None if the text is the whole record.
     """
 
     text: str
     offsets: Sequence[int] | None = None
     column: str = ""
+    label: str = ""
+    place: str = ""
 
     def in_record(self, span: LabeledSpan) -> LabeledSpan:
         """A span of the text as a span of the record."""
@@ -56,7 +59,8 @@ class Field:
 class TextRecord:
     """A text file, a line of JSONL, a row of CSV or of Parquet, with its texts in order.
 
-    line: number of its first line, or of its row, from 1. raw: its lines; of Parquet, the Arrow table of its row group.
+    line: number of its first line, or of its row, from 1. raw: its lines; of Parquet, the Arrow table of its row group;
+        of a document, None.
     """
 
     line: int

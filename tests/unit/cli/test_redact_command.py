@@ -200,6 +200,7 @@ def test_check_shows_what_is_left_and_the_exit_code_says_so(folder, capsys):
         "left": [],
         "unseen": {f"{folder}/in/b.jsonl": ["note"]},
         "warnings": {},
+        "as_text": {},
     }
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.errors import install_hint
 from tests.unit.bulk.bulk_program import client
 from tests.unit.documents.document_files import HTML, encrypted_pdf, excel, mail, pdf, word
 
@@ -132,5 +133,5 @@ def test_without_the_extra_documents_are_left_out_with_what_to_install(command, 
     for inputs, code in ((tmp_path, 2), (tmp_path / "b.pdf", 1)):
         assert cli.main([command, str(inputs), "-o", str(output), "--labels", "person"]) == code
         written = capsys.readouterr().err
-        assert "need no_such_package; install the extra documents in the clone: " in written
+        assert f"need no_such_package; {install_hint('documents')}" in written
         assert written.count("\n") == 1

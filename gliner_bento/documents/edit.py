@@ -1,0 +1,313 @@
+"""Replaces texts in a Word or Excel file: what may be personal data is a passage, or is removed, or is named.
+
+A file with a part of which we do not know what is in it, such as an embedded file or a macro, is not edited.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gliner_bento.documents.base import DocumentError, Edit, Limits, ListedPassage, Listing, whole
+from gliner_bento.documents.cells import cell_passages, formula_passages, header_passages
+from gliner_bento.documents.docx import PARTS
+from gliner_bento.documents.package import Package, local, xml_of
+from gliner_bento.documents.passages import LinkTarget, Passage, of_attribute, of_element, passages_of
+from gliner_bento.documents.read import checked_kind, package_of
+from gliner_bento.documents.xlsx import workbook_of
+
+_PERSON = "person"
+_ORGANIZATION = "organization"
+_PATH = "file path"
+
+_PARAGRAPHS = (
+    *("wordprocessingml.document.main", "wordprocessingml.document.glossary", "wordprocessingml.header"),
+    *("wordprocessingml.footer", "wordprocessingml.comments", "wordprocessingml.footnotes"),
+    *("wordprocessingml.endnotes", "drawingml.diagramData", "drawingml.diagramDrawing", "drawingml.chart+xml"),
+    *("spreadsheetml.sharedStrings", "spreadsheetml.worksheet", "spreadsheetml.chartsheet", "spreadsheetml.comments"),
+    *("officedocument.drawing+xml", "drawingml.chartshapes"),
+)
+"""Parts with paragraphs, by a piece of their content type."""
+_ANY_TEXT = (
+    *("core-properties", "extended-properties", "custom-properties", "customXmlProperties", "threadedcomments"),
+    *("ms-excel.person", "wordprocessingml.people", "vmlDrawing", "wordprocessingml.settings", "spreadsheetml.table+"),
+    *("spreadsheetml.sheet.main", "relationships+xml", "/xml"),
+)
+"""Parts of which any text may be personal data, and those of which only attributes may."""
+_HARMLESS = (
+    *("wordprocessingml.styles", "stylesWithEffects", "wordprocessingml.numbering", "fontTable"),
+    *("theme+xml", "themeOverride+xml", "webSettings", "commentsExtended", "commentsIds", "commentsExtensible"),
+    *("chartstyle", "chartcolorstyle", "diagramLayout", "diagramStyle", "diagramColors", "obfuscatedFont"),
+    *("spreadsheetml.styles", "sheetMetadata", "x-fontdata", "x-font-ttf"),
+)
+_REMOVED = ("printersettings", "thumbnail", "calcchain")
+"""Parts that no reader misses: what they show, or the printer's name, is personal data. In lower case."""
+_CONTENT_TYPES = "[Content_Types].xml"
+
+_TEXT_ATTRIBUTES = frozenset({
+    *("descr", "title", "alt", "tooltip", "string", "instr", "displayText", "prompt", "promptTitle", "error"),
+    *("errorTitle", "display", "totalsRowLabel"),
+})  # fmt: skip
+_AUTHORS = frozenset({
+    *("author", "initials", "displayName", "userId", "creator", "lastModifiedBy", "Manager", "userName"),
+})  # fmt: skip
+_HEADERS = frozenset(f"{pages}{place}" for pages in ("odd", "even", "first") for place in ("Header", "Footer"))
+_NAMED = frozenset({"cNvPr", "docPr", "tableColumn", "docVar", "property"})
+"""Elements whose attribute `name` is a text."""
+_VALUED = frozenset({"alias", "tag", "helpText", "statusText", "default", "docVar", "uniqueTag"})
+"""Elements whose attribute `val` is a text."""
+_IDENTIFIERS = {
+    **{("sheet", "name"): "a sheet's name", ("definedName", "name"): "a defined name"},
+    **{("table", "name"): "a table's name", ("table", "displayName"): "a table's name"},
+    **{("bookmarkStart", "name"): "a bookmark's name", ("hyperlink", "anchor"): "a bookmark's name"},
+    **{("hyperlink", "location"): "the place of a link"},
+}
+"""Attributes that others refer to, so that they cannot be replaced."""
+_FORMULAS = frozenset({"f", "formula", "formula1", "formula2", "definedName", "calculatedColumnFormula"})
+_CONSTANTS = frozenset({
+    *("Application", "AppVersion", "DocSecurity", "Template", "TotalTime", "created", "modified", "revision"),
+    *("lastPrinted", "language", "version"),
+})  # fmt: skip
+"""Properties that the program has written."""
+_LETTER = re.compile(r"[^\W\d_]{2}|\d{7}")
+_LOCAL_PATH = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\")
+
+
+def listing_of(content: bytes, name: str, limits: Limits) -> Listing:
+    """The passages of a Word or Excel file. Raises `DocumentError`."""
+    editor = _editor(content, name, limits)
+    passages = [ListedPassage(whole(same[0].text), same[0].part, same[0].label) for same in editor.passages]
+    if sum(len(passage.text) for passage in passages) > limits.max_chars:
+        raise DocumentError(f"has more than {limits.max_chars:,} characters")
+    if len(passages) > limits.max_records:
+        raise DocumentError(f"has more than {limits.max_records:,} texts")
+    return Listing(passages, editor.unseen, editor.unsafe)
+
+
+def edited(content: bytes, name: str, edits: Mapping[int, Sequence[Edit]], limits: Limits) -> bytes:
+    """The file with replaced texts. edits: of passages, by their index in `listing_of`.
+
+    Raises `DocumentError` if the file, or one of these passages, cannot be edited, or if a text that was replaced is
+    still somewhere in the file.
+    """
+    editor = _editor(content, name, limits)
+    if editor.unsafe:
+        raise DocumentError(editor.unsafe)
+    originals: set[str] = set()
+    for index, of_passage in edits.items():
+        for passage in editor.passages[index]:
+            if passage.fixed:
+                raise DocumentError(f"{passage.fixed} cannot be replaced")
+            passage.replace(of_passage)
+        originals |= {editor.passages[index][0].text[start:end] for start, end, _ in of_passage}
+    return editor.written(originals)
+
+
+def _editor(content: bytes, name: str, limits: Limits) -> _Editor:
+    return _Editor(package_of(content, checked_kind(name, content, limits), limits))
+
+
+class _Editor:
+    """The passages of a file; equal texts are one. unseen: parts that nobody looks at. unsafe: why it is not edited."""
+
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        self._trees: dict[str, Any] = {}
+        self._removed: list[str] = []
+        self._by_text: dict[tuple[str, str], list[Passage]] = {}
+        self.unseen: list[str] = []
+        self.unsafe = ""
+        self._book: Any = None
+        self._linked = {one.target: one.kind for one in package.relationships(package.main)}
+        hidden = [passage for name in self._in_order() for passage in self._of_part(name)]
+        for passage in hidden:
+            self._add(passage)
+        self._remove()
+
+    @property
+    def passages(self) -> list[list[Passage]]:
+        """All passages, those with equal texts together; first those that a reader sees."""
+        return [*self._by_text.values()]
+
+    def _in_order(self) -> Iterator[str]:
+        """The parts: the main one and those that it links first."""
+        first = [
+            self._package.main,
+            *(name for name, kind in self._linked.items() if kind in (*PARTS, "sharedStrings")),
+        ]
+        yield from (name for name in first if name in self._package.parts)
+        yield from (name for name in self._package.parts if name not in first)
+
+    def _add(self, passage: Passage) -> None:
+        if passage.text.strip():
+            self._by_text.setdefault((passage.text, passage.label), []).append(passage)
+
+    def _of_part(self, name: str) -> Iterator[Passage]:
+        """Add the passages of a part that a reader sees, and yield the others."""
+        kind = self._package.type_of(name)
+        if name == _CONTENT_TYPES or _is(kind, _HARMLESS):
+            return
+        if any(word in name.lower() for word in _REMOVED):
+            self._removed.append(name)
+        elif kind.startswith("image/"):
+            self.unseen.append(name)
+        elif _is(kind, (*_PARAGRAPHS, *_ANY_TEXT)):
+            try:
+                self._trees[name] = root = self._package.tree(name)
+            except DocumentError as error:
+                self.unsafe = self.unsafe or str(error)
+                return
+            for copy in [*root.iter("{*}Fallback", "{*}rPh")]:
+                _drop(copy)
+            yield from self._of_tree(root, name, kind)
+        elif self._package.parts[name]:
+            self.unsafe = self.unsafe or f"has a part that cannot be redacted: {name}"
+
+    def _of_tree(self, root: Any, name: str, kind: str) -> Iterator[Passage]:
+        if _is(kind, _PARAGRAPHS):
+            part = PARTS.get(self._linked.get(name, ""), "body" if name == self._package.main else "text")
+            is_cells = _is(kind, ("sharedStrings", "worksheet"))
+            part = "cell" if is_cells else part
+            for unit in root.iter("{*}si", "{*}is") if is_cells else (root,):
+                seen, hidden = passages_of(unit, part)
+                for passage in seen:
+                    self._add(passage)
+                yield from hidden
+        if "worksheet" in kind:
+            yield from cell_passages(root, self._workbook)
+        is_any = _is(kind, _ANY_TEXT) and not _is(kind, ("relationships+xml", "settings", "sheet.main", "table+"))
+        for element in root.iter("*"):
+            yield from _of_element(element, is_any=is_any)
+
+    @property
+    def _workbook(self) -> Any:
+        if self._book is None:
+            self._book = workbook_of(self._package)
+        return self._book
+
+    def _remove(self) -> None:
+        """Take out links to parts that are removed, and what uses these links."""
+        for name, root in [*self._trees.items()]:
+            if not name.endswith(".rels"):
+                continue
+            source = name.replace("_rels/", "", 1) if name.startswith("_rels/") else name.replace("/_rels/", "/", 1)
+            source = source.removesuffix(".rels")
+            gone = {one.id for one in self._package.relationships(source) if one.target in self._removed}
+            for node in [*root.iter("{*}Relationship")]:
+                if node.get("Id") in gone:
+                    _drop(node)
+            for element in self._trees[source].iter("{*}pageSetup") if source in self._trees else ():
+                for attribute, value in [*element.attrib.items()]:
+                    if value in gone and attribute.endswith("}id"):
+                        del element.attrib[attribute]
+
+    def written(self, originals: set[str]) -> bytes:
+        """The edited file. Raises `DocumentError` if one of `originals` is still in it."""
+        parts = {name: xml_of(root) for name, root in self._trees.items()}
+        if self._removed:
+            types = self._package.tree(_CONTENT_TYPES)
+            for node in [*types.iter("{*}Override")]:
+                if node.get("PartName", "").lstrip("/") in self._removed:
+                    _drop(node)
+            parts[_CONTENT_TYPES] = xml_of(types)
+        kept = {
+            name: content
+            for name, content in self._package.parts.items()
+            if name not in self._trees and name not in self._removed and name not in self.unseen
+        }
+        _check(self._trees, kept, {original for original in originals if _is_distinct(original)})
+        return self._package.written(parts, self._removed)
+
+
+def _of_element(element: Any, *, is_any: bool) -> Iterator[Passage]:
+    """The passages of an element's attributes and, if `is_any`, of its text; of formulas their literals."""
+    name = local(element)
+    if name in _FORMULAS:
+        yield from formula_passages(element)
+    elif name in _HEADERS:
+        yield from header_passages(element)
+    elif is_any or name == "author":  # of comments in Excel
+        yield from _of_text(element, name)
+    for attribute, value in element.attrib.items():
+        if _is_text(value):
+            yield from _of_attribute(element, name, attribute, value)
+
+
+def _of_text(element: Any, name: str) -> Iterator[Passage]:
+    if name not in _CONSTANTS and _is_text(element.text):
+        label = _PERSON if name in _AUTHORS else _ORGANIZATION if name == "Company" else ""
+        yield of_element(element, "property", label=label)
+    if _is_text(element.tail):
+        yield Passage([(element.tail, _Tail(element))], "property")
+
+
+def _of_attribute(element: Any, name: str, attribute: str, value: str) -> Iterator[Passage]:
+    short = attribute.rpartition("}")[2]
+    if fixed := _IDENTIFIERS.get((name, short)):
+        if not value.startswith("_"):  # of Word's own
+            yield of_attribute(element, attribute, fixed=fixed)
+    elif short in _AUTHORS:
+        yield of_attribute(element, attribute, label=_PERSON)
+    elif name == "Relationship" and short == "Target" and element.get("TargetMode") == "External":
+        yield _link(element)
+    elif short in _TEXT_ATTRIBUTES or (short == "name" and name in _NAMED) or (short == "val" and name in _VALUED):
+        yield of_attribute(element, attribute)
+
+
+def _is_text(value: str | None) -> bool:
+    return bool(value and _LETTER.search(value) and value not in ("true", "false", "True", "False"))
+
+
+def _link(element: Any) -> Passage:
+    owner = LinkTarget(element)
+    return Passage([(owner.text, owner)], "link", _PATH if _LOCAL_PATH.match(owner.text) else "")
+
+
+class _Tail:
+    """The text after an element."""
+
+    def __init__(self, element: Any) -> None:
+        self._element = element
+
+    def set(self, text: str) -> None:
+        """Write another text."""
+        self._element.tail = text
+
+
+def _is(kind: str, names: Sequence[str]) -> bool:
+    return any(name.lower() in kind.lower() for name in names)
+
+
+def _drop(element: Any) -> None:
+    """Remove an element, and keep the text after it."""
+    parent, tail = element.getparent(), element.tail
+    if tail and tail.strip():
+        before = element.getprevious()
+        if before is None:
+            parent.text = (parent.text or "") + tail
+        else:
+            before.tail = (before.tail or "") + tail
+    parent.remove(element)
+
+
+def _is_distinct(original: str) -> bool:
+    """Whether a text can only be the original: a word such as `Normal` is also the name of a style."""
+    return len(original.split()) > 1 or "@" in original or sum(map(str.isdigit, original)) >= 5
+
+
+def _check(trees: Mapping[str, Any], others: Mapping[str, bytes], originals: set[str]) -> None:
+    """Raise `DocumentError` if a text or an attribute of a part has one of the originals."""
+    if not originals:
+        return
+    longest_first = sorted(originals, key=len, reverse=True)
+    pattern = re.compile("|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in longest_first))
+    for name, root in trees.items():
+        for element in root.iter("*"):
+            texts = filter(None, (element.text, element.tail, *element.attrib.values()))
+            if any(map(pattern.search, texts)):
+                raise DocumentError(f"{name} still has a text that was to be replaced")
+    for name, content in others.items():
+        if pattern.search(html.unescape(content.decode("utf-8", "ignore"))):
+            raise DocumentError(f"{name} still has a text that was to be replaced")
