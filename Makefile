@@ -5,7 +5,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev setup-bench serve test test-fast test-gpu test-all check lint lock format docs docs-serve bench chaos overload fuzz soak invariance \
-	regression sbom dist bento image image-test demo-model demo-model-report clean
+	regression sbom dist bento image image-test version release-check release-ready release-names release-notes chart docs-version \
+	demo-model demo-model-report clean
 
 export BENTOML_DO_NOT_TRACK = True
 
@@ -58,7 +59,7 @@ bento: docs sbom ## Build a bento with the model and the docs
 image: IMAGE_TORCH := $(TORCH)
 image: override export TORCH :=
 image: bento ## Build a container image of it: ENGINE=podman ARGS=
-	@TORCH='$(IMAGE_TORCH)' deploy/docker/build "$$($(BIN)/bentoml get gliner-bento:latest --output path)" $(ARGS)
+	@TORCH='$(IMAGE_TORCH)' LABELS="$$($(BIN)/python -m tools.release labels)" deploy/docker/build "$$($(BIN)/bentoml get gliner-bento:latest --output path)" $(ARGS)
 
 sbom: setup ## Write a bill of materials (CycloneDX): sbom.cdx.json
 	$(BIN)/python tools/dependencies.py sbom sbom.cdx.json
@@ -126,6 +127,27 @@ regression: setup-dev ## Compare speed with an earlier commit: AGAINST= ARGS=
 
 image-test: setup-dev ## Build and try the image with podman, 10 minutes: ARGS=
 	$(BIN)/python -m deploy.containers image $(ARGS)
+
+version: ## Set the version in all files: NEW=
+	python3 -m tools.release version $(NEW)
+
+release-check: setup-dev ## Try what needs no account, one table: ARGS=--quick
+	$(BIN)/python -m tools.release check $(ARGS)
+
+release-ready: ## Fail at a placeholder, or another tag: TAG=v0.2.0
+	python3 -m tools.release ready $(TAG)
+
+release-names: ## Print registry and version, for the workflow
+	@python3 -m tools.release names
+
+release-notes: ## Print the changelog's section of this version
+	@python3 -m tools.release notes
+
+chart: ## Package the Helm chart in dist/
+	"$$(python3 tools/kubernetes_tools.py)/helm" package deploy/helm/gliner-bento --destination dist
+
+docs-version: docs ## Put the site into a folder of versions: FOLDER=
+	$(BIN)/python -m tools.release docs '$(FOLDER)'
 
 demo-model: setup ## Train the bundled model: DATA=folder
 	@[ -n "$(DATA)" ] || { echo "make demo-model DATA=folder" >&2; exit 2; }

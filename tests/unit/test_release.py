@@ -1,0 +1,175 @@
+"""Versions and names agree everywhere; what raises a version and what stops a release; the rules of the workflows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from gliner_bento import __version__
+from gliner_bento.settings import PROJECT_ROOT
+from tools.release import __main__ as release
+from tools.release import changelog, check, images, places, site, table, workflows
+
+MODEL = {"1.0.0": "0b3db07112fea442"}
+"""The first digits of the weights' SHA-256 by the version of gliner-bento-demo: other weights are another version."""
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of the files that show a value."""
+    for name in {"CHANGELOG.md", "gliner_bento/__init__.py", "release.toml", *(place.file for place in places.PLACES)}:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROJECT_ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def decide(tree) -> None:
+    """As a person fills in release.toml."""
+    file = tree / "release.toml"
+    file.write_text(file.read_text().replace('"owner.example"', '"Ada & Co"').replace(".example", ".test"))
+
+
+def test_all_places_show_the_version_and_the_names():
+    assert list(places.stale()) == []
+    assert places.version() == __version__
+
+
+def test_other_weights_are_another_version_of_their_package():
+    weights = hashlib.sha256((PROJECT_ROOT / "models/demo/model.safetensors").read_bytes()).hexdigest()
+    assert weights.startswith(MODEL[places.model_version()])
+    assert (PROJECT_ROOT / "models/LICENSE").read_bytes() == (PROJECT_ROOT / "LICENSE").read_bytes()
+
+
+def test_names_and_version_are_written_to_every_place_and_stay_valid(tree):
+    decide(tree)
+    places.set_version("7.8.9", tree)
+    assert {line.partition(":")[0] for line in places.stale(tree)} == {place.file for place in places.PLACES}
+    assert set(places.write(tree)) == {place.file for place in places.PLACES}
+    assert list(places.stale(tree)) == []
+    assert places.write(tree) == []
+    assert places.placeholders(tree) == []
+    for name in ("CITATION.cff", "deploy/helm/gliner-bento/Chart.yaml", "deploy/compose/docker-compose.yml"):
+        assert "7.8.9" in json.dumps(yaml.safe_load((tree / name).read_text()))
+    project = pytest.importorskip("tomllib").loads((tree / "pyproject.toml").read_text())["project"]
+    assert project["authors"] == [{"name": "Ada & Co"}]
+    assert not {url for url in project["urls"].values() if places.PLACEHOLDER in url}
+
+
+def test_a_place_that_no_longer_shows_its_value_is_noticed(tree):
+    (tree / "CITATION.cff").write_text("cff-version: 1.2.0\n")
+    with pytest.raises(ValueError, match=r"^CITATION\.cff: nothing matches"):
+        list(places.stale(tree))
+
+
+def test_a_placeholder_stops_a_release_with_one_line(capsys):
+    if not places.placeholders():
+        pytest.skip("a person has decided")
+    assert release.main(["ready"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("release: release.toml has placeholders: owner, contact, ")
+
+
+@pytest.mark.parametrize(
+    ("new", "problem"), [("1.0", "1.0 is no version"), ("0.0.9", "0.0.9 is lower than"), ("v1.0.0", "v1.0.0 is no")]
+)
+def test_a_wrong_version_is_refused_in_one_line_and_changes_nothing(new, problem, capsys):
+    assert release.main(["version", new]) == 1
+    assert capsys.readouterr().err.startswith(f"release: {problem}")
+    assert places.version() == __version__
+
+
+def test_a_tag_that_is_not_the_version_stops_a_release(tree, monkeypatch):
+    decide(tree)
+    places.write(tree)
+    monkeypatch.setattr(release.places, "placeholders", lambda: [])
+    monkeypatch.setattr(release.places, "stale", lambda: [])
+    with pytest.raises(ValueError, match=rf"the tag is v9\.9\.9, the version {__version__}"):
+        release.ready("v9.9.9")
+
+
+def test_the_changelog_is_cut_once(tree):
+    file = tree / "CHANGELOG.md"
+    file.write_text("# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.1.0] - 2025-01-01\n\n- Old.\n")
+    changelog.cut("0.3.0", "2026-01-31", tree)
+    assert "## [Unreleased]\n\n## [0.3.0] - 2026-01-31\n\n- New.\n" in file.read_text()
+    assert changelog.section("0.3.0", tree) == "- New."
+    assert (changelog.date_of("0.3.0", tree), changelog.section("0.1.0", tree)) == ("2026-01-31", "- Old.")
+    changelog.cut("0.3.0", "2026-02-01", tree)
+    assert changelog.date_of("0.3.0", tree) == "2026-02-01"
+    with pytest.raises(ValueError, match="no unreleased changes"):
+        changelog.cut("0.4.0", "2026-02-01", tree)
+    with pytest.raises(ValueError, match=r"no section 0\.4\.0, or an empty one"):
+        changelog.section("0.4.0", tree)
+    file.write_text(file.read_text().replace("## [Unreleased]\n", "## [Unreleased]\n\n- Late.\n"))
+    with pytest.raises(ValueError, match=r"both a section 0\.3\.0 and unreleased"):
+        changelog.cut("0.3.0", "2026-02-01", tree)
+
+
+def test_the_changelog_has_this_version():
+    assert changelog.section(__version__)
+
+
+def test_an_image_says_what_it_was_built_of(tmp_path):
+    labels = images.labels()
+    assert labels["org.opencontainers.image.version"] == __version__
+    assert labels["org.opencontainers.image.source"] == places.names()["repository"]
+    assert labels["org.opencontainers.image.created"].endswith("Z")
+    assert all(name.startswith("org.opencontainers.image.") and "\n" not in text for name, text in labels.items())
+
+
+def test_docs_are_published_beside_those_of_other_versions(tmp_path, monkeypatch):
+    built = tmp_path / "built"
+    with pytest.raises(ValueError, match="run `make docs`"):
+        site.publish(tmp_path / "all", built)
+    built.mkdir()
+    for version, text in (("0.9.0", "nine"), ("0.10.0", "ten"), ("0.9.1", "patch")):
+        (built / "index.html").write_text(text)
+        monkeypatch.setattr(site, "version", lambda now=version: now)
+        assert site.publish(tmp_path / "all", built).name == version
+    assert (tmp_path / "all/latest/index.html").read_text() == "ten"
+    assert json.loads((tmp_path / "all/versions.json").read_text()) == ["0.10.0", "0.9.1", "0.9.0"]
+    assert (tmp_path / "all/0.9.1/index.html").read_text() == "patch"
+
+
+def test_workflows_pin_actions_call_targets_and_ask_for_no_more_than_they_need(tmp_path):
+    assert [file.name for file in workflows.files()] == ["ci.yml", "nightly.yml", "release.yml"]
+    assert list(workflows.problems()) == []
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    (tmp_path / "Makefile").write_text("test: setup\n")
+    (folder / "bad.yml").write_text(
+        "jobs:\n  a:\n    steps:\n      - uses: actions/checkout@v4\n      - run: make tset\n"
+    )
+    assert [line.partition(": ")[2].partition(" ")[0] for line in workflows.problems(tmp_path)] == [
+        *("actions/checkout@v4", "the", "the")
+    ]
+
+
+def test_a_failed_row_fails_the_table_and_hides_no_other(capsys):
+    def fails() -> str:
+        raise ValueError("this\nis wrong")
+
+    def missing() -> str:
+        raise table.NotHere("no engine")
+
+    assert table.run({"a": fails, "b": missing, "c": lambda: "fine"}) == 1
+    printed = capsys.readouterr().out
+    assert "| a | FAILED | this is wrong | " in printed
+    assert "| b | not here | no engine | " in printed
+    assert "| c | ok | fine | " in printed
+    assert printed.endswith("1 of 3 failed: a\n")
+
+
+def test_the_quick_part_passes_here(capsys):
+    assert check.check(quick=True) == 0, capsys.readouterr().out
+
+
+def test_the_names_of_the_workflow_need_no_package():
+    command = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, '.'); import tools.release.places"]
+    subprocess.run(command, cwd=PROJECT_ROOT, check=True)

@@ -1,0 +1,45 @@
+"""Rows of a check: each has a name, a result and one line of detail. `run` runs them and prints the table."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+Step = Callable[[], str]
+"""Returns the detail of a row. Raises ValueError if the check fails, NotHere if it cannot run on this machine."""
+
+
+class NotHere(Exception):
+    """What a check needs is not on this machine. The message says what."""
+
+
+def run(steps: Mapping[str, Step]) -> int:
+    """Print a row per step, also after one has failed. Returns 1 if one has."""
+    failed = []
+    print("| Check | Result | Detail | Seconds |\n|---|---|---|---|", flush=True)
+    for name, step in steps.items():
+        began = time.monotonic()
+        try:
+            result, detail = "ok", step()
+        except NotHere as reason:
+            result, detail = "not here", str(reason)
+        except ValueError as problem:
+            result, detail = "FAILED", str(problem)
+            failed.append(name)
+        print(f"| {name} | {result} | {' '.join(detail.split())} | {time.monotonic() - began:.0f} |", flush=True)
+    print(f"\n{len(failed)} of {len(steps)} failed: {', '.join(failed)}" if failed else f"\nall {len(steps)} ok")
+    return int(bool(failed))
+
+
+def output_of(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """What a command prints. Raises ValueError with the end of it if the command fails."""
+    words = [str(word) for word in command]
+    ended = subprocess.run(
+        words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if ended.returncode:
+        last = " / ".join(ended.stdout.strip().splitlines()[-4:])
+        raise ValueError(f"{Path(words[0]).name} {' '.join(words[1:3])}: exit code {ended.returncode}: {last[-600:]}")
+    return ended.stdout
