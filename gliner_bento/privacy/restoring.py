@@ -140,7 +140,7 @@ class Restorer:
 
     def _word_end(self, text: str) -> int:
         """Where the end of a text begins that shows whether the next text continues a word, as `NAM` does before `E_1`:
-        at the last letter that no placeholder begins with."""
+        at the last character that no placeholder begins with."""
         start = len(text)
         if escape := _HALF_ESCAPE.search(text, max(0, start - _ESCAPE_CHARS)):
             return escape.start()
@@ -151,9 +151,11 @@ class Restorer:
         return start
 
     def _may_begin(self, text: str, lowered: str, start: int) -> bool:
-        """Whether a placeholder may begin with what matches `_starts` there: if with a letter, then a word does."""
+        """Whether a placeholder may begin with what matches `_starts` there: with a letter, one without brackets."""
         if not text[start].isalpha():
             return True
+        if text[start].islower():
+            return False
         rest = lowered[start:]
         return any(head.startswith(rest) or rest.startswith(head) for head in self._heads) and begins_word(text, start)
 

@@ -21,7 +21,7 @@ _ESCAPE_CHARS = 6
 @dataclass(slots=True)
 class Written:
     """A placeholder as a text has it, at [start, end). inner: without brackets. opened: its opening bracket, if it has
-    both; then they are a part of it. is_word: whether it is not the end of a longer word."""
+    both; then they are a part of it. is_word: see `begins_word`."""
 
     text: str
     start: int
@@ -85,9 +85,9 @@ def kinds_in(text: str) -> Iterator[str]:
 
 
 def begins_word(text: str, start: int) -> bool:
-    """Whether what begins there is not the end of a longer word. `n` in `\\nPERSON_1` is no letter of a word, and
-    neither is `0` in `%20PERSON_1`."""
+    """Whether a placeholder without brackets, which is in capitals, may begin there: not behind other capitals, digits
+    or underscores. `9` in `\\u00e9PERSON_1` and `0` in `%20PERSON_1` are none."""
     before = text[start - 1 : start]
-    return not (before.isascii() and (before.isalnum() or before == "_")) or (
+    return not (before.isascii() and (before.isupper() or before.isdigit() or before == "_")) or (
         _ESCAPE.search(text, max(0, start - _ESCAPE_CHARS), start) is not None
     )
