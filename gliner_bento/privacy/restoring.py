@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
@@ -80,16 +80,31 @@ class Restorer:
     def _restored(self, text: str, end: int, *, is_json: bool) -> str:
         """The text up to `end`, restored. What is behind it may show that a word does not end there."""
         pieces, position = [], 0
-        for match in self._names.matches(text):
-            written = Written.at(text, *match)
-            if written.end <= end and (placeholder := self._placeholder(written)) is not None:
-                original = _notation(written, self._mapping[placeholder], is_json=is_json)
-                self._budget.take(len(original))
-                pieces += [text[position : written.start], original]
-                position = written.end
-                self.counts.restored += 1
+        for written, placeholder in self._found_in(text, end):
+            original = _notation(written, self._mapping[placeholder], is_json=is_json)
+            self._budget.take(len(original))
+            pieces += [text[position : written.start], original]
+            position = written.end
+            self.counts.restored += 1
         self._note_unknown(text[:end])
         return "".join([*pieces, text[position:end]])
+
+    def _found_in(self, text: str, end: int) -> Iterator[tuple[Written, str]]:
+        """The placeholders up to `end`, in order. Those that are as they were made need no search for names."""
+        searched = 0
+        for match in PLACEHOLDER.finditer(text):
+            if match[0] in self._mapping and match.end() <= end:
+                yield from self._changed_in(text, searched, match.start(), end)
+                searched = match.end()
+                yield Written(text, match.start(), searched, match[0][1:-1], "[", is_word=True), match[0]
+        yield from self._changed_in(text, searched, len(text), end)
+
+    def _changed_in(self, text: str, start: int, stop: int, end: int) -> Iterator[tuple[Written, str]]:
+        """The placeholders of `_found_in` in [start, stop)."""
+        for first, last in self._names.matches(text[start:stop]):
+            written = Written.at(text, start + first, start + last)
+            if written.end <= end and (placeholder := self._placeholder(written)) is not None:
+                yield written, placeholder
 
     def _placeholder(self, written: Written) -> str | None:
         """The placeholder that is written there; None if it is none, not a known one, or not a single one."""
