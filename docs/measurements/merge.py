@@ -21,7 +21,7 @@ from gliner_bento.files.graph.build import MERGINGS, GraphBuilder, Merging
 from gliner_bento.mentions import normalized
 
 SETS = Path(__file__).parents[2] / "tests" / "unit" / "graph"
-NAMES = ("names",)
+NAMES = ("names", "names_later")
 _MARK = re.compile(r"\[\[([^:\]]+):([^|\]]+)\|([^\]]+)\]\]")
 
 

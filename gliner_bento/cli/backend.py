@@ -122,7 +122,7 @@ def _structures(given: str | None) -> dict[str, Any] | None:
     if given is None:
         return None
     is_json = given.lstrip().startswith("{")
-    content = _parsed(given, "--structures", "") if is_json else _read(Path(given), "--structures")
+    content = _parsed(given, "--structures", "") if is_json else read_yaml(Path(given), "--structures")
     if not isinstance(content, dict) or not content:
         raise CommandError('--structures: must be {name: fields}, such as {"person": ["name", "age"]}')
     return content
@@ -161,7 +161,7 @@ def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
         return None
     if not value.startswith("@"):
         return comma_separated(value, flag)
-    content = _read(path := Path(value[1:]), flag)
+    content = read_yaml(path := Path(value[1:]), flag)
     if not isinstance(content, list | dict) or not content:
         raise CommandError(f"{flag}: {path}: must be a list of names, or names with descriptions")
     if others := [name for name in content if not isinstance(name, str)]:
@@ -171,7 +171,7 @@ def names(value: str | None, flag: str) -> list[str] | dict[str, str] | None:
     return content
 
 
-def _read(path: Path, flag: str) -> Any:
+def read_yaml(path: Path, flag: str) -> Any:
     """The content of a file, YAML or JSON. Raises `CommandError`."""
     try:
         return _parsed(path.read_bytes(), flag, f"{path}: ")

@@ -19,7 +19,8 @@ from gliner_bento.cli.parsers import CommandError, add_json, add_records
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import install_hint
 from gliner_bento.files.graph.build import MERGINGS, Document, GraphBuilder, check_document, read_documents
-from gliner_bento.files.graph.formats import FORMATS, written_files
+from gliner_bento.files.graph.formats import FORMATS, SUFFIXES, WITH_IRIS, written_files
+from gliner_bento.files.graph.iris import Iris, parse_iris
 from gliner_bento.files.records.columns import result_columns
 from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.scan import scan
@@ -31,13 +32,13 @@ EXAMPLES = """examples:
   gliner-bento graph results.jsonl -o graph.graphml
   gliner-bento graph articles -o graph.jsonld --labels person,organization --relations founded,"works for"
   gliner-bento graph results.parquet -o import --format csv
+  gliner-bento graph results.jsonl -o graph.ttl --iris iris.yaml
 
 exit codes: 0 done; 1 an argument, an input, a setting, the model or the server is wrong, and one line says which;
 2 a file could not be read or has another format, or a document has no result, and is not in the graph;
 or a document is in another language than the model's: one line for each reason"""
 
 NOT_ALL_DONE = 2
-_SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", "": "csv"}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -53,15 +54,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         default="names",
         help="names: also initials, titles, legal forms, parts of a name in its document; none: equal names only",
     )
+    parser.add_argument(
+        "--iris", metavar="FILE", help="for jsonld and turtle: base, labels and relations with IRIs (YAML or JSON)"
+    )
     add_json(parser, "print the report as JSON")
     backend.add_flags(parser, several=False)
 
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Build the graph, and write it unless all documents have failed."""
-    kind = options.format or _SUFFIXES.get(options.output.suffix)
+    kind = options.format or SUFFIXES.get(options.output.suffix)
     if kind is None:
         raise CommandError(f"graph: --output: {options.output.suffix} is no known suffix; use --format")
+    iris = _iris(options.iris, kind)
     if not find_spec("networkx"):
         raise CommandError(f"graph: networkx is not installed; {install_hint('graph')}")
     builder, failed, warnings, skipped = GraphBuilder(options.merge), dict[str, str](), Counter[str](), list[str]()
@@ -71,7 +76,7 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
         written = bool(builder.documents or not failed)
         if written:
             options.output.parent.mkdir(parents=True, exist_ok=True)
-            FORMATS[kind](graph, options.output)
+            FORMATS[kind](graph, options.output, iris)
     for location, reason in failed.items():
         write_line(f"graph: {location}: {reason}")
     for message, number in warnings.items():
@@ -91,6 +96,18 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     return NOT_ALL_DONE if failed or warnings or lacks_data(not_read) else 0
 
 
+def _iris(path: str | None, kind: str) -> Iris:
+    """The IRIs in a file. Raises `CommandError`."""
+    if path is None:
+        return Iris()
+    if kind not in WITH_IRIS:
+        raise CommandError(f"graph: --iris: is for the formats {' and '.join(WITH_IRIS)}; this is {kind}")
+    try:
+        return parse_iris(backend.read_yaml(Path(path), "graph: --iris"))
+    except ValueError as error:
+        raise CommandError(f"graph: --iris: {path}: {error}") from None
+
+
 def _documents(
     options: argparse.Namespace, kind: str, failed: dict[str, str], skipped: list[str]
 ) -> Iterator[tuple[str, Document]]:
@@ -104,7 +121,8 @@ def _documents(
         not_read=failed.__setitem__,
     )
     files = list(sources(options.inputs, [options.output], skipped.append))
-    refuse_overwriting(written_files(kind, options.output), (source.path for source in files))
+    read_only = [*(source.path for source in files), *map(Path, filter(None, [options.iris]))]
+    refuse_overwriting(written_files(kind, options.output), read_only)
     scanned = scan(files, read_options)
     if not scanned.records and not failed:
         nothing = f"{', '.join(options.inputs)}: no documents"

@@ -1,4 +1,4 @@
-"""Writes a graph: GraphML, CSV for Neo4j, JSON-LD."""
+"""Writes a graph: GraphML, CSV for Neo4j, JSON-LD, Turtle."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-_NAMESPACE = "urn:gliner-bento:"
+from gliner_bento.files.graph.iris import NAME, NAMESPACE, Iris
+
 _COUNTS = ("mentions", "documents", "score")
 
 
-def write_graphml(graph: Any, path: Path) -> None:
+def write_graphml(graph: Any, path: Path, _: Iris) -> None:
     """Write one file, for Gephi, yEd, Cytoscape, igraph. The attribute `aliases` is JSON, where there are any."""
     import networkx as nx  # noqa: PLC0415  # an extra
 
@@ -26,7 +26,7 @@ def write_graphml(graph: Any, path: Path) -> None:
     nx.write_graphml(written, path, named_key_ids=True)
 
 
-def write_csv(graph: Any, folder: Path) -> None:
+def write_csv(graph: Any, folder: Path, _: Iris) -> None:
     """Write nodes.csv and relationships.csv, with the headers of `neo4j-admin database import`, and merges.csv: the
     other spellings of nodes."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,12 +48,12 @@ def write_csv(graph: Any, folder: Path) -> None:
             csv.writer(file).writerows([header, *rows])
 
 
-def write_jsonld(graph: Any, path: Path) -> None:
+def write_jsonld(graph: Any, path: Path, iris: Iris) -> None:
     """Write one file: typed nodes with a property for each relation."""
     nodes: dict[str, dict[str, Any]] = {
         node: {
-            "@id": _iri(node),
-            "@type": _iri(data["label"]),
+            "@id": iris.node(node),
+            "@type": iris.label(data["label"]),
             "name": data["name"],
             **dict(zip(_COUNTS, _counts(data), strict=True)),
             **({"alias": data["aliases"]} if data["aliases"] else {}),
@@ -61,13 +61,45 @@ def write_jsonld(graph: Any, path: Path) -> None:
         for node, data in graph.nodes(data=True)
     }
     for head, tail, data in graph.edges(data=True):
-        nodes[head].setdefault(_iri(data["relation"]), []).append({"@id": _iri(tail)})
-    terms = {name: f"{_NAMESPACE}{name}" for name in (*_COUNTS, "alias", "reason")}
-    content = {"@context": {"name": "https://schema.org/name", **terms}, "@graph": [*nodes.values()]}
+        nodes[head].setdefault(iris.relation(data["relation"]), []).append({"@id": iris.node(tail)})
+    terms = {name: f"{NAMESPACE}{name}" for name in (*_COUNTS, "alias", "reason")}
+    content = {"@context": {"name": NAME, **terms}, "@graph": [*nodes.values()]}
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-FORMATS: dict[str, Callable[[Any, Path], None]] = {"graphml": write_graphml, "csv": write_csv, "jsonld": write_jsonld}
+def write_turtle(graph: Any, path: Path, iris: Iris) -> None:
+    """Write one file with the triples of JSON-LD."""
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f"@prefix g: <{NAMESPACE}> .\n")
+        for node, data in graph.nodes(data=True):
+            lines = [f"<{iris.node(node)}> a <{iris.label(data['label'])}>", f"<{NAME}> {_literal(data['name'])}"]
+            lines += [f"g:{name} {_literal(value)}" for name, value in zip(_COUNTS, _counts(data), strict=True)]
+            lines += [
+                f"g:alias [ <{NAME}> {_literal(alias['name'])} ; g:reason {_literal(alias['reason'])} ;"
+                f" g:mentions {alias['mentions']} ]"
+                for alias in data["aliases"]
+            ]
+            for _, tail, link in graph.out_edges(node, data=True):
+                lines.append(f"<{iris.relation(link['relation'])}> <{iris.node(tail)}>")
+            file.write(" ;\n    ".join(lines) + " .\n")
+
+
+def _literal(value: str | float) -> str:
+    """A value in Turtle, whose escapes in strings are those of JSON."""
+    if isinstance(value, float):
+        return f'"{value!r}"^^<http://www.w3.org/2001/XMLSchema#double>'
+    return json.dumps(value, ensure_ascii=False)
+
+
+Writer = Callable[[Any, Path, Iris], None]
+FORMATS: dict[str, Writer] = {
+    "graphml": write_graphml,
+    "csv": write_csv,
+    "jsonld": write_jsonld,
+    "turtle": write_turtle,
+}
+SUFFIXES = {".graphml": "graphml", ".jsonld": "jsonld", ".ttl": "turtle", "": "csv"}
+WITH_IRIS = ("jsonld", "turtle")
 
 
 def written_files(kind: str, path: Path) -> list[Path]:
@@ -77,10 +109,6 @@ def written_files(kind: str, path: Path) -> list[Path]:
 
 def _counts(attributes: Mapping[str, Any]) -> list[Any]:
     return [attributes[name] for name in _COUNTS]
-
-
-def _iri(name: str) -> str:
-    return _NAMESPACE + quote(name, safe="/")
 
 
 def _label(name: str) -> str:

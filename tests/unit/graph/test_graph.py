@@ -12,12 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import rdflib
+import rdflib.compare
 from doubles.memory_replica import INFO
 
 from gliner_bento import cli
 from gliner_bento.errors import install_hint
 from gliner_bento.files.graph.build import GraphBuilder
 from gliner_bento.files.graph.formats import FORMATS
+from gliner_bento.files.graph.iris import Iris, parse_iris
 from tests.unit.bulk.bulk_program import MemoryReplica, client
 
 nx = pytest.importorskip("networkx")
@@ -79,7 +82,7 @@ def test_a_document_that_is_refused_leaves_nothing():
 
 
 def test_graphml_is_read_again(graph, tmp_path):
-    FORMATS["graphml"](graph, tmp_path / "g.graphml")
+    FORMATS["graphml"](graph, tmp_path / "g.graphml", Iris())
     again = nx.read_graphml(tmp_path / "g.graphml", force_multigraph=True)
     aliases = {"aliases": json.dumps(graph.nodes["person/bill gates"]["aliases"])}
     assert again.nodes["person/bill gates"] == graph.nodes["person/bill gates"] | aliases
@@ -90,7 +93,7 @@ def test_graphml_is_read_again(graph, tmp_path):
 
 
 def test_csv_has_the_headers_of_neo4j(graph, tmp_path):
-    FORMATS["csv"](graph, tmp_path / "g")
+    FORMATS["csv"](graph, tmp_path / "g", Iris())
     nodes, edges, merges = (
         list(csv.DictReader((tmp_path / "g" / name).read_text(encoding="utf-8").splitlines()))
         for name in ("nodes.csv", "relationships.csv", "merges.csv")
@@ -106,12 +109,95 @@ def test_csv_has_the_headers_of_neo4j(graph, tmp_path):
 
 
 def test_jsonld_has_an_iri_for_each_entity(graph, tmp_path):
-    FORMATS["jsonld"](graph, tmp_path / "g.jsonld")
+    FORMATS["jsonld"](graph, tmp_path / "g.jsonld", Iris())
     nodes = {one["@id"]: one for one in json.loads((tmp_path / "g.jsonld").read_text())["@graph"]}
     gates = nodes["urn:gliner-bento:person/bill%20gates"]
     assert (gates["@type"], gates["name"]) == ("urn:gliner-bento:person", "Bill Gates")
     assert gates["alias"] == [{"name": "BILL gates", "reason": "spelling", "mentions": 1}]
     assert gates["urn:gliner-bento:worked%20for"] == [{"@id": "urn:gliner-bento:org/microsoft"}]
+
+
+def triples(path, form):
+    return rdflib.Graph().parse(path, format=form)
+
+
+IRIS = {
+    "base": "https://example.org/id/",
+    "labels": {"person": "https://schema.org/Person"},
+    "relations": {"worked for": "https://schema.org/worksFor"},
+}
+
+
+@pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning")  # in rdflib 7's JSON-LD parser
+@pytest.mark.parametrize("iris", [Iris(), parse_iris(IRIS)])
+def test_turtle_has_the_triples_of_jsonld(graph, tmp_path, iris):
+    """And any label, relation and name is an IRI or a literal that a parser reads."""
+    hostile = entity('"Zoë" \\ \n<x> \u2028 \x85', 'a|b> "c" {d}')
+    builder = GraphBuilder()
+    builder.add([hostile, GATES], [relation(hostile, "^`é`\\ <>", GATES)])
+    for number, written in enumerate((graph, builder.graph())):
+        for kind in ("jsonld", "turtle"):
+            FORMATS[kind](written, tmp_path / f"{number}.{kind}", iris)
+        one, other = triples(tmp_path / f"{number}.turtle", "turtle"), triples(tmp_path / f"{number}.jsonld", "json-ld")
+        assert len(one) > 5
+        assert rdflib.compare.isomorphic(one, other)
+
+
+def test_iris_of_a_mapping_replace_those_of_names(graph, tmp_path):
+    FORMATS["turtle"](graph, tmp_path / "g.ttl", parse_iris(IRIS))
+    found = triples(tmp_path / "g.ttl", "turtle")
+    gates, schema = rdflib.URIRef("https://example.org/id/person/bill%20gates"), rdflib.Namespace("https://schema.org/")
+    assert found.value(gates, rdflib.RDF.type) == schema.Person
+    assert found.value(gates, schema.name).toPython() == "Bill Gates"
+    assert found.value(gates, schema.worksFor) == rdflib.URIRef("https://example.org/id/org/microsoft")
+    assert found.value(gates, rdflib.URIRef("urn:gliner-bento:mentions")).toPython() == 3
+    alias = found.value(gates, rdflib.URIRef("urn:gliner-bento:alias"))
+    assert found.value(alias, schema.name).toPython() == "BILL gates"
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        ("", [], "must be an object with base, labels, relations"),
+        ("[1]", [], "must be an object with"),
+        ("classes: {}", [], "must be an object with"),
+        ("base: example", [], "base: 'example' is not an IRI"),
+        ("base: 3", [], "base: 3 is not an IRI"),
+        ("labels: {person: 'schema:Person'}", [], "labels: person: 'schema:Person' is not an IRI"),
+        ("relations: {founded: 'https://x/a b'}", [], "relations: founded: 'https://x/a b' is not an IRI"),
+        ("relations: {founded: 'https://x/>.<'}", [], "is not an IRI"),
+        ("labels: [person]", [], "labels: must be names with IRIs"),
+        ("labels: {1: 'https://x/'}", [], "labels: must be names with IRIs"),
+        ("a: [", [], "invalid YAML"),
+        ("base: https://x/", ["--format", "csv"], "is for the formats jsonld and turtle; this is csv"),
+        ("base: https://x/", ["-o", "iris.yaml", "--format", "turtle"], "iris.yaml: is an input"),
+        (None, [], "iris.yaml: No such file"),
+    ],
+)
+def test_a_mapping_that_is_none_is_one_line(tmp_path, capsys, monkeypatch, content, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    Path("a.jsonl").write_text(json.dumps({"entities": [GATES]}))
+    if content is not None:
+        Path("iris.yaml").write_text(content)
+    assert cli.main(["graph", "a.jsonl", "-o", "g.ttl", "--iris", "iris.yaml", *arguments]) == 1
+    written = capsys.readouterr().err
+    assert (message in written, written.count("\n")) == (True, 1)
+    assert not Path("g.ttl").exists()
+
+
+def test_a_turtle_file_is_written_with_the_mapping(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"entities": [GATES]}))
+    (tmp_path / "iris.yaml").write_text("labels: {person: 'https://schema.org/Person'}")
+    arguments = [
+        "graph",
+        str(tmp_path / "a.jsonl"),
+        "-o",
+        str(tmp_path / "g.ttl"),
+        "--iris",
+        str(tmp_path / "iris.yaml"),
+    ]
+    assert cli.main(arguments) == 0
+    assert "<urn:gliner-bento:person/bill%20gates> a <https://schema.org/Person>" in (tmp_path / "g.ttl").read_text()
 
 
 def test_any_name_and_label_gives_files_that_are_read_again(tmp_path):
@@ -121,9 +207,10 @@ def test_any_name_and_label_gives_files_that_are_read_again(tmp_path):
     builder = GraphBuilder()
     builder.add([hostile, *names], [relation(hostile, 'is "at"\r\n<x>', names[0])])
     for kind, write in FORMATS.items():
-        write(builder.graph(), tmp_path / kind)
+        write(builder.graph(), tmp_path / kind, Iris())
     assert len(nx.read_graphml(tmp_path / "graphml")) == 3
     assert len(json.loads((tmp_path / "jsonld").read_text(encoding="utf-8"))["@graph"]) == 3
+    assert len(set(triples(tmp_path / "turtle", "turtle").subjects())) == 3
     for name, number in (("nodes.csv", 3), ("relationships.csv", 1)):
         with (tmp_path / "csv" / name).open(newline="", encoding="utf-8") as file:
             header, *rows = csv.reader(file)

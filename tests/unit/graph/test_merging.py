@@ -242,7 +242,7 @@ def test_merges_are_counted_in_the_report_and_can_be_turned_off(tmp_path, capsys
         assert (report["merged"], report["entities"]) == (merged, number)
 
 
-@pytest.mark.parametrize("name", ["names"])
+@pytest.mark.parametrize("name", ["names", "names_later"])
 def test_precision_and_recall_are_the_measured_ones(name):
     measure = runpy.run_path(str(MEASURE))
     stored = json.loads(MEASURE.with_suffix(".json").read_text(encoding="utf-8"))
