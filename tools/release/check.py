@@ -20,13 +20,14 @@ _TREE_MB = 64
 
 def check(*, quick: bool) -> int:
     """Print the table. Returns 1 if a row failed. quick: without an installation, a build or a placeholder's row."""
-    steps = {"versions and names agree": agree, "changelog": changed, "workflows": pinned, "size of the tree": small}
+    steps: dict[str, Step] = {"versions and names agree": agree, "changelog": changed, "workflows": pinned}
     if quick:
         return run(steps)
     with tempfile.TemporaryDirectory(prefix="release-check-") as folder, tried.Trial(Path(folder)) as trial:
         full: dict[str, Step] = {
             "release.toml": decided,
             **steps,
+            "size of the tree": small,
             "actionlint": lint_workflows,
             "zizmor": audit_workflows,
             "clean clone": trial.clone,

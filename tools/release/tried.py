@@ -186,7 +186,7 @@ class Trial(ExitStack):
         """pip builds the package of the repository, as from its URL."""
         programs = self._environment_of(VERSIONS[1])
         pip: Words = [programs / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]
-        output_of(*pip, f"gliner-bento @ git+file://{self._clone}", env=clean())
+        output_of(*pip, f"git+file://{self._clone}", env=clean())
         return output_of(programs / "gliner-bento", "--version", env=clean())
 
     def chart(self) -> str:
@@ -212,7 +212,8 @@ class Trial(ExitStack):
         """The lock against the index's advisories."""
         audit: Words = [program("pip-audit"), "--requirement", ROOT / "requirements.lock", "--no-deps", "--disable-pip"]
         try:
-            return output_of(*audit, "--progress-spinner", "off", env=clean()).splitlines()[0]
+            lines = output_of(*audit, "--progress-spinner", "off", env=clean()).splitlines()
+            return next(line for line in lines if "known vulnerabilities" in line)
         except ValueError as problem:
             if "ConnectionError" in str(problem) or "ServiceError" in str(problem):
                 raise NotHere(f"no answer from the advisories: {str(problem)[-120:]}") from None
