@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gliner_bento import __version__
-from gliner_bento.settings import PROJECT_ROOT
+from gliner_bento.settings import PROJECT_ROOT, Settings
 from tools.release import __main__ as release
 from tools.release import changelog, check, images, places, site, table, workflows
 
@@ -113,6 +113,24 @@ def test_the_changelog_is_cut_once(tree):
 
 def test_the_changelog_has_this_version():
     assert changelog.section(__version__)
+
+
+OF_0_1_0 = {
+    **{"model": "models/demo", "device": "auto", "dtype": "auto", "max_batch_size": 32, "max_batch_tokens": 0},
+    **{"batch_lookahead": 128, "queue_capacity": 4096, "request_timeout_s": 30.0, "inference_lanes": 0},
+    **{"torch_threads": 0, "tokenizer_threads": 1, "default_threshold": 0.5, "default_relation_threshold": 0.5},
+    **{"max_labels": 1000, "max_text_chars": 200_000, "max_batch_items": 256, "max_body_bytes": 16_777_216},
+    "route_prefix": "/gliner",
+}
+"""The settings of version 0.1.0, with its defaults."""
+
+
+def test_a_settings_file_of_0_1_0_is_read(tmp_path):
+    file = tmp_path / "configuration.yaml"
+    sections = {"gliner": OF_0_1_0, "services": {name: {"workers": 1} for name in ("GLiNERService", "GLiNERRunner")}}
+    file.write_text(json.dumps(sections))
+    read = Settings.load(file=file)
+    assert {name: getattr(read, name) for name in OF_0_1_0 if name != "model"}.items() <= OF_0_1_0.items()
 
 
 def test_an_image_says_what_it_was_built_of(tmp_path):
