@@ -15,6 +15,8 @@ from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.conversation import OnePlaceholder, RedactedConversation, redact_conversation
 from gliner_bento.privacy.lists import NO_LISTS, Listed, Lists
 from gliner_bento.privacy.personal import PERSON_THRESHOLD, personal_spans
+from gliner_bento.privacy.plausible import SURE
+from gliner_bento.privacy.recognizers.folding import shown
 from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, PRESIDIO_LABELS, for_model
 from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Form, Restorer
@@ -64,7 +66,8 @@ class RedactionOptions:
         found = spans_of(text, extraction.entities)
         if self.labels is not None:
             return found
-        return personal_spans(text, found, announced=self.recognizers is not False)
+        sure = SURE if self.threshold is None else self.threshold
+        return personal_spans(text, found, announced=self.recognizers is not False, sure=sure)
 
     def extraction(self, limits: Limits) -> ExtractionOptions:
         """The options of the extraction that finds the values: long texts are read whole, and limits are errors.
@@ -79,7 +82,8 @@ class RedactionOptions:
             personal = for_model(PERSONAL_LABELS, [*recognizers] if recognizers else ())
             decoys = () if 0 < limits.max_labels < len(personal) + len(DECOYS) else DECOYS
             labels = {**{label: {} for label in personal}, **{label: {"returned": False} for label in decoys}}
-            if self.threshold is None and "person" in labels:
+            is_lowered = self.threshold is None and limits.label_thresholds.get("person", SURE) >= SURE
+            if is_lowered and limits.default_threshold == SURE and "person" in labels:
                 labels["person"] = {"threshold": PERSON_THRESHOLD}
         return ExtractionOptions(
             labels=labels if isinstance(labels, Mapping) else [*labels],
@@ -167,7 +171,7 @@ async def find(
         listed = await gateway.listed(context, options.lists, texts)
         if not (extraction.labels or extraction.recognizers):
             return Found([Extraction(())], (await served.info()).model, listed)
-        inputs = [(texts[0], extraction)]
+        inputs = [(shown(texts[0]), extraction)]
         answer = await gateway.run(context, replace(request, inputs=inputs, all_found=True, listed=listed))
         return Found([answer], answer.model, listed)
     answers, listed = await find_each(gateway, context, texts, options, request)
@@ -188,7 +192,7 @@ async def find_each(
         gateway.check_texts(texts, served.limits)
         results = [BatchResult(Extraction(())) for _ in texts]
         return ExtractBatchResponse(results, (await served.info()).model, context.id), listed
-    inputs = [(text, extraction) for text in texts]
+    inputs = [(shown(text), extraction) for text in texts]
     answers = await gateway.run_batch(context, replace(request, inputs=inputs, all_found=True, listed=listed))
     return answers, listed
 

@@ -52,6 +52,19 @@ _NO_USERS = re.compile(
     r"service|postgres|mysql|nobody|ubuntu|debian|node|git|daemon|id|the|this|that|my|your)(?![^\W_]).*",
     re.IGNORECASE | re.DOTALL,
 )
+_USER_IS = re.compile(
+    r"(?<![^\W_])(?:user ?name|login|handle) is (?=(?P<value>[^\W\d_](?:[^\W_]|"
+    r"[._-](?=[^\W_])){2,40})(?![^\W_]))",
+    re.IGNORECASE,
+)
+_PASSWORD_IS = re.compile(
+    r"(?<![^\W_])(?:password|passphrase|passwd|passcode|passwort|pwd|pw|mot de passe|contraseña|senha|"
+    r"пароль)(?: (?:of|for|von|de) [^\W_]{1,20})?"
+    r"(?: (?:is|was|ist|est|es|é)|:)[ ]{1,2}[\"'“]?(?=(?P<value>[^\s\"'“”]{6,64}))",
+    re.IGNORECASE,
+)
+_NO_WORD = re.compile(r"\d|.[!@#$%^&*_+=-]")
+"""What no word has, but many passwords."""
 _TODO = re.compile(r"(?<![^\W_])(?:todo|fixme|xxx|hack)\((?=(?P<value>[a-z][a-z0-9._-]{2,30})\))", re.IGNORECASE)
 
 
@@ -61,7 +74,12 @@ def announced_numbers(text: str) -> Iterator[LabeledSpan]:
         start, end = match.span("value")
         if sum(map(str.isdigit, match["value"])) >= 3:
             yield LabeledSpan(start, end, "id number", by_recognizer=True, score=_SCORE)
-    for pattern in (_USERS, _TODO):
+    for match in _PASSWORD_IS.finditer(text):
+        value = match["value"].rstrip(".,;:)")
+        if any(map(str.isalnum, value)) and _NO_WORD.search(value):
+            end = match.start("value") + len(value)
+            yield LabeledSpan(match.start("value"), end, "password", by_recognizer=True, score=_SCORE)
+    for pattern in (_USERS, _TODO, _USER_IS):
         for match in pattern.finditer(text):
             start, end = match.span("value")
             if not _NO_USERS.fullmatch(match["value"]) and text[end : end + 1] not in ("(", "[", "="):

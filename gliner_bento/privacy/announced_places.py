@@ -54,6 +54,7 @@ _STREET_FORMS = re.compile(
     rf"(?:\d{{1,5}}(?:[-－号號番丁目室楼栋之]{{1,2}}\d{{0,5}}){{0,4}})?"
     rf"|[\uac00-\ud7a3]{{2,8}}(?:시|도)(?: [\uac00-\ud7a3]{{1,8}}(?:시|군|구|읍|면|"
     rf"동)){{1,2}}(?: [\uac00-\ud7a3\d]{{1,12}}(?:로|길|가))?(?: \d{{1,5}}(?:-\d{{1,5}})?)?"
+    rf"|(?<![^\W_]){_CITY}, [A-Z]{{2}} \d{{5}}(?:-\d{{4}})?(?!\d)"
 )
 _ADDRESS_FIELDS = (
     "(?:(?:home|street|postal|mailing|billing|shipping|delivery|old|new|permanent|current|work|business|full|"

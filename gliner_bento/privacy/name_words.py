@@ -85,3 +85,17 @@ WORD_NAMES = words_of(
     "victor victory vera violet walker ward warren wade whisper wilder will willow win winter wolf woody wren zen"
 )
 """Given names that are also words, in small letters: without a capital, they are the word."""
+
+NO_SURNAMES = words_of(
+    "street avenue road lane bank banks day days county alert river valley park beach university college school inc "
+    "ltd group island islands lake mountain mountains bay city town village church hospital hall house bridge station "
+    "airport center centre court garden gardens festival games olympics museum theatre theater club league cup team "
+    "party season edition collection awards award show movie film album song book act bill law office services "
+    "service company january february march april may june july august september october november december monday "
+    "tuesday wednesday thursday friday saturday sunday one two the a an and or of in on at for with to is are was "
+    "were not no it he she we they you i his her this that these those there oil tea wine cheese sauce bread salad "
+    "basel deco nouveau rock music age period fools ridge hill hills point harbor harbour square room rooms wall "
+    "floor by from as if when while but tower suite tunnel building mill mount canyon coast sea ocean desert forest "
+    "county district province republic kingdom empire airlines railway line train express news times post journal"
+)
+"""Words, in small letters, that follow a word with a capital in names of places, firms, events and times."""

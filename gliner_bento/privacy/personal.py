@@ -5,31 +5,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from gliner_bento.privacy.announced_names import announced_names
 from gliner_bento.privacy.announced_numbers import announced_numbers
 from gliner_bento.privacy.announced_places import announced_places
-from gliner_bento.privacy.plausible import is_plausible
+from gliner_bento.privacy.plausible import SURE, is_misread_person, is_plausible
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.word_names import word_names
 
 PERSON_THRESHOLD = 0.2
 """Of a person with the form of a full name; others need `plausible.SURE`."""
-_OF_NOBODY = frozenset(("city", "date", "country"))
+_OF_NOBODY = frozenset(("city", "date", "country", "organization", "url", "street address"))
 _WRITER = re.compile(r"(?<![^\W_])(?:I|[Mm]y|me)(?![^\W_])")
 
 
-def personal_spans(text: str, found: Iterable[LabeledSpan], *, announced: bool) -> list[LabeledSpan]:
+def personal_spans(
+    text: str, found: Iterable[LabeledSpan], *, announced: bool, sure: float = SURE
+) -> list[LabeledSpan]:
     """The spans to replace. found: by the model and the recognizers, with the default labels. announced: whether to
-    add what the text announces. In linear time."""
-    spans = [*found]
+    add what the text announces. sure: see `is_plausible`. In linear time."""
+    spans = [replace(span, label="person") if is_misread_person(text, span) else span for span in found]
     added = announced_in(text) if announced else []
     somebody = any(span.label not in _OF_NOBODY for span in added) or any(
-        span.label not in _OF_NOBODY and (span.by_recognizer or is_plausible(text, span)) for span in spans
+        span.label not in _OF_NOBODY and (span.by_recognizer or is_plausible(text, span, sure=sure)) for span in spans
     )
     mentions_somebody = somebody or _WRITER.search(text) is not None
+    if not mentions_somebody:
+        added = [span for span in added if span.label != "organization"]
     kept = [
-        span for span in spans if span.by_recognizer or is_plausible(text, span, mentions_somebody=mentions_somebody)
+        span
+        for span in spans
+        if span.by_recognizer or is_plausible(text, span, mentions_somebody=mentions_somebody, sure=sure)
     ]
     return kept + added
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from gliner_bento.privacy.name_words import WORD_NAMES, has_role, is_capitalised, is_particle, words_of
+from gliner_bento.privacy.name_words import NO_SURNAMES, WORD_NAMES, has_role, is_capitalised, is_particle, words_of
 from gliner_bento.privacy.spans import LabeledSpan
 
 SURE = 0.5
@@ -43,16 +43,30 @@ _BUSINESS_DATE = re.compile(
     r"published|effective|last updated|updated|created|modified|meeting|inspection|deadline|payment|arrival|"
     r"departure|check-?in|"
     r"check-?out|booking|available from|loss|release|version|closing|starts?|ends?)(?: date| on|"
-    r" by)?[ \t]{0,4}[:=]?[ \t]{0,6}\Z",
+    r" by)?[ \t]{0,4}[:=]?[ \t]{0,6}\Z"
+    r"|(?:appointment|claim|order|letter|invoice|contract|agreement|complaint|application|course|meeting|requests?|"
+    r"booking)(?: [^\W\d_]{1,10}){0,3} (?:on|of|by|from|dated|until) (?:the )?\Z",
     re.IGNORECASE,
 )
-_CLOCK = re.compile(r"[T ]\d{1,2}:\d\d:\d\d")
+_CLOCK = re.compile(r"(?:[T ]\d{1,2})?:\d\d:\d\d")
 """Behind a date: it is the time of a line in a log."""
+_VERSION = re.compile(r"(?:version |release |v ?)?\d{1,2}\.\d{1,2}(?:\.\d)?|(?:version|release) .*", re.IGNORECASE)
+_MONTH_AND_YEAR = re.compile(r"[^\W\d_]{3,12}\.? (?:19|20)\d\d")
+_PERSONAL_EVENT = re.compile(
+    r"(?<![^\W_])(?:born|birth|dob|admi\w*|diagnos\w*|seen|surg\w*|operat\w*|discharg\w*|records?|visit\w*|hospital\w*|clinic|"
+    r"treat\w*|"
+    r"died|death|married|inject\w*|vaccin\w*|geb\w*|n[ée]e?|nacid[oa]|nat[oa])(?![^\W_])",
+    re.IGNORECASE,
+)
+"""Before a month with its year, which alone says little."""
 _WORD = re.compile(r"[^\W\d_]{3}|[\u0e00-\u0e7f\u2e80-\ud7ff]")
 _PLACE_OR_THING = re.compile(
     r"(?:the )?(?:model|room|line|seat|row|desk|flight|release|version|step|page|table|figure|chapter|section|exit|"
     r"gate|"
-    r"platform|class|grade|level|type|lot|item|part|stage|phase|bed|bay|port|node|day|week)\b(?!.*,)",
+    r"platform|class|grade|level|type|lot|item|part|stage|phase|bed|bay|port|node|day|week|order|warehouse|elevator|"
+    r"lift|cvv|sku|ean|upc|isbn|"
+    r"hall|track|lane|ward|zone|sector|unit|size|chapter|volume|number|no)\b(?!.*,)"
+    r"|(?-i:[A-Z]{2,8})[ -]?[\d/-]{1,14}[A-Z]{0,2}\Z",
     re.IGNORECASE,
 )
 _BUSINESS_NUMBER = re.compile(
@@ -74,10 +88,13 @@ _UNIT_BEHIND = re.compile(
     r"pieces|pcs|tablets|puffs|units|items|texts|lines|bytes|percent)(?![^\W_]))",
     re.IGNORECASE,
 )
+_FOR = re.compile(
+    r"(?<![^\W_])(?:for|by|with|patient|pt|client|regarding|re:|attn:?|c/o|mr\.?|mrs\.?|ms\.?|dr\.?) \Z", re.IGNORECASE
+)
 _MIN_DIGITS = 4
 _TITLE = re.compile(r"(?:mrs?|ms|miss|dr|prof|professor|sir|madam|herr|frau|mme|se[nñ]ora?)\.?", re.IGNORECASE)
 _EPONYM = re.compile(
-    r"(?:['’]s?)?[ ](?:(?:[A-Z][a-z]{2,15}|coma) )?(?:coma scale|scale|catheter|cyst|man(?:o?eu)vre|maneuver|"
+    r"(?:['’]s?)?[ ](?:(?:[A-Z][a-z]{2,15}|coma) )?(?:[Ss]cale|scale|catheter|cyst|man(?:o?eu)vre|maneuver|"
     r"formula|criteria|classification|"
     r"contracture|palsy|gangrene|lymphoma|thyroiditis|ulcerative|phenomenon|esophagus|oesophagus|rings?|stain|"
     r"lactate|procedure|recording|"
@@ -98,30 +115,40 @@ _RESIDENCE = re.compile(
     re.IGNORECASE,
 )
 _PLACE_WORD = re.compile(
-    r"(?:in|to|near|of|over|through|across|around|at|via|visit(?:ed|s)?|towards?|between|and|the|outside|,)[ ]\Z",
+    r"(?:nach|von|bei|aus|à|en|de|a|da|em|naar|uit|till|från|til|fra|in|to|near|of|over|through|across|around|at|"
+    r"via|visit(?:ed|s)?|towards?|between|and|the|outside|,)[ ]\Z",
     re.IGNORECASE,
 )
+_DAY = re.compile(r"(?:mon|tues?|wed|thu|thur|thurs|fri|sat|sun)(?:day)?\.?", re.IGNORECASE)
+_TRAVEL = re.compile(
+    r"(?:fl(?:ew|y|ies|ights?)|flying|went|go(?:es|ing)?|travel\w*|trips?|dr(?:ove|ive|iving)|trains?|holidays?|"
+    r"vacations?|tour\w*|"
+    r"bridges|museums?|streets|capital|river|university|battle|treaty) (?:to|in|from|of|through) \Z",
+    re.IGNORECASE,
+)
+"""Before a place where somebody is for a while."""
 _PLACE_BEHIND = re.compile(r"(?:,? and |, )[A-Z]|[ ](?:is|are|was|were|has|have|remain|county|coma|score)(?![^\W_])")
 _NEAR = 60
 
 
-def is_plausible(text: str, span: LabeledSpan, *, mentions_somebody: bool = True) -> bool:
+def is_plausible(text: str, span: LabeledSpan, *, mentions_somebody: bool = True, sure: float = SURE) -> bool:
     """Whether a span of a text can be what its label says; True for a label without a check.
 
-    mentions_somebody: whether the text has other personal data, or is about its writer.
+    mentions_somebody: whether the text has other personal data, or is about its writer. sure: a person with a lower
+    score needs the form of a full name.
     """
     check = _CHECKS.get(span.label)
     if check is None:
         return True
-    context = _Context(text, span, mentions_somebody)
+    context = _Context(text, span, mentions_somebody, sure)
     return check(context)
 
 
 class _Context:
     """A span and what is around it on the same line."""
 
-    def __init__(self, text: str, span: LabeledSpan, mentions_somebody: bool) -> None:
-        self.whole, self.span, self.mentions_somebody = text, span, mentions_somebody
+    def __init__(self, text: str, span: LabeledSpan, mentions_somebody: bool, sure: float) -> None:
+        self.whole, self.span, self.mentions_somebody, self.sure = text, span, mentions_somebody, sure
         self.text = text[span.start : span.end]
         self.before = text[max(0, span.start - _NEAR) : span.start].rpartition("\n")[2]
         self.behind = text[span.end : span.end + _NEAR].partition("\n")[0]
@@ -131,13 +158,22 @@ def _is_date(context: _Context) -> bool:
     text = context.text.strip()
     if _ONLY_YEARS.fullmatch(text) and not _MONTH_OF_YEAR.fullmatch(text) and not _is_of_birth(context):
         return False
-    if _BUSINESS_DATE.search(context.before) or _CLOCK.match(context.behind):
+    if _BUSINESS_DATE.search(context.before) or _CLOCK.match(context.behind) or _VERSION.fullmatch(text):
+        return False
+    if _MONTH_AND_YEAR.fullmatch(text) and not _PERSONAL_EVENT.search(context.before):
         return False
     return _CALENDAR.search(_DURATION.sub(" ", text)) is not None
 
 
 def _is_of_birth(context: _Context) -> bool:
-    return re.search(r"born|birth|dob|geb|n[ée]e?|nacid|nat[oa]", context.before, re.IGNORECASE) is not None
+    return re.search(r"(?<![^\W_])(?:born|birth|dob|geb|née?|nacid|nat[oa])", context.before, re.IGNORECASE) is not None
+
+
+def is_misread_person(text: str, span: LabeledSpan) -> bool:
+    """Whether what a model took for an address has the form of a full name, behind a word such as "for"."""
+    context = _Context(text, span, mentions_somebody=True, sure=SURE)
+    is_read = span.label in ("street address", "city") and _FOR.search(context.before) is not None
+    return is_read and _is_full_name(context) and not any(word.lower() in NO_SURNAMES for word in context.text.split())
 
 
 def _is_street_address(context: _Context) -> bool:
@@ -156,7 +192,7 @@ def _is_id_number(context: _Context) -> bool:
 
 def _is_person(context: _Context) -> bool:
     text, words = context.text.strip(), context.text.split()
-    if not words or _TITLE.fullmatch(text) or _ELEMENT.search(context.before):
+    if not words or _TITLE.fullmatch(text) or _ELEMENT.search(context.before) or _is_heading(context):
         return False
     has_no_capitals = text.islower()
     if has_no_capitals and context.whole != context.whole.lower():
@@ -167,16 +203,25 @@ def _is_person(context: _Context) -> bool:
             return False
     if _is_eponym(context):
         return False
-    return context.span.score >= SURE or _is_full(words)
+    return context.span.score >= context.sure or _is_full_name(context)
 
 
 _WORDS = words_of("power dean doctor patient mother father nurse teacher man woman boy girl driver")
 
 
-def _is_full(words: list[str]) -> bool:
-    """Whether the words have the form of a full name."""
+def _is_heading(context: _Context) -> bool:
+    """Whether a text is one word in capitals at the beginning of a line, in a text that is not in capitals."""
+    text = context.text.strip()
+    return text.isalpha() and text.isupper() and len(text) > 3 and not context.before and not context.whole.isupper()
+
+
+def _is_full_name(context: _Context) -> bool:
+    """Whether a text has the form of a full name."""
+    words = context.text.split()
     return (
         2 <= len(words) <= 5
+        and "\n" not in context.text
+        and any(len(word) > 2 for word in words)
         and all(
             (word[:1].isupper() and word[1:2] != ".") or is_particle(word) or re.fullmatch(r"[A-Z]\.", word)
             for word in words
@@ -197,6 +242,8 @@ def _is_eponym(context: _Context) -> bool:
 
 def _is_city(context: _Context) -> bool:
     if _is_eponym(context):
+        return False
+    if _DAY.fullmatch(context.text) or _TRAVEL.search(context.before):
         return False
     if context.mentions_somebody or not is_capitalised(context.text):
         return True

@@ -7,22 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gliner_bento.privacy.name_words import WORD_NAMES, words_of
+from gliner_bento.privacy.name_words import NO_SURNAMES, WORD_NAMES, words_of
 from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.55
 _TOKEN = re.compile(r"[A-Z][a-z]{1,20}")
-_NO_SURNAMES = words_of(
-    "street avenue road lane bank banks day days county alert river valley park beach university college school inc "
-    "ltd group island islands lake mountain mountains bay city town village church hospital hall house bridge station "
-    "airport center centre court garden gardens festival games olympics museum theatre theater club league cup team "
-    "party season edition collection awards award show movie film album song book act bill law office services "
-    "service company january february march april may june july august september october november december monday "
-    "tuesday wednesday thursday friday saturday sunday one two the a an and or of in on at for with to is are was "
-    "were not no it he she we they you i his her this that these those there oil tea wine cheese sauce bread salad "
-    "basel deco nouveau rock music age period fools ridge hill hills point harbor harbour square room rooms wall "
-    "floor by from as if when while but"
-)
 _AUXILIARIES = words_of("will may mark grant chase see drew pat hope skip guy win")
 """Words that begin questions, requests and other sentences."""
 _TIMES = words_of("april may june august spring summer autumn winter dawn friday")
@@ -55,7 +44,8 @@ _PERSON_VERB = re.compile(
     r"left (?:her|his|early|for))(?![^\W_])"
 )
 _BEFORE_PERSON = re.compile(
-    r"(?:(?<![^\W_])(?:with|met|meet|told|tell|ask|asked|thank|thanked|love|miss|call|called|invite|invited|know|knows|married|"
+    r"(?:(?<![^\W_])(?:with|met|meet|told|tell|ask|asked|thank|thanked|love|miss|call|called|invite|invited|know|"
+    r"knows|married|"
     r"helped|visited|text|texted|"
     r"email|emailed|brother|sister|friend|wife|husband|son|daughter|mother|father|colleague|neighbou?r|cousin|aunt|"
     r"uncle|niece|nephew|boss|"
@@ -92,7 +82,7 @@ def _end_of_name(text: str, match: re.Match[str]) -> int | None:
     is_first = _SENTENCE_START.search(before) is not None
     surname = _SURNAME.match(text, end)
     if surname:
-        is_thing = word in _THINGS or surname[1].lower() in _NO_SURNAMES or _CAPITAL.match(text, surname.end())
+        is_thing = word in _THINGS or surname[1].lower() in NO_SURNAMES or _CAPITAL.match(text, surname.end())
         is_question = is_first and word in _AUXILIARIES and _QUESTION.match(text, surname.end())
         return None if is_thing or is_question else surname.end()
     if is_first or before.endswith(", ") or word in _TIMES:

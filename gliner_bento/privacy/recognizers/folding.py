@@ -59,11 +59,17 @@ def folded(text: str) -> Folded:
     whole = Folded(text, range(len(text)), range(1, len(text) + 1))
     if text.isascii():
         return _without_unseen(whole) if _UNSEEN_ASCII.search(text) else whole
-    table = {ord(char): fold(char) for char in set(text) if not char.isascii()}
-    has_unseen = "" in table.values() or _UNSEEN_ASCII.search(text)
-    shown = text.translate({char: replacement for char, replacement in table.items() if replacement})
-    shown_text = Folded(shown, whole.starts, whole.ends)
+    shown_text = Folded(shown(text), whole.starts, whole.ends)
+    has_unseen = _UNSEEN_ASCII.search(text) or _unseen().search(text)
     return _without_unseen(shown_text) if has_unseen else shown_text
+
+
+def shown(text: str) -> str:
+    """A text of the same length in which characters of other forms, such as bold or wide letters, are plain ones."""
+    if text.isascii():
+        return text
+    table = {ord(char): folded_char for char in set(text) if not char.isascii() and (folded_char := fold(char))}
+    return text.translate(table)
 
 
 def _without_unseen(text: Folded) -> Folded:

@@ -22,6 +22,8 @@ CARD = {"start": 14, "end": 33, "text": "4111 1111 1111 1111", "label": "card", 
 class Scripted(MemoryReplica):
     """A replica whose model finds these labels in these pieces of any text, and relates the first to the last."""
 
+    score = 0.9
+
     def __init__(self, *pieces: tuple[str, str]) -> None:
         super().__init__()
         self.pieces = pieces
@@ -40,7 +42,7 @@ class Scripted(MemoryReplica):
         at = [(item.text.index(piece), piece, label) for piece, label in self.pieces if piece in item.text]
         listed = Listed(item.allowed)
         at = [one for one in at if not listed.allows(one[0], one[0] + len(one[1]))]
-        entities = [Entity(start, start + len(piece), piece, label, 0.9) for start, piece, label in sorted(at)]
+        entities = [Entity(start, start + len(piece), piece, label, self.score) for start, piece, label in sorted(at)]
         relations = []
         if item.relations and entities:
             ends = [

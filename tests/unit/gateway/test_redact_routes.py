@@ -57,6 +57,27 @@ def test_values_are_replaced_and_come_back(post):
     assert (restored["restored"], restored["ambiguous"], restored["unknown"]) == (2, 0, ["[CITY_1]"])
 
 
+@pytest.mark.parametrize("style", ["Ａｄａ\u3000Ｎｇ", "𝐀𝐝𝐚 𝐍𝐠"])
+def test_the_model_reads_other_forms_of_letters_as_plain_ones(post, style):
+    answer = post("/v1/redact", {"text": f"{style} came"})
+    assert answer["texts"] == ["[PERSON_1] came"]
+    batch = post("/v1/redact/batch", {"texts": [f"{style} came"]})
+    assert batch["results"][0]["result"]["texts"] == ["[PERSON_1] came"]
+    restored = post("/v1/restore", {"text": "[PERSON_1]", "mapping": answer["mapping"]})
+    assert restored["texts"] == [style]
+
+
+@pytest.mark.parametrize(("options", "names"), [({}, 1), ({"threshold": 0.3}, 2)])
+def test_by_default_unsure_persons_need_the_form_of_a_full_name(post, options, names):
+    class Unsure(Scripted):
+        score = 0.35
+
+    answer = post(
+        "/v1/redact", {"text": "so Ada Ng saw Bo.", **options}, Unsure(("Ada Ng", "person"), ("Bo", "person"))
+    )
+    assert answer["counts"] == {"person": names}
+
+
 def test_secrets_are_replaced_by_default(post):
     key, password = "ghp_" + "a1B2" * 9, "hunter" + "2"
     text = f"{key} db://ada:{password}@x, password = '{password}'"

@@ -17,6 +17,7 @@ PLACES = {
     "주소: [부산광역시 해운대구 우동 12]": "Korean",
     "Ich wohne in [Bremen], she lives in [Duluth, MN], живу в [Казани]": "residence",
     "Seen at [Fairmont Lakes Hospital] in spring": "a hospital",
+    "He is from [Baton Rouge, LA 70802] and tired": "a city with its ZIP code",
     "Address: see above\nCity: none\nAddress: -\nState: unknown\nProperty: the old one": "no values",
     "We met via Email, 5 Minutes late; Hiring 3; version 10 Close to done": "no addresses",
     "street: string, city = get_city(), address: https://a.example/b": "code",
@@ -25,6 +26,8 @@ NUMBERS = {
     "Employee ID\t[K-55102]; Kundennr.: [44-1299], policy no. [20 881 7]": "fields",
     "Medical record number: [A-77120]; tax code: [99120041]": "records",
     "login=[mira.k] password; username: [olek_22], TODO([jpark]): later": "account names",
+    "the password of Mia is [hunter-22]. my pw is [tr0ub4dor], username is [bstev]": "a password in a sentence",
+    "Your password is wrong. The password is required; the user is online, password: ********": "no password",
     "user: guest, login: required, username = get_user(), account: checking, user=default": "no account names",
     "Order no. 55120, invoice number: 88213, part no. 1209, policy no. 12, employee number: none": "other numbers",
 }

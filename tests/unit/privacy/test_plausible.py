@@ -10,7 +10,7 @@ from gliner_bento.privacy.plausible import is_plausible
 from gliner_bento.privacy.spans import LabeledSpan
 
 PLAUSIBLE = {
-    "date": "14 May|May 3|3/14/2024|1990-05-17|3 mars 1984|23.04.1979|April 3, 2023|June 2015|3rd of May|7月3日|3. Mai|"
+    "date": "14 May|May 3|3/14/2024|1990-05-17|3 mars 1984|23.04.1979|April 3, 2023|3rd of May|7月3日|3. Mai|"
     "día 12 de marzo de 1985|día 12 de marzo|Tag 12.03.1985|l'an 1985|12/03/1985 10 hr|March 3, 1985, 40 years|"
     "12/03/1985 - 10 hr|12.03.1985-10 hr|12.03.1985 an der Elbe|May 1985-10 hr|2 days after May 3|"
     "一九八五年三月十二日|三月",
@@ -48,21 +48,26 @@ def test_what_cannot_be_personal_is_not(label, texts):
 
 AROUND = {
     "date": (
-        "[[12.06.2024]], seen|born in [[1985]]|on [[2024-05-01]] at noon",
+        "[[12.06.2024]], seen|born in [[1985]]|on [[2024-05-01]] at noon|born in [[June 2015]]",
         "Invoice date: [[12.06.2024]]|"
-        "in [[2023]]|[[2017-2022]]|no. [[55/2024]]|[[2024-05-01]] 12:00:01 failed|Valid until [[1 October]]",
+        "in [[2023]]|[[2017-2022]]|no. [[55/2024]]|[[June 2015]] to May|version [[3.13]]|[[5.1.5]]|"
+        "appointment is on [[21 March]]|[[2024-05-01]] 12:00:01 failed|Valid until [[1 October]]",
     ),
     "id number": (
         "no. [[00482913]]|of [[KD-773-1905]]",
         "Invoice No. [[2024-00317]]|I am [[54]]|[[1,000.00]]|"
         'Tracking: [[1Z999AA10123456784]]|"order_id": [[991823]]|[[12000]] tablets',
     ),
-    "street address": ("[[14 Harbour Road]]", "[[room 4]]|[[model TurboClean 3000]]|[[line 3000]]"),
+    "street address": (
+        "[[14 Harbour Road]]",
+        "[[room 4]]|[[model TurboClean 3000]]|[[line 3000]]|[[SKU 88213-AZ]]|[[Warehouse 4]]",
+    ),
     "person": (
         "ask [[frank]]|[[Wilson]] called|Dr. [[Wilson]] lymphoma clinic|[[Ann]]'s test",
-        "To be [[frank]], No|[[Wilson]] disease|[[Foley]] catheter|the [[dean]] of Oxford|<[[qty]]>4",
+        "To be [[frank]], No|[[Wilson]] disease|[[Foley]] catheter|the [[dean]] of Oxford|<[[qty]]>4|"
+        "[[PAYSLIP]] of March",
     ),
-    "city": ("in [[Leeds]]", "[[Glasgow]] coma scale"),
+    "city": ("in [[Leeds]]", "[[Glasgow]] Coma Scale|date: [[Tue]], 4|flew to [[Paris]]"),
 }
 
 
