@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import threading
 import time
@@ -37,6 +38,7 @@ CONNECTIONS = 64
 RATE = 4.0
 WORDS = (300, 2000)
 TARGET = 2.0
+_PATIENCE_S = 60.0
 _LEAD_S = 5.0  # A is alone for this long before B begins
 
 SHORT_EVERY_S = 1.0
@@ -67,11 +69,12 @@ _DOUBLE_COST_TOKENS = 200  # as in the engine: a text of as many tokens costs tw
 
 class Flood:
     """A tenant, in a thread of its own: connections that send one text after another, and wait as long as Retry-After
-    says when they are refused. statuses: of the responses so far. cost: of the answered texts, in tokens."""
+    says when they are refused. statuses: of the responses so far."""
 
     def __init__(self, url: str, bodies: Sequence[bytes], connections: int, tenant: str = "a") -> None:
         self.statuses: Counter[str] = Counter()
-        self.cost = 0.0
+        self._served: list[tuple[float, float, float]] = []  # when sent and answered, and the cost in tokens
+        self._under_way_s: dict[int, float] = {}  # by connection, when its last request was sent
         self._tenant = tenant
         self._url = url
         self._bodies = bodies
@@ -87,6 +90,19 @@ class Flood:
         self._ended.set()
         self._thread.join()
 
+    def cost_between(self, begin_s: float, end_s: float) -> float:
+        """The cost of what was served then, in tokens. That of a request counts as spread over the time until its
+        answer: a long text takes seconds, so counting answers would add what was served before `begin_s`."""
+        return sum(
+            cost * max(0.0, min(answered_s, end_s) - max(sent_s, begin_s)) / (answered_s - sent_s)
+            for sent_s, answered_s, cost in list(self._served)
+        )
+
+    @property
+    def oldest_s(self) -> float:
+        """When the oldest request was sent that may not have been answered."""
+        return min(self._under_way_s.values(), default=math.inf)
+
     async def _run(self) -> None:
         connector = aiohttp.TCPConnector(limit=self._connections)
         async with aiohttp.ClientSession(connector=connector, headers=authorization(KEYS[self._tenant])) as session:
@@ -96,14 +112,17 @@ class Flood:
                 connection.cancel()
             await asyncio.gather(*connections, return_exceptions=True)
 
-    async def _send(self, session: aiohttp.ClientSession, number: int) -> None:
+    async def _send(self, session: aiohttp.ClientSession, connection: int) -> None:
+        number = connection
         while True:
             body = self._bodies[number % len(self._bodies)]
             number += self._connections
+            sent_s = self._under_way_s[connection] = time.monotonic()
             try:
                 async with session.post(self._url, data=body, headers={"Content-Type": "application/json"}) as answer:
                     content = await answer.read()
-                    self.cost += sum(_cost(int(tokens)) for _, tokens in _USAGE.findall(content))
+                    cost = sum(_cost(int(tokens)) for _, tokens in _USAGE.findall(content))
+                    self._served.append((sent_s, time.monotonic(), cost))
                     self.statuses[str(answer.status)] += 1
                     wait_s = int(answer.headers.get("Retry-After", 0))
             except aiohttp.ClientError as error:
@@ -222,13 +241,16 @@ def _tokens(url: str) -> float:
 
 
 def _shares(url: str, short: Sequence[bytes], seconds: float) -> dict[str, float]:
-    """The cost of what was answered to tenant A with texts of 300 words, and to tenant B with short ones."""
+    """The cost of what was served to tenant A with texts of 300 words, and to tenant B with short ones."""
     _, connections, long = _FLOODS["24 connections of 300 words"]
     with Flood(url, workload.encoded(long), connections) as a, Flood(url, short, connections, "b") as b:
         time.sleep(_LEAD_S)
-        before = a.cost, b.cost
+        begin_s = time.monotonic()
         time.sleep(2 * seconds)
-        return {"a": a.cost - before[0], "b": b.cost - before[1]}
+        end_s = time.monotonic()
+        while min(a.oldest_s, b.oldest_s) < end_s and time.monotonic() < end_s + _PATIENCE_S:
+            time.sleep(0.1)  # what was under way is counted once it has its answer
+    return {"a": a.cost_between(begin_s, end_s), "b": b.cost_between(begin_s, end_s)}
 
 
 def _cost(tokens: int) -> float:
