@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -236,12 +237,14 @@ def test_flashdeberta_is_loaded_only_if_enabled(checkpoint: Any, monkeypatch: py
 def test_token_limit_of_tokenizer_and_encoder(
     model_max_length: int, table: int | None, padding_idx: int | None, limit: int | None
 ) -> None:
-    class Tokenizer:
-        pass
-
-    tokenizer = Tokenizer()
-    tokenizer.model_max_length = model_max_length  # type: ignore[attr-defined]
+    tokenizer = SimpleNamespace(model_max_length=model_max_length)
     encoder = torch.nn.Module()
     if table is not None:
         encoder.position_embeddings = torch.nn.Embedding(table, 4, padding_idx=padding_idx)
     assert token_limit(encoder, tokenizer) == limit
+
+
+@pytest.mark.parametrize("length", [-1, "x", float("nan"), [512]])
+def test_a_tokenizer_without_a_possible_limit_is_refused(length: Any) -> None:
+    with pytest.raises(ModelError, match=r"model_max_length in tokenizer_config.json is .*; it must be a whole number"):
+        token_limit(torch.nn.Module(), SimpleNamespace(model_max_length=length))

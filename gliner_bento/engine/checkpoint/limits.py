@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -65,9 +66,15 @@ def token_limit(encoder: nn.Module, tokenizer: Any | None) -> int | None:
 
     tokenizer: None if sequences are not truncated at its limit. gliner truncates silently at the tokenizer's
     `model_max_length`, which is about 10**30 for a tokenizer without a limit. An encoder with a table of absolute
-    positions fails beyond the table's end. RoBERTa counts positions from `padding_idx + 1`, BART from `offset`.
+    positions fails beyond the table's end. RoBERTa counts positions from `padding_idx + 1`, BART from `offset`. Raises
+    ModelError if the tokenizer's limit is no number, or negative.
     """
-    limits = [tokenizer.model_max_length] if tokenizer and tokenizer.model_max_length < 1_000_000 else []
+    length = tokenizer.model_max_length if tokenizer else math.inf
+    if not isinstance(length, int | float) or not length >= 0:
+        raise ModelError(
+            f"model_max_length in tokenizer_config.json is {length!r}; it must be a whole number, 0 or more"
+        )
+    limits = [int(length)] if length < 1_000_000 else []
     for name, module in encoder.named_modules():
         if name.endswith(_POSITION_TABLES) and isinstance(module, nn.Embedding):
             offset = getattr(module, "offset", 0) if module.padding_idx is None else module.padding_idx + 1
