@@ -32,6 +32,7 @@ EXAMPLES = """examples:
   gliner-bento graph results.jsonl -o graph.graphml
   gliner-bento graph articles -o graph.jsonld --labels person,organization --relations founded,"works for"
   gliner-bento graph results.parquet -o import --format csv
+  gliner-bento graph results.parquet -o load --format cypher
   gliner-bento graph results.jsonl -o graph.ttl --iris iris.yaml
 
 exit codes: 0 done; 1 an argument, an input, a setting, the model or the server is wrong, and one line says which;
@@ -44,7 +45,8 @@ NOT_ALL_DONE = 2
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags, and those of `backend`."""
     add_records(parser, "rows with `entities` (and `relations`) are used unchanged; texts need --labels")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help="a file; a folder for csv")
+    written = "a file; a folder for csv and cypher"
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="PATH", help=written)
     parser.add_argument(
         "--format", choices=[*FORMATS], help="default: by the suffix of the output; csv if it has no suffix"
     )

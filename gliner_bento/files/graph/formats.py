@@ -1,17 +1,21 @@
-"""Writes a graph: GraphML, CSV for Neo4j, JSON-LD, Turtle."""
+"""The formats of a graph: GraphML, JSON-LD and Turtle here, those for Neo4j in `property_graph`."""
 
 from __future__ import annotations
 
-import csv
 import json
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gliner_bento.files.graph.iris import NAME, NAMESPACE, Iris
-
-_COUNTS = ("mentions", "documents", "score")
+from gliner_bento.files.graph.property_graph import (
+    COUNTS,
+    CSV_FILES,
+    CYPHER_FILES,
+    counts_of,
+    write_csv,
+    write_cypher,
+)
 
 
 def write_graphml(graph: Any, path: Path, _: Iris) -> None:
@@ -26,28 +30,6 @@ def write_graphml(graph: Any, path: Path, _: Iris) -> None:
     nx.write_graphml(written, path, named_key_ids=True)
 
 
-def write_csv(graph: Any, folder: Path, _: Iris) -> None:
-    """Write nodes.csv and relationships.csv, with the headers of `neo4j-admin database import`, and merges.csv: the
-    other spellings of nodes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    nodes = ([node, data["name"], *_counts(data), _label(data["label"])] for node, data in graph.nodes(data=True))
-    edges = ([head, tail, *_counts(data), _type(data["relation"])] for head, tail, data in graph.edges(data=True))
-    counts = ["mentions:int", "documents:int", "score:float"]
-    merges = (
-        [node, alias["name"], alias["reason"], alias["mentions"]]
-        for node, data in graph.nodes(data=True)
-        for alias in data["aliases"]
-    )
-    headers = (
-        ["id:ID", "name", *counts, ":LABEL"],
-        [":START_ID", ":END_ID", *counts, ":TYPE"],
-        ["id", "name", "reason", "mentions"],
-    )
-    for path, header, rows in zip(written_files("csv", folder), headers, (nodes, edges, merges), strict=True):
-        with path.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([header, *rows])
-
-
 def write_jsonld(graph: Any, path: Path, iris: Iris) -> None:
     """Write one file: typed nodes with a property for each relation."""
     nodes: dict[str, dict[str, Any]] = {
@@ -55,14 +37,14 @@ def write_jsonld(graph: Any, path: Path, iris: Iris) -> None:
             "@id": iris.node(node),
             "@type": iris.label(data["label"]),
             "name": data["name"],
-            **dict(zip(_COUNTS, _counts(data), strict=True)),
+            **counts_of(data),
             **({"alias": data["aliases"]} if data["aliases"] else {}),
         }
         for node, data in graph.nodes(data=True)
     }
     for head, tail, data in graph.edges(data=True):
         nodes[head].setdefault(iris.relation(data["relation"]), []).append({"@id": iris.node(tail)})
-    terms = {name: f"{NAMESPACE}{name}" for name in (*_COUNTS, "alias", "reason")}
+    terms = {name: f"{NAMESPACE}{name}" for name in (*COUNTS, "alias", "reason")}
     content = {"@context": {"name": NAME, **terms}, "@graph": [*nodes.values()]}
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
@@ -73,7 +55,7 @@ def write_turtle(graph: Any, path: Path, iris: Iris) -> None:
         file.write(f"@prefix g: <{NAMESPACE}> .\n")
         for node, data in graph.nodes(data=True):
             lines = [f"<{iris.node(node)}> a <{iris.label(data['label'])}>", f"<{NAME}> {_literal(data['name'])}"]
-            lines += [f"g:{name} {_literal(value)}" for name, value in zip(_COUNTS, _counts(data), strict=True)]
+            lines += [f"g:{name} {_literal(value)}" for name, value in counts_of(data).items()]
             lines += [
                 f"g:alias [ <{NAME}> {_literal(alias['name'])} ; g:reason {_literal(alias['reason'])} ;"
                 f" g:mentions {alias['mentions']} ]"
@@ -95,6 +77,7 @@ Writer = Callable[[Any, Path, Iris], None]
 FORMATS: dict[str, Writer] = {
     "graphml": write_graphml,
     "csv": write_csv,
+    "cypher": write_cypher,
     "jsonld": write_jsonld,
     "turtle": write_turtle,
 }
@@ -104,18 +87,5 @@ WITH_IRIS = ("jsonld", "turtle")
 
 def written_files(kind: str, path: Path) -> list[Path]:
     """The files of a graph that is written to `path`."""
-    return [path / name for name in ("nodes.csv", "relationships.csv", "merges.csv")] if kind == "csv" else [path]
-
-
-def _counts(attributes: Mapping[str, Any]) -> list[Any]:
-    return [attributes[name] for name in _COUNTS]
-
-
-def _label(name: str) -> str:
-    """`phone number` as PhoneNumber."""
-    return "".join(word[:1].upper() + word[1:] for word in re.findall(r"\w+", name)) or "Entity"
-
-
-def _type(name: str) -> str:
-    """`headquartered in` as HEADQUARTERED_IN."""
-    return "_".join(re.findall(r"\w+", name)).upper() or "RELATED_TO"
+    names = {"csv": CSV_FILES, "cypher": CYPHER_FILES}.get(kind)
+    return [path / name for name in names] if names else [path]
