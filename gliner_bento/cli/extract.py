@@ -16,8 +16,9 @@ import msgspec
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError
 from gliner_bento.documents.base import DocumentError, kind_of
-from gliner_bento.documents.process import DocumentProcess
 from gliner_bento.errors import StartupError
+from gliner_bento.files.records.readers import ReadOptions, read_document
+from gliner_bento.files.records.sources import Source
 from gliner_bento.process.exits import write_line
 from gliner_bento.tasks.extraction import OPTIONAL_PARTS, ExtractResponse
 
@@ -118,14 +119,10 @@ def _read(source: str | None) -> tuple[str, bool]:
 def _document(path: Path) -> tuple[str, bool]:
     """The texts of a document, with an empty line between them, and whether these are all. Raises OSError and
     `_Unreadable`."""
-    process = DocumentProcess()
     try:
-        with path.open("rb") as file:
-            document = process.read(file.read(process.limits.max_bytes + 1), path.name)
+        document = read_document(Source(path, path.name, "document"), ReadOptions())
     except (DocumentError, StartupError) as error:
         raise _Unreadable(f"{path}: {error}") from None
-    finally:
-        process.close()
     for name, reason in document.not_read.items():
         write_line(f"extract: {path}: {name}: {reason}")
     return "\n\n".join(record.text for record in document.records), not document.not_read

@@ -87,12 +87,12 @@ def _annotations(page: Any) -> Iterator[tuple[str, str]]:
 
 
 def _split(pages: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """Headers, bodies and footers of all pages. A line at an edge is one of them if half of the pages, at least
+    """Headers, bodies and footers of all pages. A line at an edge is one of them if a fifth of the pages, at least
     `_MIN_PAGES`, have it there, whatever the numbers in it."""
     lines = [page.split("\n") for page in pages]
     tops = [_edge(page) for page in lines]
     bottoms = [_edge(page[::-1]) for page in lines]
-    needed = max(_MIN_PAGES, (sum(bool(page.strip()) for page in pages) + 1) // 2)
+    needed = max(_MIN_PAGES, -(-sum(bool(page.strip()) for page in pages) // 5))
     repeated_tops, repeated_bottoms = _repeated(tops, needed), _repeated(bottoms, needed)
     starts = [_length(top, repeated_tops) for top in tops]
     ends = [

@@ -119,20 +119,20 @@ class DocumentProcess:
                 content = self._received(process, int.from_bytes(head, "big"), deadline_s)
                 if content is not None:
                     return msgspec.msgpack.decode(content, type=Answer)
-        status = process.wait()
-        if status in (-signal.SIGPROF, -signal.SIGKILL):
-            raise DocumentError(f"takes longer than {self.limits.max_cpu_s:g} s to read")
-        raise DocumentError("the parser has crashed")
+        raise self._late() if process.wait() == -signal.SIGPROF else DocumentError("the parser has crashed")
+
+    def _late(self) -> DocumentError:
+        return DocumentError(f"takes longer than {self.limits.max_cpu_s:g} s to read")
 
     def _received(self, process: subprocess.Popen[bytes], size: int, deadline_s: float) -> bytes | None:
-        """The next `size` bytes of the process; None if it ends. A process that is late is killed."""
+        """The next `size` bytes of the process; None if it ends. Raises `DocumentError` if it is late."""
         assert process.stdout
+        poll = select.poll()  # `select.select` takes no file descriptor above 1,023
+        poll.register(process.stdout, select.POLLIN)
         pieces, left = [], size
         while left:
-            ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline_s - time.monotonic()))
-            if not ready:
-                process.kill()
-                return None
+            if not poll.poll(max(0.0, deadline_s - time.monotonic()) * 1000):
+                raise self._late()
             piece = os.read(process.stdout.fileno(), min(left, _PIECE_BYTES))
             if not piece:
                 return None

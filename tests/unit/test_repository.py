@@ -200,6 +200,7 @@ def test_every_module_says_what_it_owns():
     "module",
     [
         "gliner_bento.client",
+        "gliner_bento.documents.process",
         "gliner_bento.engine.base",
         "gliner_bento.loadtest.measure",
         "gliner_bento.scheduler.scheduler",
