@@ -1,4 +1,4 @@
-"""CPU time per item around the model: prepare, collate, decode, schedule, gateway and hop, and that of redaction. See
+"""CPU time per item around the model: its parts, all of them together, and that of redaction. See
 jobs/overhead.py and jobs/redaction.py."""
 
 from __future__ import annotations

@@ -18,23 +18,26 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
 import uvicorn
 from tokenizers import Tokenizer
 
 from benchmark.generated import WORD
 from benchmark.jobs import run_job
-from benchmark.no_model import NoModel
+from benchmark.no_model import NoModel, Remembered
 from benchmark.over_http import EXTRACT
 from benchmark.rows import Row
 from benchmark.server import free_port
-from gliner_bento.engine.base import run_all
+from gliner_bento.engine.base import Engine, run_all
 from gliner_bento.engine.engine import GLiNEREngine
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import ProtocolLimits
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.http.connections import Connections, Response
+from gliner_bento.loadtest import workload
 from gliner_bento.loadtest.workload import Body
+from gliner_bento.process.interpreter import prefer_throughput
 from gliner_bento.replicas.base import Call, Replica
 from gliner_bento.replicas.fleet.fleet import Fleet, FleetOptions
 from gliner_bento.replicas.http.client import HttpReplica
@@ -49,6 +52,9 @@ from gliner_bento.telemetry import log
 
 _UNIT = "us of CPU per item"
 _IN_PROGRESS = 64
+_BATCH_S = 0.002
+"""The time of a batch of 64 texts on an H200, for deberta-v3-small."""
+_TEXTS, _ROUND_TEXTS = 64, 2048
 _ENTITIES = 4
 
 
@@ -59,6 +65,7 @@ class Bench:
     bodies: Sequence[Body]
     repetitions: int
     settings: Settings = field(default_factory=lambda: Settings.load().decided_for("cpu"))
+    _engines: dict[bool, GLiNEREngine] = field(default_factory=dict)
 
     @property
     def items(self) -> list[Item]:
@@ -70,10 +77,14 @@ class Bench:
         """Words of the median text."""
         return median(len(WORD.findall(body["text"])) for body in self.bodies)
 
-    def engine(self) -> GLiNEREngine:
-        """A new one."""
-        options = self.settings.view(EngineOptions)
-        return GLiNEREngine.load(self.settings.model, device="cpu", dtype="float32", options=options)
+    def engine(self, *, padded: bool = False) -> GLiNEREngine:
+        """The same for all parts. padded: with the layout of a GPU."""
+        if padded not in self._engines:
+            options = self.settings.view(EngineOptions)
+            self._engines[padded] = GLiNEREngine.load(
+                self.settings.model, device="cpu", dtype="float32", options=options, padded=padded
+            )
+        return self._engines[padded]
 
     def best_us(self, call: Callable[[], object], clock: Callable[[], float] = time.thread_time) -> float:
         """The least CPU time of a call: of this thread, or by `clock`."""
@@ -246,6 +257,62 @@ def hop(bench: Bench, name: str) -> Iterator[Row]:
         loop.run_until_complete(fleet.close())
 
 
+def replayed(bench: Bench, name: str) -> Iterator[Row]:
+    """A forward pass over padded texts, as on a GPU, with the result of an earlier one in place of a CUDA graph's: what
+    is outside of the graph, and runs for each batch."""
+    engine = bench.engine(padded=True)
+    forward: Any = engine._forward
+    for size in (8, 64):
+        batch = engine.collate([engine.prepare(item) for item in (bench.items * size)[:size]])
+        with torch.inference_mode():
+            scores = forward.scores(batch.inputs)
+        forward._graphs = _OneResult(scores)
+        spent_us = bench.best_us(partial(engine.forward, batch, 1))
+        forward._graphs = None
+        yield Row("overhead", f"{name}, batches of {size}", "us of CPU per batch", spent_us)
+
+
+@dataclass(slots=True)
+class _OneResult:
+    """`Graphs` that have captured any bucket."""
+
+    scores: Any
+
+    def find(self, *_: object, **__: object) -> Callable[[object], Any]:
+        return lambda _: self.scores
+
+
+def around(bench: Bench, name: str) -> Iterator[Row]:
+    """Texts of 6 to 250 words in one process with everything but the model, whose forward pass is a sleep: the event
+    loop, the scheduler with a GPU's settings, and the engine's prepare, collate and decode. Comes last, because it sets
+    Python's options for the process."""
+    settings = Settings.load({"max_batch_size": 64}).decided_for("cuda")
+    bodies = workload.mixed(_TEXTS)
+    items = [Item(body["text"], {label: label for label in body["labels"]}) for body in bodies]
+    engine = Remembered(bench.engine(), items, _BATCH_S)
+    prefer_throughput()
+
+    async def calls(replica: Replica, in_progress: int) -> None:
+        until, numbers = time.monotonic() + 60, iter(range(_ROUND_TEXTS))
+
+        async def caller() -> None:
+            for number in numbers:
+                await replica.extract([items[number % _TEXTS]], Call(str(number), until))
+
+        await asyncio.gather(*(caller() for _ in range(in_progress)))
+
+    with closing(asyncio.new_event_loop()) as loop, local_replica(bench, engine, settings) as replica:
+        for in_progress in (64, 512):
+            spent_us, taken_s = [], []
+            for _ in range(max(1, min(10, bench.repetitions // 10))):
+                cpu_s, start_s = time.process_time(), time.perf_counter()
+                loop.run_until_complete(calls(replica, in_progress))
+                spent_us.append((time.process_time() - cpu_s) * 1e6 / _ROUND_TEXTS)
+                taken_s.append(time.perf_counter() - start_s)
+            note = f"{_ROUND_TEXTS / min(taken_s):.0f} texts/s"
+            yield Row("overhead", f"{name}, {in_progress} in progress", _UNIT, min(spent_us), note=note)
+
+
 MEASURES: dict[str, Callable[[Bench, str], Iterator[Row]]] = {
     "prepare": prepare,
     "collate": collate,
@@ -253,14 +320,20 @@ MEASURES: dict[str, Callable[[Bench, str], Iterator[Row]]] = {
     "schedule": schedule,
     "gateway": gateway,
     "hop": hop,
+    "replayed forward": replayed,
+    "everything but the model": around,
 }
 
 
 @contextmanager
-def local_replica(bench: Bench) -> Iterator[LocalReplica]:
+def local_replica(
+    bench: Bench, engine: Engine | None = None, settings: Settings | None = None
+) -> Iterator[LocalReplica]:
+    """By default, of `NoModel` with the settings of `bench`."""
     with tempfile.TemporaryDirectory() as folder:
         adapters = LocalAdapters(None, Uploads(Path(folder)))
-        replica = LocalReplica(NoModel(), bench.settings.view(SchedulerConfig), adapters=adapters)
+        config = (settings or bench.settings).view(SchedulerConfig)
+        replica = LocalReplica(engine or NoModel(), config, adapters=adapters)
         try:
             yield replica
         finally:
