@@ -83,7 +83,7 @@ class GatewayApp:
         self.early = EarlyRefusal(self._edge, self.admission, self._recorder, cors=bool(options.cors_origins))
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `Edge` removes trailing slashes
-        self._stack: ASGIApp = self.routes
+        self._stack: ASGIApp = self._serve
         for middleware_class, arguments in reversed(self.middleware):
             self._stack = middleware_class(self._stack, **arguments)
 
@@ -134,6 +134,17 @@ class GatewayApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, with the middleware."""
         await self._stack(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the handler of the endpoint that `Edge` has found. Other paths, and those with parameters, take
+        Starlette's router, whose layers cost a tenth of the time of a request."""
+        endpoint = arrival_in(scope).endpoint if scope["type"] == "http" else None
+        if endpoint is None or "{" in endpoint.path:
+            await self.routes(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        response = await self.answer(request, endpoint.handler, request, endpoint)
+        await response(scope, receive, send)
 
     def _routes(self, endpoints: Iterable[Endpoint]) -> list[Route]:
         """One route per path, so that the response to a wrong method lists the allowed ones."""

@@ -227,8 +227,11 @@ class Gateway:
         """The items with what lists say about their texts, or errors. Items that share lists are searched together."""
         searched: list[Item | GLiNERBentoError] = [*items]
         groups: dict[tuple[int, int], list[int]] = {}
+        others = any(self.lists_of(context.tenant))
         for index, item in enumerate(items):
-            if isinstance(item, ExtractionItem) and item.finds_entities and request.listed is None:
+            if request.listed is not None or not isinstance(item, ExtractionItem) or not item.finds_entities:
+                continue
+            if others or item.allow_list or item.deny_list:
                 groups.setdefault((id(item.allow_list), id(item.deny_list)), []).append(index)
         effort = Effort()
         for group in groups.values():

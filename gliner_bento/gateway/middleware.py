@@ -69,7 +69,7 @@ class GatewayMiddleware:
         except Exception:
             if sender.started:
                 raise
-            logger.exception("%s %s failed outside its handler", scope["method"], scope["path"])
+            logger.exception("%s %s failed", scope["method"], scope["path"])
             await _error_response(arrival, InternalError())(scope, receive, sender.send_with_headers)
 
 

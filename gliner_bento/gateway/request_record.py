@@ -113,7 +113,9 @@ class Recorder:
             span.end(f"{method} {route}", fields)
         quiet = route in PROBES | FILES and (status < _SERVER_ERROR or status == _NOT_READY)
         level = logging.DEBUG if quiet else logging.INFO
-        logger.log(level, "request", extra={"fields": fields})
+        if logger.isEnabledFor(level):  # not `logger.log`, which looks for its caller
+            line = logger.makeRecord(logger.name, level, __file__, 0, "request", (), None, extra={"fields": fields})
+            logger.handle(line)
 
 
 class RecordRequests:

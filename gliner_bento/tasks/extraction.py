@@ -177,7 +177,7 @@ class ExtractionItem(Item):
     @property
     def chars(self) -> int:
         """See `Item`: the model also reads the descriptions of labels and relations."""
-        return len(self.text) + sum(part.chars(getattr(self, part.option)) for part in PARTS)
+        return len(self.text) + sum(part.chars(asked) for part in PARTS if (asked := getattr(self, part.option)))
 
     @property
     def abilities(self) -> Mapping[str, str]:
