@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.predictions import SpanTable
-from gliner_bento.paragraphs import EMPTY_LINE
+from gliner_bento.paragraphs import has_empty_line
 
 
 def empty_lines_before(text: Prepared) -> NDArray[np.int64] | None:
@@ -22,12 +22,12 @@ def empty_lines_before(text: Prepared) -> NDArray[np.int64] | None:
     start, stop, _ = text.payload.own.indices(len(bounds))
     if item.across_empty_lines or stop - start < 2:
         return None
-    if not EMPTY_LINE.search(item.text, int(bounds[start, 1]), int(bounds[stop - 1, 0])):
+    if not has_empty_line(item.text, int(bounds[start, 1]), int(bounds[stop - 1, 0])):
         return None
     ends, starts = bounds[start : stop - 1, 1], bounds[start + 1 : stop, 0]
     lines = np.zeros(len(bounds), np.int64)
     for gap in np.flatnonzero(starts > ends).tolist():
-        if EMPTY_LINE.search(item.text, int(ends[gap]), int(starts[gap])):
+        if has_empty_line(item.text, int(ends[gap]), int(starts[gap])):
             lines[start + 1 + gap :] += 1
     return lines
 

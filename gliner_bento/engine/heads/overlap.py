@@ -90,8 +90,8 @@ def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
     dropped or, with `multi_label`, kept if the best is kept. within_labels: as in gliner2, only spans of the same label
     conflict.
     """
-    if not len(spans):
-        return np.empty(0, np.intp)
+    if len(spans) < 2:
+        return np.arange(len(spans))
     compared = spans
     if within_labels:  # each label gets its own range of word numbers, so that spans of two labels never overlap
         shift = spans.label * (spans.last.max() + 1)
