@@ -197,9 +197,7 @@ def _score(mention: Mapping[str, Any]) -> float:
 
 
 def _canonical(label: str, text: str) -> Name:
-    if len(text) > MAX_CHARS:
-        return canonical(text, "")
-    return _cached_canonical(label, text)
+    return _cached_canonical(label, text) if len(text) <= MAX_CHARS else canonical(text, kind_of(label))
 
 
 @lru_cache(maxsize=4096)

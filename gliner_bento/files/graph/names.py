@@ -67,9 +67,12 @@ class _Parsing:
 
 
 def kind_of(label: str) -> Kind:
-    """What a label names: the last word of it that is known decides."""
-    words = re.findall(r"\w+", _without_accents(normalized(label[:MAX_CHARS])))
-    return next((vocabulary.KIND_OF_WORD[word] for word in reversed(words) if word in vocabulary.KIND_OF_WORD), "")
+    """What a label names: its last word decides, but for "name" and a plural "s". "patient id" names no patient."""
+    words = re.findall(r"[^\W_]+", _without_accents(normalized(label[:MAX_CHARS])))
+    while len(words) > 1 and words[-1] in vocabulary.LABEL_ENDS:
+        words.pop()
+    last = words[-1] if words else ""
+    return vocabulary.KIND_OF_WORD.get(last) or vocabulary.KIND_OF_WORD.get(last.removesuffix("s"), "")
 
 
 def canonical(text: str, kind: Kind) -> Name:
@@ -113,6 +116,8 @@ def _without_accents(text: str) -> str:
 
 
 def _person(parsing: _Parsing, acronym: bool) -> Name:
+    if not vocabulary.AND.isdisjoint(parsing.dotted):
+        return Name("person", " ".join(parsing.dotted), steps=frozenset(parsing.steps))  # several people
     _take_honours(parsing)
     _turn_comma(parsing)
     words = parsing.dotted

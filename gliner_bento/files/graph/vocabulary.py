@@ -17,20 +17,22 @@ Kind = Literal["person", "organization", "team", ""]
 
 _LABEL_WORDS: dict[Kind, str] = {
     "person": """
-        people per person persons actor artist athlete attorney author chairman character ceo coach customer defendant
+        people per person actor artist athlete attorney author chairman character ceo coach customer defendant
         director employee executive founder human judge lawyer leader man manager minister patient plaintiff player
         politician president professor researcher scientist singer suspect user victim witness woman writer
         persona personne personen persoon pessoa osoba henkilo kisi 人名 人物 人 사람 персона человек""",
     "organization": """
         agency airline authority bank brand business companies company corp corporation court employer enterprise
         firm foundation government hospital institute institution magazine manufacturer ministry newspaper ngo org
-        organisation organisations organization organizations party publisher school startup supplier union university
+        organisation organization party publisher school startup supplier union university
         vendor bedrijf empresa entreprise firma organisatie organisationen organizacion organizacao organizzazione
         organizacja societe unternehmen yritys azienda 会社 組織 公司 组织 机构 организация компания""",
-    "team": "club clubs squad team teams verein equipe equipo squadra 俱乐部 команда клуб",
+    "team": "club squad team verein equipe equipo squadra 俱乐部 команда клуб",
     "": "",
 }
 KIND_OF_WORD: dict[str, Kind] = {word: kind for kind, words in _LABEL_WORDS.items() for word in words.split()}
+LABEL_ENDS = frozenset({"name", "names", "s"})
+"""The last words of a label that do not say what it names: "person's name"."""
 
 MALE = _words("mr mister sir lord father fr brother herr monsieur m don senor signor dhr uncle")
 FEMALE = _words("mrs ms miss madam lady dame sister frau madame mme mlle dona senora signora mevr aunt")
@@ -75,7 +77,7 @@ DOTTED_FORMS = frozenset({"spa"})
 """Legal forms that are also words, and need their dots."""
 COMPANION_FORMS = frozenset({"co", "cie"})
 """Forms after an "and": "& Co."."""
-AND = frozenset({"and", "et", "und"})
+AND = frozenset({"and", "et", "und", "&"})
 
 JOINING = _words("and of the for de di da do du des del la le der die das und et y e")
 """Words that most acronyms have no letter of."""

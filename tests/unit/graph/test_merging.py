@@ -106,6 +106,9 @@ def test_a_name_joins_the_only_one_that_it_can_be_and_says_why(full, other, labe
         ("club", ["Leeds United", "Dover United", "United"]),
         ("city", ["New York", "York"]),
         ("product", ["Gates", "Bill Gates"]),
+        ("patient id", ["A-7 31", "31"]),
+        ("person", ["Bill and Melinda Gates", "Gates", "Bill"]),
+        ("person", ["Bill & Melinda Gates", "Melinda"]),
         ("person", ["Йод", "Иод"]),
     ],
 )
@@ -159,12 +162,22 @@ def test_relations_of_a_part_of_a_name_are_those_of_the_node():
     assert (head, tail, data["mentions"]) == ("person/bill gates", "company/microsoft", 2)
 
 
+def test_an_end_of_a_relation_with_other_white_space_is_the_entity():
+    """White space makes it longer than the names whose parts are looked at."""
+    builder = GraphBuilder()
+    (ada,) = entities(["Dr. Ada Lovelace"])
+    spaced = ada | {"text": "Dr. Ada" + " " * 300 + "Lovelace"}
+    builder.add([ada], [{"relation": "knows", "score": 0.5, "head": ada, "tail": spaced}])
+    assert list(builder.graph()) == ["person/ada lovelace"]
+
+
 @pytest.mark.parametrize(
     ("label", "kind"),
     [
         ("PERSON", "person"), ("company director", "person"), ("Persönlichkeit", ""), ("sports team", "team"),
         ("Organización", "organization"), ("person's employer", "organization"), ("city", ""), ("", ""),
-        ("人名", "person"), ("x" * 100_000, ""),
+        ("人名", "person"), ("x" * 100_000, ""), ("patient id", ""), ("company address", ""), ("person_name", "person"),
+        ("name of person", "person"), ("football clubs", "team"), ("universities", ""), ("name", ""), ("bus", ""),
     ],
 )  # fmt: skip
 def test_a_label_says_what_it_names(label, kind):
