@@ -18,7 +18,15 @@ from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import CommandError, add_json, add_records
 from gliner_bento.cli.texts import counted
 from gliner_bento.errors import install_hint
-from gliner_bento.files.graph.build import MERGINGS, Document, GraphBuilder, check_document, read_documents
+from gliner_bento.files.graph.build import (
+    MERGINGS,
+    Document,
+    GraphBuilder,
+    Parts,
+    Place,
+    check_document,
+    read_documents,
+)
 from gliner_bento.files.graph.formats import FORMATS, SUFFIXES, WITH_IRIS, written_files
 from gliner_bento.files.graph.iris import Iris, parse_iris
 from gliner_bento.files.records.columns import result_columns
@@ -112,7 +120,7 @@ def _iris(path: str | None, kind: str) -> Iris:
 
 def _documents(
     options: argparse.Namespace, kind: str, failed: dict[str, str], skipped: list[str]
-) -> Iterator[tuple[str, Document]]:
+) -> Iterator[tuple[Place, Document]]:
     """The documents of all readable files. failed: receives each unreadable file and skipped line, with the reason.
     skipped: receives the paths in folders that are not read."""
     column = options.text_column
@@ -140,7 +148,7 @@ def _documents(
 async def _add(
     options: argparse.Namespace,
     flags: Mapping[str, Any],
-    documents: Iterable[tuple[str, Document]],
+    documents: Iterable[tuple[Place, Document]],
     builder: GraphBuilder,
     failed: dict[str, str],
     warnings: Counter[str],
@@ -149,18 +157,20 @@ async def _add(
 
     The model is loaded, or the server called, when the first text without a result is read.
     """
-    waiting_locations: deque[str] = deque()  # of texts that wait for their results
+    waiting: deque[Place] = deque()  # of texts that wait for their results
+    of_rows, of_texts = Parts(builder), Parts(builder)  # rows are added while earlier texts wait
 
     def texts_to_extract() -> Iterator[str]:
         """Add the documents that have a result, and yield the texts of those that have none."""
-        for location, document in documents:
+        for place, document in documents:
             if isinstance(document, str):
-                waiting_locations.append(location)
+                waiting.append(place)
                 yield document
             elif document.get("error"):
-                failed[location] = str(document["error"])
+                failed[place.location] = str(document["error"])
             else:
-                builder.add(document["entities"] or (), document.get("relations") or ())
+                of_rows.add(place.document, document["entities"] or (), document.get("relations") or ())
+        of_rows.close()
 
     texts = texts_to_extract()
     if (first := next(texts, None)) is None:
@@ -172,9 +182,10 @@ async def _add(
     check_shared(labels, fields)
     async with backend.client(options, flags) as client:
         async for outcome in client.extract_many(chain([first], texts), labels, **fields):
-            location = waiting_locations.popleft()
+            place = waiting.popleft()
             if outcome.result is None:
-                failed[location] = outcome.error.message
+                failed[place.location] = outcome.error.message
             else:
-                builder.add(**result_columns(outcome.result))
+                of_texts.add(place.document, **result_columns(outcome.result))
                 warnings.update(warning.message for warning in outcome.result.warnings)
+    of_texts.close()

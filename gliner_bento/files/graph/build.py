@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gliner_bento.files.graph.merge import Merge, merges, together
 from gliner_bento.files.graph.names import MAX_CHARS, Name, canonical, kind_of
@@ -24,6 +24,9 @@ _NOT_IN_XML = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uf
 
 Node = tuple[str, str]
 """Label, and canonical or normalized name."""
+
+Entities = Sequence[Mapping[str, Any]]
+"""Entities or relations, as the API returns them."""
 
 Document = str | Mapping[str, Any]
 """A text, or a row that has `entities` and `relations`."""
@@ -76,7 +79,7 @@ class GraphBuilder:
         self._edges: dict[tuple[Node, Node, str], _Counts] = {}
         self._forms: defaultdict[Node, set[Node]] = defaultdict(set)  # nodes with a legal form, by the name without it
 
-    def add(self, entities: Sequence[Mapping[str, Any]], relations: Sequence[Mapping[str, Any]]) -> list[Node]:
+    def add(self, entities: Entities, relations: Entities) -> list[Node]:
         """Add a document's entities and relations, as the API returns them; the node of each entity, for `node_id`.
         Raises ValueError for anything else.
 
@@ -155,16 +158,59 @@ def check_document(source: Source, row: Row, column: str) -> None:
         raise ValueError(f"has neither 'entities' nor a text {column!r}")
 
 
-def read_documents(files: Iterable[Source], column: str, options: ReadOptions) -> Iterator[tuple[str, Document]]:
-    """Location and content of each document. `options.check` must be `check_document`."""
+class Parts:
+    """Adds documents that come in parts, such as pages, to a builder: a document with its last part."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self._builder = builder
+        self._document: str | None = None
+        self._entities: list[Mapping[str, Any]] = []
+        self._relations: list[Mapping[str, Any]] = []
+
+    def add(self, document: str, entities: Entities, relations: Entities) -> None:
+        """Add a part. Those that follow each other with the same name of a document are one."""
+        if document != self._document:
+            self.close()
+        self._document = document
+        self._entities += entities
+        self._relations += relations
+
+    def close(self) -> None:
+        """Add the document of the parts so far to the builder."""
+        if self._document is not None:
+            self._builder.add(self._entities, self._relations)
+        self._document, self._entities, self._relations = None, [], []
+
+
+class Place(NamedTuple):
+    """Where a text or row comes from. document: name of the document that it is a part of, such as a page. The parts of
+    a document follow each other."""
+
+    location: str
+    document: str
+
+
+def read_documents(files: Iterable[Source], column: str, options: ReadOptions) -> Iterator[tuple[Place, Document]]:
+    """Place and content of each record. `options.check` must be `check_document`."""
     for source in files:
         name = text_column(source, column)
         for number, row in read(source, 0, options):
-            yield location_of(source, number), row if "entities" in row else row[name] or ""
+            location = location_of(source, number)
+            place = Place(location, _document_of(source, row) or location)
+            yield place, row if "entities" in row else row[name] or ""
+
+
+def _document_of(source: Source, row: Row) -> str:
+    """The document of which a row is a page or other part, read here or by `bulk`; "" for others. Cells of a sheet are
+    documents of their own, as rows of a table are."""
+    is_part = isinstance(row.get("part"), str) and row.get("sheet") is None
+    if not is_part or (source.kind != "document" and not isinstance(row.get("file"), str)):
+        return ""
+    return f"{source.shown}: {row.get('file', '')}"
 
 
 def _parsed(
-    entities: Sequence[Mapping[str, Any]], relations: Sequence[Mapping[str, Any]]
+    entities: Entities, relations: Entities
 ) -> tuple[list[tuple[Node, float]], list[tuple[Node, Node, str, float]]]:
     """Label, text and score of entities; head, tail, relation and score of relations. Raises ValueError."""
     try:

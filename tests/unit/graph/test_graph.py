@@ -22,6 +22,7 @@ from gliner_bento.files.graph.build import GraphBuilder
 from gliner_bento.files.graph.formats import FORMATS
 from gliner_bento.files.graph.iris import Iris, parse_iris
 from tests.unit.bulk.bulk_program import MemoryReplica, client
+from tests.unit.documents.document_files import pdf
 
 nx = pytest.importorskip("networkx")
 
@@ -260,6 +261,16 @@ def memory_client(monkeypatch):
         yield [client()]
 
     monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+
+
+def test_the_pages_that_a_model_reads_are_one_document(tmp_path, capsys, memory_client):
+    """Also if rows that have a result are read between them."""
+    (tmp_path / "a.pdf").write_bytes(pdf([["Oslo"], ["Bergen"], ["Tromso"]]))
+    (tmp_path / "b.jsonl").write_text(json.dumps({"entities": [GATES]}) + "\n")
+    (tmp_path / "c.pdf").write_bytes(pdf([["Oslo"], ["Bergen"]]))
+    arguments = ["graph", str(tmp_path), "-o", str(tmp_path / "g.graphml"), "--labels", "city", "--json"]
+    assert cli.main(arguments) == 0
+    assert json.loads(capsys.readouterr().out)["documents"] == 3
 
 
 @pytest.fixture

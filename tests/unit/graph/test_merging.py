@@ -10,9 +10,12 @@ import sys
 import pytest
 
 from gliner_bento import cli
-from gliner_bento.files.graph.build import GraphBuilder
+from gliner_bento.files.graph.build import GraphBuilder, read_documents
 from gliner_bento.files.graph.names import canonical, kind_of
+from gliner_bento.files.records.readers import ReadOptions
+from gliner_bento.files.records.sources import sources
 from gliner_bento.settings.configuration import PROJECT_ROOT
+from tests.unit.documents.document_files import pdf
 
 pytest.importorskip("networkx")
 
@@ -115,6 +118,25 @@ def test_a_name_joins_the_only_one_that_it_can_be_and_says_why(full, other, labe
 def test_what_has_two_candidates_or_none_stays_apart(label, names):
     for order in (names, names[::-1]):
         assert nodes(order, label=label) == sorted([name] for name in names)
+
+
+def test_pages_of_a_file_are_one_document_and_cells_are_not(tmp_path, capsys):
+    """In rows of `bulk`, and in files that are read here."""
+    place = {"part": "page", "file": "a.pdf"}
+    rows = [place | {"page": page, "entities": entities([name])} for page, name in ((1, "Bill Gates"), (2, "Gates"))]
+    cell = {"part": "cell", "sheet": "A", "file": "b.xlsx"}
+    rows += [cell | {"entities": entities([name])} for name in ("Ada Byron", "Byron")]
+    rows += [{"part": "x", "entities": entities([name])} for name in ("Jane Smith", "Smith")]  # a column of the user's
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    arguments = ["graph", str(tmp_path / "a.jsonl"), "-o", str(tmp_path / "g.graphml"), "--json"]
+    assert cli.main(arguments) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["documents"], report["entities"], report["merged"]) == (5, 5, {"surname": 1})
+    (tmp_path / "a.pdf").write_bytes(pdf([["Bill Gates"], ["Gates"]]))
+    (tmp_path / "b.pdf").write_bytes(pdf([["Gates"]]))
+    files = sources([str(tmp_path / name) for name in ("a.pdf", "b.pdf")], [], print)
+    found = [place.document for place, _ in read_documents(files, "text", ReadOptions())]
+    assert found[0] == found[1] != found[2]
 
 
 def test_titles_say_which_of_two_is_meant():
