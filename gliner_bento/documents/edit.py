@@ -47,16 +47,21 @@ _REMOVED = ("printersettings", "thumbnail", "calcchain")
 _CONTENT_TYPES = "[Content_Types].xml"
 
 _TEXT_ATTRIBUTES = frozenset({
-    *("descr", "title", "alt", "tooltip", "string", "instr", "displayText", "prompt", "promptTitle", "error"),
-    *("errorTitle", "display", "totalsRowLabel"),
+    *("descr", "description", "title", "alt", "tooltip", "string", "instr", "displayText", "prompt", "promptTitle"),
+    *("error", "errorTitle", "display", "totalsRowLabel", "comment", "text", "help", "statusBar"),
+    *("docLocation", "href"),
 })  # fmt: skip
 _AUTHORS = frozenset({
-    *("author", "initials", "displayName", "userId", "creator", "lastModifiedBy", "Manager", "userName"),
+    *("author", "initials", "displayName", "userId", "creator", "lastModifiedBy", "Manager"),
+    *("userName", "user"),
 })  # fmt: skip
 _HEADERS = frozenset(f"{pages}{place}" for pages in ("odd", "even", "first") for place in ("Header", "Footer"))
-_NAMED = frozenset({"cNvPr", "docPr", "tableColumn", "docVar", "property"})
+_NAMED = frozenset({"cNvPr", "docPr", "tableColumn", "docVar", "property", "attr", "scenario"})
 """Elements whose attribute `name` is a text."""
-_VALUED = frozenset({"alias", "tag", "helpText", "statusText", "default", "docVar", "uniqueTag"})
+_VALUED = frozenset({
+    *("alias", "tag", "helpText", "statusText", "default", "docVar", "attr", "tblCaption", "tblDescription", "filter"),
+    *("customFilter", "connectString", "query", "udl", "mailSubject"),
+})  # fmt: skip
 """Elements whose attribute `val` is a text."""
 _IDENTIFIERS = {
     **{("sheet", "name"): "a sheet's name", ("definedName", "name"): "a defined name"},
@@ -67,7 +72,7 @@ _IDENTIFIERS = {
 """Attributes that others refer to, so that they cannot be replaced."""
 _FORMULAS = frozenset({"f", "formula", "formula1", "formula2", "definedName", "calculatedColumnFormula"})
 _CONSTANTS = frozenset({
-    *("Application", "AppVersion", "DocSecurity", "Template", "TotalTime", "created", "modified", "revision"),
+    *("Application", "AppVersion", "DocSecurity", "TotalTime", "created", "modified", "revision"),
     *("lastPrinted", "language", "version"),
 })  # fmt: skip
 """Properties that the program has written."""

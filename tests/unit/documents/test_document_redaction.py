@@ -80,6 +80,9 @@ BODIES = {
     "an image": '<w:p><w:r><p:docPr xmlns:p="urn:p" id="1" name="Bob.jpg" descr="Ada Lovelace"/></w:r></w:p>',
     "a control": '<w:sdt><w:sdtPr><w:alias w:val="Bob"/><w:dropDownList><w:listItem w:displayText="Ada Lovelace"'
     ' w:value="1"/></w:dropDownList></w:sdtPr><w:sdtContent><w:p/></w:sdtContent></w:sdt>',
+    "the description of a table": '<w:tbl><w:tblPr><w:tblCaption w:val="Bob"/>'
+    '<w:tblDescription w:val="of Ada Lovelace"/></w:tblPr></w:tbl>',
+    "a smart tag": '<w:p><w:smartTag><w:smartTagPr><w:attr w:name="x" w:val="Bob"/></w:smartTagPr></w:smartTag></w:p>',
     "WordArt": '<w:p><w:r><v:textpath xmlns:v="urn:v" string="Ada Lovelace"/></w:r></w:p>',
 }
 
@@ -174,7 +177,13 @@ def test_an_excel_file_keeps_its_form_without_the_names(tmp_path, capsys):
         '<dataValidations count="1"><dataValidation type="list" sqref="H1" prompt="for Bob"><formula1>"Ada Lovelace,x"'
         "</formula1></dataValidation></dataValidations>"
     )
-    sheet = sheet.replace("<pageMargins", f"{more}<pageMargins")
+    rules = (
+        '<autoFilter ref="A1:B9"><filterColumn colId="0"><filters><filter val="Bob"/></filters></filterColumn>'
+        "</autoFilter>"
+        '<conditionalFormatting sqref="A1"><cfRule type="containsText" priority="1" operator="containsText" text="Bob">'
+        '<formula>NOT(ISERROR(SEARCH("Bob",A1)))</formula></cfRule></conditionalFormatting>'
+    )
+    sheet = sheet.replace("<pageMargins", f"{rules}{more}<pageMargins")
     header = '<headerFooter><oddHeader>&amp;L&amp;"Arial"Bob&amp;12&amp;P</oddHeader></headerFooter>'
     sheet = sheet.replace("<legacyDrawing", f"{header}<legacyDrawing")
     content = rezipped(content, {"xl/worksheets/sheet1.xml": sheet.encode()})
