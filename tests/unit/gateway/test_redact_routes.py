@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import stat
+import time
 from hashlib import sha256
 
 import httpx
@@ -19,6 +20,7 @@ from gliner_bento.client import AsyncClient
 from gliner_bento.errors import InternalError
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.model_types import ModelRow
+from gliner_bento.privacy.sealing import Sealer
 from gliner_bento.settings import Settings, SettingsError
 from gliner_bento.storage import redaction_keys
 
@@ -299,12 +301,42 @@ def test_the_key_is_made_once_and_for_its_owner_only(tmp_path, monkeypatch, post
     assert (tmp_path / "gliner-bento" / "redaction.key").exists()
 
 
-def test_a_key_that_cannot_be_read_is_one_clear_error(tmp_path, post, caplog):
+WITH_MAPPING = [
+    ("/v1/redact", {"text": TEXT}),
+    ("/v1/restore", {"text": "[PERSON_1]"}),
+    ("/v1/restore", {"texts": ["[PERSON_1]"]}),
+    ("/v1/restore", {"text": "[PERSON_1]", "partial": True}),
+    ("/v1/restore/stream", {"text": "[PERSON_1]"}),
+]
+GUARDED = ("/beta/litellm_basic_guardrail_api", {"input_type": "request", "texts": [TEXT], "litellm_call_id": "c"})
+
+
+@pytest.mark.parametrize(("path", "body"), WITH_MAPPING)
+def test_a_mapping_that_cannot_be_opened_is_one_error_and_no_text(post, path, body):
+    """It does not help to find out why."""
+    key, wrong = LARGE.redaction_key.get_secret_value().encode(), []
+    for secret, tenant, age_s in ((b"k" * 40, "", 0), (key, "another", 0), (key, "", 2 * LARGE.mapping_lifetime_s)):
+        sealer = Sealer([secret], max_bytes=5000, lifetime_s=1, clock=lambda age_s=age_s: time.time() - age_s)
+        wrong.append(sealer.seal(tenant, {"[PERSON_1]": "Ada Ng"}))
+    wrong += [wrong[0][:-4], "x" * (LARGE.max_mapping_bytes + 1), "é"]
+    answers = [post(path, {**body, "mapping": one}, status=422) for one in wrong]
+    assert {(*answer, answer["error"]["param"], answer["error"]["message"]) for answer in answers} == {
+        ("error", "mapping", "mapping: not a mapping of this server for this caller, or expired")
+    }
+
+
+@pytest.mark.parametrize("name", ["short", "."])
+def test_a_key_that_cannot_be_read_is_one_clear_error(tmp_path, post, caplog, name):
     (tmp_path / "short").write_text("abc\n")
-    for name in ("short", "."):
-        options = dataclasses.replace(LARGE, redaction_key=SecretStr(str(tmp_path / name)))
-        error = post("/v1/redact", {"text": TEXT}, options=options, status=507)["error"]
-        assert str(tmp_path) not in error["message"]
+    options = dataclasses.replace(LARGE, redaction_key=SecretStr(str(tmp_path / name)))
+    mapping = post("/v1/redact", {"text": TEXT})["mapping"]
+    routes = [(path, {**body, "mapping": mapping}) for path, body in WITH_MAPPING]
+    response = {**GUARDED[1], "input_type": "response"}
+    for path, body in (*routes, ("/v1/redact/batch", {"texts": [TEXT]}), GUARDED, (GUARDED[0], response)):
+        answer = post(path, body, options=options, status=507)
+        assert [*answer] == ["error"]
+        assert "redaction_key" in answer["error"]["message"]
+        assert str(tmp_path) not in answer["error"]["message"]
         assert str(tmp_path) in caplog.text
         assert "abc" not in caplog.text.replace(str(tmp_path), "")
 

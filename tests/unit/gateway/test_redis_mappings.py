@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import json
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from pydantic import SecretStr
 from test_recognizers_of_requests import Scripted
 
 from gliner_bento.gateway.app import GatewayApp
+from gliner_bento.privacy.sealing import Sealer
 from gliner_bento.settings import Settings, SettingsError
 from reliability.redis_server import PROGRAM, RedisServer
 
@@ -126,6 +128,72 @@ def test_a_full_redis_refuses_requests(server, caplog):
             answer = await guard.send("request", TEXT, status=507)
             assert [*answer] == ["error"]
             assert "maxmemory" in caplog.text
+
+    asyncio.run(scene())
+
+
+async def deleted(redis, keys):
+    """Also what Redis does with keys that expire, or that `maxmemory` evicts."""
+    await redis.delete(*keys)
+
+
+async def of_another_type(redis, keys):
+    await redis.delete(*keys)
+    for key in keys:
+        await redis.lpush(key, TEXT)
+
+
+async def changed_by_others(redis, keys):
+    await redis.mset({key: (await redis.get(key))[:-3] for key in keys})
+
+
+async def sealed_long_ago(redis, keys):
+    lifetime_s = LARGE.mapping_lifetime_s
+    secret = LARGE.redaction_key.get_secret_value().encode()
+    sealer = Sealer([secret], max_bytes=5000, lifetime_s=lifetime_s, clock=lambda: time.time() - 2 * lifetime_s)
+    await redis.mset(dict.fromkeys(keys, sealer.seal("", {"[PERSON_1]": "Ada Ng"})))
+
+
+async def not_text(redis, keys):
+    await redis.mset(dict.fromkeys(keys, b"\xff\xfe"))
+
+
+async def read_only(redis, _keys):
+    await redis.config_set("min-replicas-to-write", 1)
+
+
+async def with_a_password(redis, _keys):
+    await redis.config_set("requirepass", "another")
+    await redis.client_kill_filter(_type="normal", skipme=True)
+
+
+@needs_redis
+@pytest.mark.parametrize(
+    ("fault", "request_status", "response"),
+    [
+        (deleted, 200, "NONE"),
+        (of_another_type, 200, "NONE"),
+        (changed_by_others, 200, "NONE"),
+        (sealed_long_ago, 200, "NONE"),
+        (not_text, 507, "storage_unavailable"),
+        (read_only, 507, "GUARDRAIL_INTERVENED"),
+        (with_a_password, 507, "storage_unavailable"),
+    ],
+)
+def test_whatever_redis_has_nothing_passes(server, fault, request_status, response):
+    """A response keeps its placeholders, or is refused; a request is redacted, or refused."""
+    from redis.asyncio import Redis
+
+    async def scene() -> None:
+        async with Redis(unix_socket_path=str(server.socket)) as redis, guards(Guard(server)) as (guard,):
+            await guard.send("request", TEXT)
+            await fault(redis, await redis.keys("*"))
+            answer = await guard.send("response", "[PERSON_1]", status=507 if response.islower() else 200)
+            assert response == (answer["error"]["code"] if "error" in answer else answer["action"])
+            assert ("Ada Ng" in json.dumps(answer)) is (response == "GUARDRAIL_INTERVENED")
+            answer = await guard.send("request", TEXT, status=request_status)
+            assert answer.get("texts") == (["[PERSON_1] pays with [CREDIT_CARD_1]"] if request_status == 200 else None)
+            assert not any(original in json.dumps(answer) for original in ORIGINALS)
 
     asyncio.run(scene())
 
