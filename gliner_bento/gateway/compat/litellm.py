@@ -170,6 +170,9 @@ class _Pieces:
         """What was found in each of `texts`. of_documents: what was found in each document."""
         for text, (document, start) in zip(self.texts, self.places, strict=True):
             end = start + len(text)
+            if len(self._documents[document]) == 1 and not start:
+                yield of_documents[document]
+                continue
             yield Extraction(
                 [
                     _clipped(entity, text, start)
@@ -203,24 +206,40 @@ async def _redacted(
     pieces = _Pieces()
     await asyncio.to_thread(contents.visited, pieces)
     found = await _find(gateway, context, pieces.documents, options)
-    if refused := _refused(await asyncio.to_thread(_labels, pieces.documents, found, options), params):
-        return refused
     keys = _keys(body, mappings.tenant)
     opened = await _opened(gateway, keys, mappings)
     listed = await gateway.listed(context, options.lists, pieces.texts)
-    result, mapping = await asyncio.to_thread(
-        redaction.redacted, pieces.texts, [*pieces.found(found)], listed, options, mappings, opened
-    )
-    denied = await asyncio.to_thread(_denied, pieces.texts, listed, opened)
-    if refused := _refused(denied.union(result.counts), params):
-        return refused
-    new = iter(result.texts)
-    redacted = await asyncio.to_thread(contents.visited, lambda _text, _name: next(new))
-    if not _is_applied(contents, redacted):
-        return _blocked("it has personal data in a tool call that cannot be changed")
-    if mapping:
-        await gateway.waiting.put(keys, await asyncio.to_thread(mappings.seal, mapping))
-    return _answer(contents, redacted)
+
+    def guarded() -> tuple[GuardrailAnswer, str | None]:
+        """The answer, and the sealed mapping that its response needs."""
+        if params.block and (refused := _refused(_labels(pieces.documents, found, options), params)):
+            return refused, None
+        of_texts = [*pieces.found(found)]
+        same = _same(pieces.texts, of_texts)
+        firsts = [*dict.fromkeys(same)]
+        texts, of_lists = [pieces.texts[index] for index in firsts], [listed[index] for index in firsts]
+        extractions = [of_texts[index] for index in firsts]
+        result, mapping = redaction.redacted(texts, extractions, of_lists, options, mappings, opened)
+        if params.block and (refused := _refused(_denied(texts, of_lists, opened).union(result.counts), params)):
+            return refused, None
+        new_texts = dict(zip(firsts, result.texts, strict=True))
+        new = map(new_texts.__getitem__, same)
+        redacted = contents.visited(lambda _text, _name: next(new))
+        if not _is_applied(contents, redacted):
+            return _blocked("it has personal data in a tool call that cannot be changed"), None
+        return _answer(contents, redacted), mappings.seal(mapping) if mapping else None
+
+    answer, sealed = await asyncio.to_thread(guarded)
+    if sealed is not None:
+        await gateway.waiting.put(keys, sealed)
+    return answer
+
+
+def _same(texts: Sequence[str], found: Sequence[Extraction]) -> list[int]:
+    """For each text, the index of the first one that is equal and has equal finds: rows repeat what texts have."""
+    firsts: dict[tuple[str, int], int] = {}
+    keys = ((text, id(one)) for text, one in zip(texts, found, strict=True))
+    return [firsts.setdefault(key, index) for index, key in enumerate(keys)]
 
 
 async def _find(
@@ -249,6 +268,8 @@ def _check_block(
     params: GuardrailParams, options: redaction.RedactionOptions, limits: Limits, denied_labels: Collection[str]
 ) -> None:
     """Raise `InvalidField` for a kind in `block` that nothing looks for. denied_labels: of deny lists."""
+    if not params.block:
+        return
     extraction = options.extraction(limits)
     decided = label_options(extraction.labels or (), max_labels=-1)
     recognized = answer_labels(extraction.recognizers, decided["labels"], limits.recognizers)
