@@ -19,8 +19,10 @@ class AdapterFields(BaseSettings):
         False, description="Enable LoRA adapters; a request selects one with adapter_id."
     )
     max_lora_rank: Count = Field(64, description="Maximum rank of an adapter; a higher rank is refused (422).")
-    max_device_adapters: Count = Field(
+    max_device_adapters: int = Field(
         8,
+        ge=1,
+        le=4096,  # each has a slot, which takes memory from the start
         description="Maximum number of adapters on the model's device; a batch waits until its adapters are "
         "loaded there.",
     )
