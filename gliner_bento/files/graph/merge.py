@@ -82,7 +82,8 @@ def _of_persons(names: list[Name]) -> Iterator[tuple[str, Merge]]:
         if len(name.words) == 1:
             alone[name.base] |= {name.gender} - {""}
     for name in names:
-        found = {} if _has_two_first_names(name, first_names) else _candidates(name, persons, index)
+        is_unclear = _has_two_first_names(name, first_names)
+        found = {} if is_unclear else _candidates(name, persons, index)
         if name.gender and len(name.words) == 1 and len(alone[name.base]) > 1:  # "Mr Smith" and "Mrs Smith"
             found = {key: reason for key, reason in found.items() if key and persons[key].gender == name.gender}
         if len(found) == 1 and "" not in found:
@@ -93,6 +94,8 @@ def _of_persons(names: list[Name]) -> Iterator[tuple[str, Merge]]:
             persons[name.key] = _Person(name, name.gender)
             for part in _parts(name):
                 index.add(part, name.key)
+            if len(name.words) > 1 and not is_unclear:
+                index.add(_pattern(name), name.key)
 
 
 def _candidates(name: Name, persons: Mapping[str, _Person], index: _Index) -> dict[str, str]:
@@ -154,14 +157,12 @@ def _pattern(name: Name) -> str:
 
 
 def _parts(name: Name) -> Iterator[str]:
-    """What a shorter name of this person can be: words from its start or to its end, and initials."""
+    """What a shorter name of this person can be: words from its start or to its end, and the initials of all."""
     words = name.words
     for length in range(1, len(words) + 1):
         for part in (words[:length], words[-length:]):
             if not all(map(_is_initial, part)):
                 yield " ".join(part)
-    if len(words) > 1:
-        yield _pattern(name)
     if len(words) > 2:
         yield "acronym:" + "".join(word[0] for word in words)
 

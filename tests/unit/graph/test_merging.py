@@ -100,6 +100,7 @@ def test_a_name_joins_the_only_one_that_it_can_be_and_says_why(full, other, labe
         ("person", ["Mr Smith", "Dr Smith"]),
         ("person", ["Mr John Smith", "Mrs Jane Smith", "Smith"]),
         ("person", ["J. A. Smith", "J. B. Smith", "John Smith"]),
+        ("person", ["J. A. Smith", "Jane Smith", "John Smith"]),
         ("person", ["Anna Smith-Jones", "Jones"]),
         ("person", ["がく", "かく"]),
         ("company", ["Siemens", "Siemens Energy"]),
