@@ -167,6 +167,13 @@ class ModelInfo:
             "pass serves instead. disabled: by the setting self_test."
         ),
     ] = "disabled"
+    warnings: Annotated[
+        Sequence[str],
+        Field(
+            description="Why all results may be poor. Obvious entities of the self-test's texts score low: the weights "
+            "may be damaged, an upgrade may have broken the model, or it is made for other languages or labels."
+        ),
+    ] = ()
     batch_invariant: Annotated[
         bool,
         Field(

@@ -72,6 +72,7 @@ async def _test(options: argparse.Namespace, flags: Mapping[str, Any]) -> dict[s
             **{name: getattr(card, name) for name in ("model", "family", "fingerprint", "device", "dtype", "forward")},
             **{name: getattr(card, name) for name in ("supports_relations", "supports_adapters", "max_words")},
             "self_test": card.self_test,
+            "warnings": list(card.warnings),
             "entities_found": [f"{entity.text} [{entity.label}]" for entity in result.entities],
             "answer_ms": round((time.monotonic() - started_s) * 1000, 1),
         }

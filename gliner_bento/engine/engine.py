@@ -38,7 +38,13 @@ from gliner_bento.engine.layers.kernels import EAGER, compiled
 from gliner_bento.engine.memory import CudaAllocator, MemoryModel, calibrate, release_freed_memory
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.results import PassResult, result_of
-from gliner_bento.engine.self_test import cannot_reproduce_message, self_test, unfiltered_item, versions
+from gliner_bento.engine.self_test import (
+    cannot_reproduce_message,
+    missed_entities,
+    self_test,
+    unfiltered_item,
+    versions,
+)
 from gliner_bento.engine.synchronize import synchronize
 from gliner_bento.engine.text.collate import CollatedBatch
 from gliner_bento.errors import AdapterNotFound, DoesNotFit, LimitExceeded
@@ -227,6 +233,9 @@ class GLiNEREngine:
             return None
         failure = self_test(self, model)
         self.info = replace(self.info, self_test="failed" if failure else "passed")
+        if failure is None and (warning := missed_entities(self)):
+            logger.warning("%s: %s", self.info.model, warning)
+            self.info = replace(self.info, warnings=(warning,))
         return failure
 
     def calibrate(self, options: EngineOptions) -> None:

@@ -3,6 +3,9 @@
 The reference is gliner's public interface, text by text. So the test detects an upgrade of torch, transformers,
 tokenizers or gliner that changes words, tokens, scores or relations. The engine gets the texts in one batch. With
 thresholds of 0, all scores are compared. Uses engines and gliner's models only through their interfaces.
+
+An upgrade that breaks gliner's own code in the same way passes, and so do damaged weights. So `missed_entities` also
+looks at the scores of entities that any model of general entities finds.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from math import inf, isnan
@@ -18,7 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gliner_bento.engine.base import Engine
+from gliner_bento.engine.base import Engine, Prepared
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.families import EncoderModel
 from gliner_bento.engine.results import PassResult
@@ -40,6 +44,17 @@ _TEXTS: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (
     ("Paris", ("city",), ("capital of",)),
     ("Microsoft hired Zoë", ("organization", "person"), ("works for",)),
 )
+
+
+_OBVIOUS: Mapping[str, str] = {
+    "Ada Lovelace": "person",
+    "London": "city",
+    "Paris": "city",
+    "Microsoft": "organization",
+    "Zoë": "person",
+}
+"""Entities of the texts."""
+_LOW_SCORE = 0.3
 
 
 class Tolerance(NamedTuple):
@@ -96,16 +111,57 @@ def self_test(engine: Engine, model: Any) -> str | None:
     """
     # For an int8 ONNX checkpoint, gliner runs the same file, so the tolerance of float32 applies.
     dtype = "float32" if model.is_runtime_model and engine.info.dtype == "int8" else engine.info.dtype
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # enough for short texts; waiting for more threads may take seconds on a busy machine
     try:
-        return exceeded(list(_differences(engine, model, _items(engine.info))), TOLERANCES[dtype])
+        with _one_thread():
+            return exceeded(list(_differences(engine, model, _items(engine.info))), TOLERANCES[dtype])
     except Exception as error:
         logger.debug("the self-test raised an exception", exc_info=True)
         lines = str(error).splitlines() or [""]
         return f"the self-test raised {type(error).__name__}: {lines[0]}"
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in one thread: enough for short texts, and more may take seconds to start on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
     finally:
         torch.set_num_threads(threads)
+
+
+def missed_entities(engine: Engine) -> str | None:
+    """A warning if the engine does not find most of the obvious entities of the texts; else None, also for a model
+    without entities. An entity is found if its label has the highest score of the text's labels, and no low one.
+
+    A warning does not say what is wrong: a model for another language or domain may miss them, too."""
+    if "entities" not in engine.info.tasks:
+        return None
+    missed, number = [], 0
+    items = [replace(item, relations={}) for item in _items(engine.info)]
+    try:
+        with _one_thread():
+            results = _results(engine, items)
+    except Exception as error:  # a warning never keeps a model from being served
+        logger.debug("the search for obvious entities raised an exception", exc_info=True)
+        return f"obvious entities could not be looked for: {type(error).__name__}"
+    for item, (_, result) in zip(items, results, strict=True):
+        scores = engine_scores(result).scores
+        for name, label in _OBVIOUS.items():
+            start = item.text.find(name)
+            if start >= 0 and label in item.labels:
+                of_labels = {other: scores.get(((start, start + len(name)), other), 0.0) for other in item.labels}
+                score = of_labels.pop(label)
+                number += 1
+                if score < _LOW_SCORE or score <= max(of_labels.values(), default=0.0):
+                    missed.append(f"{name!r} as {label} ({score:.2f})")
+    if 2 * len(missed) <= number:
+        return None
+    return (
+        f"obvious entities score low: {', '.join(missed)}; the weights may be damaged, or an upgrade may have broken "
+        "the model; expected of a model that is made for other languages or labels"
+    )
 
 
 def exceeded(differences: Sequence[Difference], tolerance: Tolerance) -> str | None:
@@ -163,10 +219,7 @@ def unfiltered_item(info: ModelInfo, text: str, labels: Sequence[str], relations
 
 
 def _differences(engine: Engine, model: Any, items: Sequence[Item]) -> Iterator[Difference]:
-    # Items run as passes, because the results of passes include suppressed entities.
-    passes = [replace(engine.prepare(item), is_pass=True) for item in items]
-    results = engine.decode(engine.forward(engine.collate(passes), 1))
-    for item, prepared, result in zip(items, passes, results, strict=True):
+    for item, (prepared, result) in zip(items, _results(engine, items), strict=True):
         single_words = frozenset(prepared.payload.words) if item.labels else frozenset()
         if not item.labels:
             yield from _class_differences(model, item, result)
@@ -174,6 +227,13 @@ def _differences(engine: Engine, model: Any, items: Sequence[Item]) -> Iterator[
             yield from _schema_differences(model, item, result, single_words)
         else:
             yield from _compared(item, engine_scores(result), reference_scores(model, item), single_words)
+
+
+def _results(engine: Engine, items: Sequence[Item]) -> list[tuple[Prepared, Any]]:
+    """The prepared items with their results. Items run as passes, because the results of passes include suppressed
+    entities."""
+    passes = [replace(engine.prepare(item), is_pass=True) for item in items]
+    return list(zip(passes, engine.decode(engine.forward(engine.collate(passes), 1)), strict=True))
 
 
 def _compared(item: Item, ours: Scores, reference: Scores, single_words: frozenset[CharSpan]) -> Iterator[Difference]:

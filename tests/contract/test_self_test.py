@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from checkpoints import FAMILIES, LABELS, TEXTS, checkpoint_in, load_engine, named, needs_int8
 from chunked_requests import extract_in_passes, long_text
@@ -36,6 +37,7 @@ from gliner_bento.engine.text.tokenize import ItemTokenizer
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
+from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.tasks.extraction import Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
@@ -117,6 +119,21 @@ def test_a_model_of_two_words_passes(checkpoint: Any, tmp_path: Path) -> None:
     config = folder / "gliner_config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "max_len": 2}))
     assert load_engine(folder, self_test=True).info.self_test == "passed"
+
+
+def test_weights_that_are_damaged_in_the_same_way_for_gliner_are_a_warning(tmp_path: Path, caplog: Any) -> None:
+    """The self-test passes: gliner gives the same meaningless scores."""
+    demo = PROJECT_ROOT / "models" / "demo"
+    folder = shutil.copytree(demo, tmp_path / "damaged")
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    weights["prompt_rep_layer.3.weight"].zero_()  # all labels have the same scores
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+    sound, damaged = load_engine(demo, self_test=True), load_engine(folder, self_test=True)
+    assert [engine.info.self_test for engine in (sound, damaged)] == ["passed", "passed"]
+    assert sound.info.warnings == ()
+    (warning,) = damaged.info.warnings
+    assert warning.startswith("obvious entities score low: 'Ada Lovelace' as person (")
+    assert [record.message for record in caplog.records if "obvious" in record.message] == [f"damaged: {warning}"]
 
 
 ATTEND = bert.attend
