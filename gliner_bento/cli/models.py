@@ -28,6 +28,7 @@ _LOADING_TIMEOUT_S = 600.0
 EXAMPLES = f"""examples:
   gliner-bento models list
   gliner-bento models list checkpoints/ --json
+  gliner-bento models list --known
   gliner-bento models show models/demo
   gliner-bento models show urchade/gliner_small-v2.1 --adapter ./adapter --dtype float32
   gliner-bento models fetch urchade/gliner_small-v2.1 -o gliner-small
@@ -62,6 +63,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     listed.add_argument(
         "folders", nargs="*", type=Path, metavar="FOLDER", help="default: the folder of the bundled model"
     )
+    listed.add_argument("--known", action="store_true", help="list public models by purpose instead")
     add_server(listed, "list the models of a server instead", models=False)
     add_settings(listed, ["cache_dir"])
     show = command(actions, "show", "show what a checkpoint is and needs", EXAMPLES)
@@ -85,6 +87,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Run the action. Raises `SettingsError`, also for a model that cannot be served."""
+    if getattr(options, "known", False):
+        return _list_known(options)
     if getattr(options, "url", None):
         return _on_server(options)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -137,6 +141,22 @@ def _list(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     else:
         for checkpoint in checkpoints:
             sys.stdout.write(f"{checkpoint.model}  {checkpoint.bytes / 1e6:.1f} MB  {checkpoint.weights}\n")
+    return 0
+
+
+def _list_known(options: argparse.Namespace) -> int:
+    from gliner_bento.cli.known_models import COLUMNS, known_models, row  # noqa: PLC0415
+
+    if options.folders or options.url:
+        raise CommandError("models list: --known: lists public models; leave out folders and --url")
+    uses = known_models()
+    if options.json:
+        sys.stdout.write(json.dumps({"uses": [asdict(one) for one in uses]}, ensure_ascii=False) + "\n")
+        return 0
+    for number, one in enumerate(uses):
+        sys.stdout.write(f"{'' if number == 0 else chr(10)}{one.use}\n")
+        sys.stdout.write(aligned([COLUMNS, *map(row, one.models)]))
+    sys.stdout.write("\nfrom model cards, unchecked, but for the columns texts/s and tried here: docs/which-model.md\n")
     return 0
 
 

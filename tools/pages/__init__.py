@@ -10,7 +10,7 @@ from pathlib import Path
 from gliner_bento.settings.configuration import PROJECT_ROOT
 from gliner_bento.telemetry import metrics
 
-from . import chart, gliner_serve
+from . import chart, gliner_serve, which_model
 
 METRICS_PAGE = PROJECT_ROOT / "docs" / "metrics.md"
 
@@ -29,6 +29,7 @@ def tables() -> dict[Path, str]:
         METRICS_PAGE: metrics_table(),
         gliner_serve.PAGE: gliner_serve.table(),
         chart.PAGE: chart.table(),
+        which_model.PAGE: which_model.table(),
     }
 
 
