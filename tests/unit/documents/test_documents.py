@@ -268,7 +268,7 @@ def test_what_cannot_be_read_is_one_line_and_the_next_document_is_read(case, pro
     ("limits", "content", "reason"),
     [
         (Limits(max_cpu_s=0.02), lambda: pdf([["x"]] * 500), "takes longer than 0.02 s to read"),
-        (Limits(max_memory_bytes=144 * 2**20), lambda: rezipped(word(), {"b": bytes(2**26)}), "needs too much memory"),
+        (Limits(max_memory_bytes=144 * 2**20), lambda: rezipped(word(), {"b": bytes(2**27)}), "needs too much memory"),
     ],
 )
 def test_time_and_memory_of_a_document_are_bounded(limits, content, reason):
