@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.files.graph import build
 from gliner_bento.files.graph.build import GraphBuilder, read_documents
 from gliner_bento.files.graph.names import canonical, kind_of
 from gliner_bento.files.records.readers import ReadOptions
@@ -223,6 +224,7 @@ def calls(texts):
         nonlocal count
         count += event in ("call", "c_call")
 
+    build._cached_canonical.cache_clear()
     builder = GraphBuilder()
     document = entities(texts)
     sys.setprofile(counted)
