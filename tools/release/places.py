@@ -67,6 +67,7 @@ PLACES = (
     Place("CITATION.cff", r'^repository-code: "(.+)"$', "{repository}"),
     Place("CITATION.cff", r'^url: "(.+)"$', "{docs}/latest/"),
     Place("SECURITY.md", r"<(\S+@\S+)>", "{contact}"),
+    Place("SECURITY.md", r"^\| ([\d.]+) \| yes \|$", "{minor}"),
     Place("CODE_OF_CONDUCT.md", r"<(\S+@\S+)>", "{contact}"),
     Place("SUPPORT.md", r"<(https?://\S+)/issues>", "{repository}"),
     Place(".github/ISSUE_TEMPLATE/config.yml", r"^    url: (\S+)/SECURITY.md$", "{repository}/blob/main"),
@@ -98,7 +99,8 @@ def placeholders(root: Path = ROOT) -> list[str]:
 
 def values(root: Path = ROOT) -> Mapping[str, str]:
     """What a place may show."""
-    return {**names(root), "version": version(root)}
+    current = version(root)
+    return {**names(root), "version": current, "minor": current.rpartition(".")[0]}
 
 
 def stale(root: Path = ROOT) -> Iterator[str]:
