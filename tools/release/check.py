@@ -38,7 +38,7 @@ def check(*, quick: bool) -> int:
             "server, docs, bundled model": trial.server,
             **{f"client, Python {version}": trial.client(version) for version in tried.VERSIONS},
             "extras": trial.extras,
-            "pip install git+file": trial.from_git,
+            "pip install from the clone": trial.from_git,
             "chart": trial.chart,
             "bill of materials": trial.bill,
             "known vulnerabilities": trial.audit,

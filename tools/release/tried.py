@@ -183,10 +183,10 @@ class Trial(ExitStack):
         return f"{names}: installed and imported"
 
     def from_git(self) -> str:
-        """pip builds the package of the repository, as from its URL."""
+        """pip builds the package from the clone. `git+file` would not do: git fetches forever from a shallow clone."""
         programs = self._environment_of(VERSIONS[1])
         pip: Words = [programs / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]
-        output_of(*pip, f"git+file://{self._clone}", env=clean())
+        output_of(*pip, self._clone, env=clean())
         return output_of(programs / "gliner-bento", "--version", env=clean())
 
     def chart(self) -> str:
