@@ -138,7 +138,7 @@ def test_a_wheel_holds_only_what_serves_and_the_site(wheel):
     files = folders[0].rglob("gateway/pages/**/*")
     pages = {page.relative_to(PROJECT_ROOT).as_posix() for page in files if page.is_file()}
     pages = {f"{SITE}/index.html", *(page for page in pages if not page.startswith(SITE + "/"))}
-    assert packaged == {"service.py", "gliner_bento/py.typed", *sources, *pages}
+    assert packaged == {"service.py", "gliner_bento/py.typed", "gliner_bento/cli/known_models.yaml", *sources, *pages}
 
 
 def test_the_models_wheel_is_data_with_the_licences_of_its_sources(demo_wheel):
