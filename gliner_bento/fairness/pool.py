@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from gliner_bento.fairness.queue import FairQueue, Order, TenantShare
@@ -28,43 +27,44 @@ class FairPool:
     """Runs work in `threads` threads: first in, first out within a tenant, and fairly by weight among tenants."""
 
     def __init__(self, threads: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._threads = threads
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()  # work is there, or the pool is closed; its lock is that of all fields
         self._queue: FairQueue[_Work] = FairQueue()
         self._submitted = 0
-        self._running = 0  # threads that take work from the queue until it is empty
         self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}_{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:  # all at the start: one that cannot start would leave work behind
+            thread.start()
 
     def submit(self, share: TenantShare, run: Callable[[], None]) -> None:
         """Call `run`, which must not raise, in the order of service. Raises RuntimeError after `shutdown`."""
-        with self._lock:
+        with self._changed:
             if self._closed:
                 raise RuntimeError("the pool has shut down")
             self._submitted += 1
             first_in_first_out: Order = (0, 0.0, self._submitted)
             self._queue.add(_Work(share, first_in_first_out, run))
-            if self._running == self._threads:
-                return
-            self._running += 1
-            self._pool.submit(self._run)
+            self._changed.notify()
 
     def charge(self, tenant: str, cost: float) -> None:
         """Charge a tenant more for work that has run. No effect if no work waits."""
-        with self._lock:
+        with self._changed:
             self._queue.charge(tenant, cost)
 
     def others_wait(self, tenant: str) -> bool:
         """Whether work of another tenant waits."""
-        with self._lock:
+        with self._changed:
             return self._queue.others_wait(tenant)
 
     def shutdown(self, *, wait: bool = False) -> None:
         """Drop all work that has not begun. wait: whether to wait for the work that has begun."""
-        with self._lock:
+        with self._changed:
             self._closed = True
             self._queue.clear()
-        self._pool.shutdown(wait=wait)
+            self._changed.notify_all()
+        for thread in self._threads if wait else ():
+            thread.join()
 
     def _run(self) -> None:
         while (work := self._next()) is not None:
@@ -75,9 +75,10 @@ class FairPool:
                     logger.exception("work of a pool failed")
 
     def _next(self) -> _Work | None:
-        """The work to run now; None if there is none, and the thread may end."""
-        with self._lock:
-            if self._queue:
-                return self._queue.serve()
-            self._running -= 1
-            return None
+        """The work to run now, as soon as there is some; None when the pool is closed."""
+        with self._changed:
+            while not self._queue:
+                if self._closed:
+                    return None
+                self._changed.wait()
+            return self._queue.serve()
