@@ -45,12 +45,13 @@ def test_a_bento_holds_only_what_serves(tag):
     source = Path(bentoml("get", tag, "--output", "path")) / "src"
     files = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
     assert {file.parts[0] for file in files} == {
-        *("LICENSE", "README.md", "configuration.yaml", "gliner_bento", "models", "pyproject.toml", "runners"),
-        *("sbom.cdx.json", "service.py", "bentofile.yaml"),  # BentoML adds the latter
+        *("LICENSE", "NOTICE", "README.md", "configuration.yaml", "gliner_bento", "models", "pyproject.toml"),
+        *("runners", "sbom.cdx.json", "service.py", "bentofile.yaml"),  # BentoML adds the latter
     }
+    model = ("README.md", "gliner_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
     assert {file.as_posix() for file in files if file.parts[0] == "models"} == {
-        f"models/demo/{name}"
-        for name in ("README.md", "gliner_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+        "models/NOTICE",
+        *(f"models/demo/{name}" for name in model),
     }
     folders = [PROJECT_ROOT / name for name in ("gliner_bento", "runners")]
     sources = {path.relative_to(PROJECT_ROOT) for folder in folders for path in folder.rglob("*") if path.is_file()}
