@@ -148,7 +148,10 @@ def _setting(declared: dict[str, Any]) -> dict[str, Any]:
     if "anyOf" in kept:  # with null
         return _setting(kept["anyOf"][0])
     if kept.get("type") == "array":
-        return {"type": ["string", "array"], "items": {"type": ["string", "integer"]}}
+        items = kept["items"]
+        if items["type"] == "string":
+            items = {"type": "integer"}  # as YAML reads some texts, such as the 0 of a device
+        return {"type": ["string", "array"], "items": {**items, "type": ["string", items["type"]]}}
     return kept
 
 

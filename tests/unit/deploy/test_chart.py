@@ -61,6 +61,8 @@ def test_the_schema_takes_the_value_sets(value_set):
         ({"settings": {"max_batch_sise": 3}}, "settings: .*'max_batch_sise' was unexpected"),
         ({"settings": {"api_keys": "x"}}, "settings: .*'api_keys' was unexpected"),
         ({"settings": {"max_batch_size": 0}}, r"settings\.max_batch_size: 0 is less than"),
+        ({"settings": {"review_band": [0.35, 1.5]}}, r"settings\.review_band\.1: 1.5 is greater than"),
+        ({"settings": {"precompiled_batch_sizes": [2.5]}}, r"settings\.precompiled_batch_sizes\.0: 2.5 is not of type"),
         ({"settings": {"dtype": "float12"}}, r"settings\.dtype: 'float12' is not one of"),
         ({"autoscaling": {"kind": "vpa"}}, r"autoscaling\.kind: 'vpa' is not one of"),
         ({"autoscaling": {"minReplicas": 0}}, r"autoscaling\.minReplicas: 0 is less than"),
