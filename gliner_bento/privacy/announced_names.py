@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from gliner_bento.privacy.name_words import PARTICLE, TITLES, WORD, is_full_name, is_particle, words_of
+from gliner_bento.privacy.name_words import PARTICLE, TITLES, WORD, WORD_START, is_full_name, is_particle, words_of
 from gliner_bento.privacy.near import matches_near
 from gliner_bento.privacy.spans import LabeledSpan
 
@@ -61,15 +61,15 @@ _AFTER_FIELD = (
     r"\*{0,2}(?:[ ]?(?:[:：]\*{0,2}[ \t]{0,8}\*{0,2}|=[ \t]{0,8})|\t|>)[\"'“]?"  # **Name:** or Name: **Ada**, too
 )
 _FIELD = re.compile(
-    rf"(?<![^\W_])(?<![^\W_][ ])(?:{_FIELDS}){_AFTER_FIELD}(?=(?P<name>{_NAME})(?![\w(\[=]))", re.IGNORECASE
+    rf"{WORD_START}(?<![^\W_][ ])(?:{_FIELDS}){_AFTER_FIELD}(?=(?P<name>{_NAME})(?![\w(\[=]))", re.IGNORECASE
 )
 _ALONE = re.compile(
-    rf"^[ \t]*(?:{_FIELDS})(?:[ ]{{2,12}}|[ \t]*\n[ \t]*)(?=(?P<name>{_NAME})[ \t]*(?:$|[ ]{{2}}))",
+    rf"^[ \t]*{WORD_START}(?:{_FIELDS})(?:[ ]{{2,12}}|[ \t]*\n[ \t]*)(?=(?P<name>{_NAME})[ \t]*(?:$|[ ]{{2}}))",
     re.IGNORECASE | re.MULTILINE,
 )
 """A field, and its name behind wide blanks, or on the next line."""
 _QUOTED = re.compile(
-    rf"(?<![^\W_])(?:{_FIELDS}|(?:\"|')(?:first|last)(?=\"|')|author|owner|"
+    rf"(?<![^\W_])(?=[^\W_]|[\"'])(?:{_FIELDS}|(?:\"|')(?:first|last)(?=\"|')|author|owner|"
     rf"user)[\"']?[ ]?[:=][ ]?[\"'](?=(?P<name>{_NAME})[\"'<(])",
     re.IGNORECASE,
 )
@@ -77,13 +77,13 @@ _QUOTE = re.compile(r"[:=] ?[\"']")
 """A field in code, with its name in quotation marks."""
 _ROLE = re.compile(
     rf"(?:(?<=[\n\t.;/|])|(?<=\n[ -])|(?<=[ ]{{2}})|(?<=, )|(?<=\. )|"
-    rf"\A)[ ]?(?:{_ROLES})(?:\(s\))?(?: ?\([^()\n]{{1,40}}\))?"
+    rf"\A)[ ]?{WORD_START}(?:{_ROLES})(?:\(s\))?(?: ?\([^()\n]{{1,40}}\))?"
     rf"[ ]?[:：は][ \t]{{0,8}}\n?[ \t]{{0,4}}{_TITLE}(?=(?P<name>{_NAME}))",
     re.IGNORECASE,
 )
-_PHRASE = re.compile(rf"(?<![^\W_])(?:{_PHRASES})[ ]?(?=(?P<name>{_NAME}))", re.IGNORECASE)
+_PHRASE = re.compile(rf"{WORD_START}(?:{_PHRASES})[ ]?(?=(?P<name>{_NAME}))", re.IGNORECASE)
 _TITLED = re.compile(
-    rf"(?<![^\W_])(?P<title>{TITLES})(?:\.[ \u00a0]?|[ \u00a0])(?=(?P<name>{WORD}(?:[ \u00a0]{WORD}){{0,2}}))",
+    rf"{WORD_START}(?P<title>{TITLES})(?:\.[ \u00a0]?|[ \u00a0])(?=(?P<name>{WORD}(?:[ \u00a0]{WORD}){{0,2}}))",
     re.IGNORECASE,
 )
 _GREETING = re.compile(

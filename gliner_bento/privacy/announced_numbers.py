@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gliner_bento.privacy.name_words import WORD_START
 from gliner_bento.privacy.near import matches_near
 from gliner_bento.privacy.spans import LabeledSpan
 
@@ -30,14 +31,14 @@ _FOREIGN = (
 )
 _CODE = r"(?=[^\s]*\d)(?:[^\W_]|(?<=[^\W_])[-/.#*](?=[^\W_])|(?<=\d)[ ](?=\d)){4,40}"
 _NUMBERS = re.compile(
-    rf"(?<![^\W_])(?:(?:{_OWNERS}){_NUMBER}|{_FOREIGN})(?: ?\([^()\n]{{1,30}}\))?[\"']?\*{{0,2}}[ ]?(?:[:：=#]|is|\t|"
+    rf"{WORD_START}(?:(?:{_OWNERS}){_NUMBER}|{_FOREIGN})(?: ?\([^()\n]{{1,30}}\))?[\"']?\*{{0,2}}[ ]?(?:[:：=#]|is|\t|"
     rf"[ ]{{1,12}})"
     rf"\*{{0,2}}[ \t]{{0,8}}[\"']?(?=(?P<value>{_CODE}))(?<![\d.,-])",
     re.IGNORECASE,
 )
 _DIGITS = re.compile(r"\d{1,40}")
 _USERS = re.compile(
-    r"(?<![^\W_])(?:user(?:[ _-]?(?:name|id))?|login|log-?in|handle|nick(?:name)?|account|screen ?name|"
+    WORD_START + r"(?:user(?:[ _-]?(?:name|id))?|login|log-?in|handle|nick(?:name)?|account|screen ?name|"
     r"skype(?: id)?|telegram|instagram|"
     r"benutzername|benutzer|utilisateur|usuario|utente|логин|пользователь|用户名|"
     r"ユーザー名|아이디)[\"']?[ ]?[:：=][ ]?[\"']?"
@@ -58,7 +59,7 @@ _USER_IS = re.compile(
     re.IGNORECASE,
 )
 _PASSWORD_IS = re.compile(
-    r"(?<![^\W_])(?:password|passphrase|passwd|passcode|passwort|pwd|pw|mot de passe|contraseña|senha|"
+    WORD_START + r"(?:password|passphrase|passwd|passcode|passwort|pwd|pw|mot de passe|contraseña|senha|"
     r"пароль)(?: (?:of|for|von|de) [^\W_]{1,20})?"
     r"(?: (?:is|was|ist|est|es|é)|:)[ ]{1,2}[\"'“]?(?=(?P<value>[^\s\"'“”]{6,64}))",
     re.IGNORECASE,

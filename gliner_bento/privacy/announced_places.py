@@ -7,12 +7,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gliner_bento.privacy.name_words import has_role
+from gliner_bento.privacy.name_words import WORD_START, has_role
 from gliner_bento.privacy.near import matches_near
 from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.6
-_CAPITALISED = r"[^\W\d_a-zß-öø-ÿа-яα-ω][^\W\d_]{0,30}(?:[.'’-][^\W\d_]{1,30}){0,3}\.?"
+_CAPITAL = r"[^\W\d_a-zß-öø-ÿа-яα-ω]"
+_CAPITALISED = rf"{_CAPITAL}[^\W\d_]{{0,30}}(?:[.'’-][^\W\d_]{{1,30}}){{0,3}}\.?"
+_UNHYPHENATED = rf"{_CAPITAL}[^\W\d_]{{0,30}}(?:[.'’][^\W\d_]{{1,30}}){{0,3}}\.?"
+"""Before a hyphen that is not a part of it: with hyphens, each run of words could be divided in many ways."""
 _STREETS = (
     r"(?:street|st|road|rd|avenue|ave|lane|ln|drive|dr|court|ct|close|row|way|terrace|place|pl|square|sq|boulevard|"
     r"blvd|"
@@ -34,11 +37,11 @@ _TAIL = (
 )
 """What may follow a street: a unit, and a city, a postcode, or both, also on the next line."""
 _STREET_FORMS = re.compile(
-    rf"(?<![^\W_])(?<![\d.,/-])(?:{_UNIT},? )?\d{{1,5}}[A-Za-z]?(?:[-/]\d{{1,5}}[A-Za-z]?)?,? "
+    rf"(?=[\w#])(?:(?<![^\W_])(?<![\d.,/-])(?:{_UNIT},? )?\d{{1,5}}[A-Za-z]?(?:[-/]\d{{1,5}}[A-Za-z]?)?,? "
     rf"(?:(?:{_CAPITALISED}|\d{{1,3}}(?:st|nd|rd|"
     rf"th)) ){{1,4}}(?i:{_STREETS})(?![^\W_])\.?(?P<tail>{_TAIL}){{0,2}}(?:,? {_UNIT})?"
-    rf"|(?<![^\W_])(?:{_CAPITALISED}[ -]){{0,3}}(?![a-zà-ÿ])[^\W\d_]{{0,30}}(?i:straße|strasse|str\.|gasse|allee|"
-    rf"platz|weg|damm|ufer|straat|laan|gracht|"
+    rf"|(?<![^\W_])(?:{_CAPITALISED}[ ]){{0,3}}(?:{_UNHYPHENATED}-){{0,4}}(?![a-zà-ÿ])[^\W\d_]{{0,30}}"
+    rf"(?i:straße|strasse|str\.|gasse|allee|platz|weg|damm|ufer|straat|laan|gracht|"
     rf"gatan|gata|gaten|vägen|veien|vej|gade|katu|utca)[ ]\d{{1,4}}[ ]?[a-zA-Z]?(?![^\W_])(?:{_TAIL}){{0,2}}"
     rf"|(?<![^\W_])(?:\d{{1,4}}(?: ?(?:bis|ter))?,? )?(?i:(?-i:Via)|rue|avenue|boulevard|bd|chemin|impasse|"
     rf"allée|calle|c/|"
@@ -54,7 +57,7 @@ _STREET_FORMS = re.compile(
     rf"(?:\d{{1,5}}(?:[-－号號番丁目室楼栋之]{{1,2}}\d{{0,5}}){{0,4}})?"
     rf"|[\uac00-\ud7a3]{{2,8}}(?:시|도)(?: [\uac00-\ud7a3]{{1,8}}(?:시|군|구|읍|면|"
     rf"동)){{1,2}}(?: [\uac00-\ud7a3\d]{{1,12}}(?:로|길|가))?(?: \d{{1,5}}(?:-\d{{1,5}})?)?"
-    rf"|(?<![^\W_]){_CITY}, [A-Z]{{2}} \d{{5}}(?:-\d{{4}})?(?!\d)"
+    rf"|(?<![^\W_]){_CITY}, [A-Z]{{2}} \d{{5}}(?:-\d{{4}})?(?!\d))"
 )
 _ADDRESS_FIELDS = (
     "(?:(?:home|street|postal|mailing|billing|shipping|delivery|old|new|permanent|current|work|business|full|"
@@ -74,11 +77,11 @@ _CITY_FIELDS = (
 _FIELD_END = r"(?:\(s\))?(?: ?\([^()\n]{1,40}\))?[\"']?\*{0,2}[ ]?(?:[:：=]|\t|は)\*{0,2}[ \t]{0,8}\n?[ \t]{0,4}[\"'“]?"
 _VALUE = r"[^\s:：;\"”|<>{}](?:(?![ ]{2}|\t| [^\W\d_]{1,20}:)[^\n;\"”|<>{}。，、]){0,100}"
 _ADDRESS_FIELD = re.compile(
-    rf"(?<![^\W_])(?<![^\W_][ ])(?:{_ADDRESS_FIELDS}){_FIELD_END}(?=(?P<value>{_VALUE}))", re.IGNORECASE
+    rf"{WORD_START}(?<![^\W_][ ])(?:{_ADDRESS_FIELDS}){_FIELD_END}(?=(?P<value>{_VALUE}))", re.IGNORECASE
 )
-_CITY_FIELD = re.compile(rf"(?<![^\W_])(?<![^\W_][ ]){_CITY_FIELDS}{_FIELD_END}(?=(?P<value>{_VALUE}))", re.IGNORECASE)
+_CITY_FIELD = re.compile(rf"{WORD_START}(?<![^\W_][ ]){_CITY_FIELDS}{_FIELD_END}(?=(?P<value>{_VALUE}))", re.IGNORECASE)
 _LIVES = re.compile(
-    r"(?<![^\W_])(?:live[sd]? (?:in|at|on)|living (?:in|at)|resid(?:es?|ing|ed) (?:in|at)|grew up in|born in|"
+    WORD_START + r"(?:live[sd]? (?:in|at|on)|living (?:in|at)|resid(?:es?|ing|ed) (?:in|at)|grew up in|born in|"
     r"native of|resident of|"
     r"wohn(?:e|t|haft) in(?: der)?|leb(?:e|t) in|komme aus|habite(?:z)? (?:à|au|en)|vi[st] à|demeurant(?: au| à)?|"
     r"vivo en|vive en|"

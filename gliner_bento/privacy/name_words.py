@@ -6,6 +6,8 @@ import re
 
 WORD = r"[^\W\d_][^\s\"“”<>,;:=*|/(){}\[\]!?。、，；।]{0,40}"
 """One word of a name."""
+WORD_START = r"(?<![^\W_])(?=[^\W_])"
+"""Before a choice of many words: it is tried only where a word begins."""
 PARTICLE = r"(?:van|von|der|den|de|da|di|do|dos|del|della|la|le|bin|ibn|al|el|zu|ter|ten|y|e|mac|ní|d['’].*)"
 _PARTICLES = re.compile(PARTICLE, re.IGNORECASE)
 _SUFFIXES = re.compile(r"['’]s$")
