@@ -59,8 +59,8 @@ def _overview(runs: Sequence[tuple[str, Report]], title: str) -> tuple[list[str]
 def _micro_changes(runs: Sequence[tuple[str, Report]], title: str) -> Iterator[Change | None]:
     first = runs[0][1]
     for number, (_, report) in enumerate(runs):
-        comparable = number and title in report.sections and title in first.sections
-        yield report.sections[title].change_since(first.sections[title])[1] if comparable else None
+        changed = report.change_since(first, title) if number else None
+        yield changed[1] if changed else None
 
 
 def _side_by_side(runs: Sequence[tuple[str, Report]], title: str) -> tuple[list[str], list[list[str]]]:
@@ -70,11 +70,12 @@ def _side_by_side(runs: Sequence[tuple[str, Report]], title: str) -> tuple[list[
                            for label in report.sections[title].scores.labels)  # fmt: skip
     gold = {label: "-" for label in labels}
     cells: dict[str, list[str]] = {label: [] for label in labels}
-    first = runs[0][1].sections.get(title)
+    first = runs[0][1]
     for number, (name, report) in enumerate(runs):
         columns += [name, "change", "95 %"] if number else [name]
         section = report.sections.get(title)
-        changes = section.change_since(first)[0] if number and section and first else {}
+        changed = report.change_since(first, title) if number else None
+        changes = changed[0] if changed else {}
         for label in labels:
             score = section.scores.labels.get(label) if section else None
             cells[label].append(percent(score.f1 if score else None))

@@ -58,10 +58,10 @@ class Section:
     scores: Scores
     texts: Sequence[ByLabel]
 
-    def change_since(self, before: Section) -> tuple[Mapping[str, Change], Change]:
-        """The change of F1 of each label and of all, since the predictions of `before`. Without intervals if those
-        were for another number of texts."""
-        if len(before.texts) == len(self.texts):
+    def change_since(self, before: Section, *, same_texts: bool) -> tuple[Mapping[str, Change], Change]:
+        """The change of F1 of each label and of all, since the predictions of `before`. Without intervals unless those
+        were for the same texts."""
+        if same_texts and len(before.texts) == len(self.texts):
             return changes((before.texts, before.scores.labels), (self.texts, self.scores.labels))
         of_label = {
             label: _difference(before.scores.labels[label].f1, score.f1)
@@ -98,6 +98,13 @@ class Report:
     def main(self) -> Scores:
         """The scores that count for `--min-f1`: those of the first section."""
         return next(iter(self.sections.values())).scores
+
+    def change_since(self, before: Report, title: str) -> tuple[Mapping[str, Change], Change] | None:
+        """The change of F1 in a section, of each label and of all; None if one of both reports lacks it. Without
+        intervals if `before` scores other examples, also because other texts failed."""
+        if title not in self.sections or title not in before.sections:
+            return None
+        return self.sections[title].change_since(before.sections[title], same_texts=self.gold == before.gold)
 
 
 @dataclass(frozen=True, slots=True)

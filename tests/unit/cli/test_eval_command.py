@@ -194,12 +194,35 @@ def test_a_run_is_compared_with_an_earlier_one(gold, capsys):
     assert [line[7:] for line in lines if line[:1] == ["memory"]] == [["+33.3", "-100.0", "to", "+100.0"]] * 2
     assert next(line[1:5] for line in lines if line[:1] == ["person"]) == ["1", "50.0", "0.0", "-50.0"]
     assert written.err == ""
-    write(gold / "gold.jsonl", RECORDS[:1])
+
+
+@pytest.mark.parametrize("others", [RECORDS[:1], [*RECORDS[:2], {"text": "and Cleo saw it", "entities": []}]])
+def test_a_change_since_a_run_of_other_examples_has_no_interval(others, gold, capsys):
+    assert cli.main(["eval", "gold.jsonl", "--labels", "person,city", "--out", "before.json"]) == 0
+    capsys.readouterr()
+    write(gold / "gold.jsonl", others)
     assert cli.main(["eval", "gold.jsonl", "--compare", "before.json"]) == 0
     written = capsys.readouterr()
     assert written.err == "gliner-bento: eval: before.json: memory: is of other examples\n"
     lines = [line.split() for line in written.out.replace("memory (before)", "before").splitlines()]
-    assert [line[7:] for line in lines if line[:1] == ["memory"]] == [["+66.7", "-"]] * 2, "no interval"
+    overall = [line[7:] for line in lines if line[:1] == ["memory"]]
+    assert [(change[:1], interval) for change, *interval in overall] == [("+", ["-"])] * 2
+    assert [line[-1] for line in lines if line[:1] == ["city"]][:2] == ["-"] * 2
+
+
+def test_models_that_failed_on_other_texts_are_not_paired(gold, capsys, monkeypatch):
+    """Both score two texts of three."""
+
+    @asynccontextmanager
+    async def clients(_options, flags, *_):
+        failing = {"a": "Anna", "b": "nobody"}[flags["model"]]
+        yield [client(MemoryReplica(error=lambda item: ValueError() if failing in item.text else None))]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    assert cli.main(["eval", "gold.jsonl", "--model", "a", "--model", "b"]) == 2
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["a,", "b:", "2", "texts"]
+    assert [line[-1] for line in lines if line[:1] in (["b"], ["city"])][:4] == ["-"] * 4
 
 
 def test_the_worst_texts_are_a_page_of_their_own(gold, capsys):
