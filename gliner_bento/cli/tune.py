@@ -127,10 +127,12 @@ async def _tuned(
     """Thresholds of labels, from candidates of one run; then those of relations, from a run with these thresholds."""
     relations = fields.get("relations") or sorted({link.relation for one in examples for link in one.relations})
     shared = {name: value for name, value in fields.items() if name not in ("relations", "threshold")}
+    shared["on_limit"] = "truncate"
+    start = _START if options.threshold is None else options.threshold
     failed: dict[str, str] = {}
     async with backend.client(options, flags) as client:
         card = await client.model()
-        everything = {"threshold": LOWEST_SCORE, "multi_label": True, "overlap": "allow", "on_limit": "truncate"}
+        everything = {"threshold": min(LOWEST_SCORE, start), "multi_label": True, "overlap": "allow"}
         results = await _results(client, examples, labels, {**shared, **everything}, failed)
         texts = [
             Scored(
@@ -140,19 +142,28 @@ async def _tuned(
             for example, result in results
             if example.entities is not None
         ]
-        start = dict.fromkeys(labels, _START if options.threshold is None else options.threshold)
+        starts = dict.fromkeys(labels, start)
         resolve = _resolution(card.tasks, nested=options.nested)
-        of_labels = await asyncio.to_thread(tune, texts, start, resolve, options.min_recall)
-        if not relations or "relations" not in card.tasks:
-            return Result(card.model, of_labels, None, failed)
-        described = labels if isinstance(labels, Mapping) else {label: label for label in labels}
-        chosen = {**start, **of_labels.thresholds}
-        with_thresholds = {name: {"description": described[name], "threshold": chosen[name]} for name in described}
-        more = {"relations": relations, "relation_threshold": LOWEST_SCORE, "on_limit": "truncate"}
-        results = await _results(client, examples, with_thresholds, {**shared, **more}, failed)
+        of_labels = await asyncio.to_thread(tune, texts, starts, resolve, options.min_recall)
+        of_relations = None
+        if relations and "relations" in card.tasks:
+            described = labels if isinstance(labels, Mapping) else {label: label for label in labels}
+            chosen = {**starts, **of_labels.thresholds}
+            with_thresholds = {name: {"description": described[name], "threshold": chosen[name]} for name in described}
+            start = _START if options.relation_threshold is None else options.relation_threshold
+            more = {"relations": relations, "relation_threshold": min(LOWEST_SCORE, start)}
+            results = await _results(client, examples, with_thresholds, {**shared, **more}, failed)
+            of_relations = await _tuned_relations(results, dict.fromkeys(relations, start), options.min_recall)
+    return Result(card.model, of_labels, of_relations, failed)
+
+
+async def _tuned_relations(
+    results: Sequence[tuple[Example, Any]], starts: Mapping[str, float], min_recall: float
+) -> Tuned | None:
+    """Thresholds of relations; None, and a line, if none is known often enough. starts: their thresholds now."""
     linked = [
         Scored(
-            frozenset(link for link in example.relations if link.relation in relations),
+            frozenset(link for link in example.relations if link.relation in starts),
             _by_score(
                 (Link(folded(one.head.text), one.relation, folded(one.tail.text)), one.relation, one.score)
                 for one in result.relations
@@ -160,12 +171,10 @@ async def _tuned(
         )
         for example, result in results
     ]
-    start = dict.fromkeys(relations, _START if options.relation_threshold is None else options.relation_threshold)
-    if not known_enough(linked, relations):
+    if not known_enough(linked, starts):
         write_line(f"tune: no relation is known {MIN_KNOWN} times; relations keep their threshold")
-        return Result(card.model, of_labels, None, failed)
-    of_relations = await asyncio.to_thread(tune, linked, start, all_links, options.min_recall)
-    return Result(card.model, of_labels, of_relations, failed)
+        return None
+    return await asyncio.to_thread(tune, linked, starts, all_links, min_recall)
 
 
 async def _results(

@@ -18,7 +18,7 @@ MIN_KNOWN = 5
 GRID = tuple(round(step * 0.05, 2) for step in range(19, 0, -1))
 """The thresholds that are tried, the highest first."""
 LOWEST_SCORE = GRID[-1]
-"""Candidates with lower scores are never needed."""
+"""Candidates with lower scores are only needed for the scores of before, if their threshold is lower."""
 _SWEEPS = 3
 
 

@@ -16,7 +16,7 @@ from tests.unit.bulk.bulk_program import client
 
 NEAR = {"head": "Aa", "relation": "near", "tail": "Ba"}
 RECORDS = [{"text": "Aa and Ba and Za", "entities": {"city": ["Aa", "Ba"]}, "relations": [NEAR]}] * 6
-SCORES = {"A": 0.9, "B": 0.42, "Z": 0.33}
+SCORES = {"A": 0.9, "B": 0.42, "Z": 0.33, "relations": 0.3}
 
 
 class Scored(MemoryReplica):
@@ -28,8 +28,9 @@ class Scored(MemoryReplica):
         scored = [replace(one, score=SCORES[one.text[0]]) for one in result.entities]
         kept = [one for one in scored if one.score > lowest]
         texts = {one.text for one in kept}
-        relations = [replace(one, score=0.3) for one in result.relations if {one.head.text, one.tail.text} <= texts]
-        return replace(result, entities=kept, relations=relations if item.relation_threshold < 0.3 else []), ends
+        score = SCORES["relations"]
+        relations = [replace(one, score=score) for one in result.relations if {one.head.text, one.tail.text} <= texts]
+        return replace(result, entities=kept, relations=relations if item.relation_threshold < score else []), ends
 
 
 @pytest.fixture
@@ -87,6 +88,37 @@ def test_a_recall_out_of_reach_and_a_text_without_a_result_are_named(gold, capsy
     written = capsys.readouterr()
     assert list(json.loads(written.out)["failed"]) == ["gold.jsonl: line 8"]
     assert "tune: city: the recall is below 1.0 with every threshold\n" in written.err
+
+
+def test_the_scores_of_before_are_those_of_the_thresholds_that_are_given(gold, capsys, monkeypatch):
+    """Also where these are lower than all that are tried."""
+    monkeypatch.setitem(SCORES, "Z", 0.03)
+    monkeypatch.setitem(SCORES, "relations", 0.02)
+    start = ["--threshold", "0.01", "--relation-threshold", "0.005"]
+    assert cli.main(["tune", "gold.jsonl", *start, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    city, near = result["labels"]["start"]["labels"]["city"], result["relations"]["start"]["labels"]["near"]
+    assert [city[name] for name in ("right", "predicted", "gold")] == [12, 18, 12]
+    assert [near[name] for name in ("right", "predicted", "gold")] == [6, 6, 6]
+
+
+def test_texts_that_fail_with_relations_end_it_in_one_line(gold, capsys, monkeypatch):
+    """One result is too few, though its text has enough relations."""
+
+    def error(item):
+        return ValueError() if item.relations and item.text == RECORDS[0]["text"] else None
+
+    @asynccontextmanager
+    async def clients(*_):
+        yield [client(Scored(replace(INFO, tasks=("entities", "relations")), error=error))]
+
+    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    words = ["Aa", "Ba", "Ab", "Bb", "Ac", "Bc"]
+    many = [{"head": words[0], "relation": "near", "tail": tail} for tail in words[1:]]
+    write(gold / "gold.jsonl", [*RECORDS, {"text": " ".join(words), "entities": {"city": words}, "relations": many}])
+    assert cli.main(["tune", "gold.jsonl"]) == 1
+    message = "tune: cross-validation needs at least 2 examples with a result; there is 1"
+    assert capsys.readouterr().err == f"gliner-bento: {message}\n"
 
 
 @pytest.mark.parametrize(
