@@ -9,7 +9,7 @@ from typing import Any
 from lxml import etree
 
 from gliner_bento.documents.passages import ElementText, Passage
-from gliner_bento.documents.xlsx import Workbook, cell_text, cells_of
+from gliner_bento.documents.xlsx import Workbook, cell_text, cells_of, escaped
 
 _LITERAL = re.compile(r'"((?:[^"]|"")*)"')
 _CODE = re.compile(r"""(&(?:"[^"]*"|K[0-9A-Fa-f+-]{1,6}|\d+|.))""", re.DOTALL)
@@ -43,7 +43,7 @@ def cell_passages(sheet: Any, book: Workbook) -> Iterator[Passage]:
             if text := cell_text(cell, book) or (_plain(value) if number else ""):
                 formula = next(cell.iterchildren("{*}f"), None)
                 is_shared = formula is not None and formula.get("t", "normal") != "normal"
-                yield Passage([(text, _Value(cell))], "cell", fixed=_SHARED if is_shared else "")
+                yield Passage([(escaped(text), _Value(cell))], "cell", fixed=_SHARED if is_shared else "")
 
 
 def _plain(value: str) -> str:

@@ -14,13 +14,14 @@ from gliner_bento.documents.base import DocumentError, Edit, Limits, ListedPassa
 from gliner_bento.documents.cells import cell_passages, formula_passages, header_passages
 from gliner_bento.documents.docx import PARTS
 from gliner_bento.documents.package import Package, local, xml_of
-from gliner_bento.documents.passages import LinkTarget, Passage, of_attribute, of_element, passages_of
+from gliner_bento.documents.passages import ElementText, LinkTarget, Passage, of_attribute, passages_of
 from gliner_bento.documents.read import checked_kind, package_of
-from gliner_bento.documents.xlsx import workbook_of
+from gliner_bento.documents.xlsx import Escaped, unescaped, workbook_of
 
 _PERSON = "person"
 _ORGANIZATION = "organization"
 _PATH = "file path"
+_LINK = "link"
 
 _PARAGRAPHS = (
     *("wordprocessingml.document.main", "wordprocessingml.document.glossary", "wordprocessingml.header"),
@@ -60,9 +61,11 @@ _NAMED = frozenset({"cNvPr", "docPr", "tableColumn", "docVar", "property", "attr
 """Elements whose attribute `name` is a text."""
 _VALUED = frozenset({
     *("alias", "tag", "helpText", "statusText", "default", "docVar", "attr", "tblCaption", "tblDescription", "filter"),
-    *("customFilter", "connectString", "query", "udl", "mailSubject"),
+    *("customFilter", "connectString", "query", "udl", "mailSubject", "listEntry"),
 })  # fmt: skip
 """Elements whose attribute `val` is a text."""
+_OWN_TEXT_ATTRIBUTES = {"name": _NAMED, "val": _VALUED, "value": frozenset({"listItem"})}
+"""Attributes that are texts of some elements."""
 _IDENTIFIERS = {
     **{("sheet", "name"): "a sheet's name", ("definedName", "name"): "a defined name"},
     **{("table", "name"): "a table's name", ("table", "displayName"): "a table's name"},
@@ -73,10 +76,12 @@ _IDENTIFIERS = {
 _FORMULAS = frozenset({"f", "formula", "formula1", "formula2", "definedName", "calculatedColumnFormula"})
 _CONSTANTS = frozenset({
     *("Application", "AppVersion", "DocSecurity", "TotalTime", "created", "modified", "revision"),
-    *("lastPrinted", "language", "version"),
+    *("lastPrinted", "language", "version", "Anchor"),
 })  # fmt: skip
-"""Properties that the program has written."""
-_LETTER = re.compile(r"[^\W\d_]{2}|\d{7}")
+"""Properties and places that the program has written."""
+_COPIES = ("{*}Fallback", "{*}rPh", "{*}absPath")
+"""Elements that no reader misses: what old programs show, how a text is spoken, and where the file was saved."""
+_LETTER = re.compile(r"[^\W\d_]{2}|\d(?:[\W_]*\d){6}")
 _LOCAL_PATH = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\")
 
 
@@ -146,6 +151,8 @@ class _Editor:
         yield from (name for name in self._package.parts if name not in first)
 
     def _add(self, passage: Passage) -> None:
+        if self._package.kind == "xlsx" and passage.part != _LINK:
+            passage.pieces = [(unescaped(text), owner and Escaped(owner)) for text, owner in passage.pieces]
         if passage.text.strip():
             self._by_text.setdefault((passage.text, passage.label), []).append(passage)
 
@@ -164,8 +171,11 @@ class _Editor:
             except DocumentError as error:
                 self.unsafe = self.unsafe or str(error)
                 return
-            for copy in [*root.iter("{*}Fallback", "{*}rPh")]:
-                _drop(copy)
+            for copy in [*root.iter(*_COPIES)]:
+                _drop_with_choice(copy)
+            for date in root.iter("{*}date"):  # of a form, which has it as a text too
+                for attribute in [one for one in date.attrib if one.rpartition("}")[2] == "fullDate"]:
+                    del date.attrib[attribute]
             yield from self._of_tree(root, name, kind)
         elif self._package.parts[name]:
             self.unsafe = self.unsafe or f"has a part that cannot be redacted: {name}"
@@ -243,7 +253,9 @@ def _of_element(element: Any, *, is_any: bool) -> Iterator[Passage]:
 def _of_text(element: Any, name: str) -> Iterator[Passage]:
     if name not in _CONSTANTS and _is_text(element.text):
         label = _PERSON if name in _AUTHORS else _ORGANIZATION if name == "Company" else ""
-        yield of_element(element, "property", label=label)
+        is_variant = "docPropsVTypes}" in element.tag and local(element.getparent()) == "property"
+        owner = _Variant(element) if is_variant else ElementText(element)
+        yield Passage([(element.text, owner)], "property", label)
     if _is_text(element.tail):
         yield Passage([(element.tail, _Tail(element))], "property")
 
@@ -257,7 +269,7 @@ def _of_attribute(element: Any, name: str, attribute: str, value: str) -> Iterat
         yield of_attribute(element, attribute, label=_PERSON)
     elif name == "Relationship" and short == "Target" and element.get("TargetMode") == "External":
         yield _link(element)
-    elif short in _TEXT_ATTRIBUTES or (short == "name" and name in _NAMED) or (short == "val" and name in _VALUED):
+    elif short in _TEXT_ATTRIBUTES or name in _OWN_TEXT_ATTRIBUTES.get(short, ()):
         yield of_attribute(element, attribute)
 
 
@@ -267,7 +279,19 @@ def _is_text(value: str | None) -> bool:
 
 def _link(element: Any) -> Passage:
     owner = LinkTarget(element)
-    return Passage([(owner.text, owner)], "link", _PATH if _LOCAL_PATH.match(owner.text) else "")
+    return Passage([(owner.text, owner)], _LINK, _PATH if _LOCAL_PATH.match(owner.text) else "")
+
+
+class _Variant:
+    """The value of a property, which becomes a text when it is replaced: a date, for example."""
+
+    def __init__(self, element: Any) -> None:
+        self._element = element
+
+    def set(self, text: str) -> None:
+        """Write a text."""
+        self._element.tag = self._element.tag.rpartition("}")[0] + "}lpwstr"
+        self._element.text = text
 
 
 class _Tail:
@@ -295,6 +319,16 @@ def _drop(element: Any) -> None:
         else:
             before.tail = (before.tail or "") + tail
     parent.remove(element)
+
+
+def _drop_with_choice(element: Any) -> None:
+    """Remove an element, and the choice between forms that it leaves without any."""
+    parent = element.getparent()
+    if parent is None:
+        return
+    _drop(element)
+    if local(parent) in ("Choice", "AlternateContent") and not len(parent):
+        _drop_with_choice(parent)
 
 
 def _is_distinct(original: str) -> bool:

@@ -65,8 +65,18 @@ class Package:
         return str(self._types.get(name.lower()) or self._default_types.get(suffix, ""))
 
     def tree(self, name: str) -> Any:
-        """The root of a part. Raises `DocumentError` for invalid XML, and for a DOCTYPE, which no such file has."""
-        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False)
+        """The root of a part, without comments and processing instructions, which divide texts and may be texts.
+
+        Raises `DocumentError` for invalid XML, and for a DOCTYPE, which no such file has.
+        """
+        parser = etree.XMLParser(
+            resolve_entities=False,
+            no_network=True,
+            load_dtd=False,
+            huge_tree=False,
+            remove_comments=True,
+            remove_pis=True,
+        )
         try:
             root = etree.fromstring(self.parts[name], parser)
         except etree.XMLSyntaxError as error:
@@ -115,8 +125,9 @@ def xml_of(root: Any) -> bytes:
 
 
 def local(element: Any) -> str:
-    """The name of an element without its namespace: the transitional and the strict form have different ones."""
-    tag = element.tag
+    """The name of an element without its namespace: the transitional and the strict form have different ones. Empty for
+    None, the parent of a root."""
+    tag = None if element is None else element.tag
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
 
 

@@ -12,7 +12,9 @@ from gliner_bento.documents.base import Edit
 from gliner_bento.documents.package import local
 
 _TEXTS = frozenset({"t", "delText", "instrText", "delInstrText"})
-_PARAGRAPHS = frozenset({"p", "si", "is", "pt"})
+_CHART_TEXTS = frozenset({("v", "pt"), ("v", "tx"), ("name", "trendline")})
+"""Texts of charts: an element, and the one around it."""
+_PARAGRAPHS = frozenset({"p", "si", "is", "pt", "tx", "trendline"})
 _UNITS = frozenset({"comment", "footnote", "endnote"})
 _BREAKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "ptab": "\t"}
 _HIDDEN = {"del": "deleted", "moveFrom": "deleted", "Fallback": "fallback", "rPh": "phonetic"}
@@ -113,11 +115,6 @@ def of_attribute(element: Any, name: str, *, label: str = "", fixed: str = "") -
     return Passage([(element.get(name), AttributeText(element, name))], "attribute", label, fixed)
 
 
-def of_element(element: Any, part: str, *, label: str = "", fixed: str = "") -> Passage:
-    """The text of an element as a passage."""
-    return Passage([(element.text or "", ElementText(element))], part, label, fixed)
-
-
 @dataclass(slots=True)
 class _Paragraph:
     """The pieces of a paragraph by group: "", what a reader sees, or a value of `_HIDDEN`. row, cell: of its table."""
@@ -191,7 +188,7 @@ class _Walker:
         name = local(element)
         if name in _UNITS:
             self.units.append(_Unit())
-        elif name in _PARAGRAPHS:
+        if name in _UNITS or name in _PARAGRAPHS:
             self._paragraphs.append(_Paragraph(self._rows[-1], self._cells[-1]))
             self.units[-1].paragraphs.append(self._paragraphs[-1])
         elif name == "tr":
@@ -200,7 +197,7 @@ class _Walker:
             self._cells.append(element)
         elif name in _HIDDEN:
             self._groups.append(self._groups[-1] or _HIDDEN[name])
-        elif name in _TEXTS or (name == "v" and local(element.getparent()) == "pt"):
+        elif name in _TEXTS or (name, local(element.getparent())) in _CHART_TEXTS:
             if element.text:
                 self._add(_group_of(name) or self._groups[-1], element.text, ElementText(element))
         elif name in _BREAKS and local(element.getparent()) in ("r", "p"):
@@ -211,7 +208,7 @@ class _Walker:
         name = local(element)
         if name in _UNITS:
             self.units.append(_Unit())
-        elif name in _PARAGRAPHS:
+        if name in _UNITS or name in _PARAGRAPHS:
             self._paragraphs.pop()
         elif name == "tr":
             self._rows.pop()

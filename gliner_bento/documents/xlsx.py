@@ -10,13 +10,14 @@ from typing import Any
 
 from gliner_bento.documents.base import Collector
 from gliner_bento.documents.package import Package, local
-from gliner_bento.documents.passages import passages_of
+from gliner_bento.documents.passages import Owner, passages_of
 
 _DATE_FORMATS = frozenset([*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)])
 _LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h|m|s)[^\]]*\]', re.IGNORECASE)
 _EPOCH, _EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)
 _MAX_SERIAL = 2_958_466  # the year 10000
 _ESCAPE = re.compile(r"_x([0-9A-Fa-f]{4})_")
+_ESCAPED = re.compile("_(?=x[0-9A-Fa-f]{4}_)|[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,22 @@ def string_of(item: Any) -> str:
 def unescaped(text: str) -> str:
     """A text with the characters that XML lacks: `_x000D_` is a carriage return."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def escaped(text: str) -> str:
+    """The opposite of `unescaped`."""
+    return _ESCAPED.sub(lambda match: f"_x{ord(match[0]):04X}_", text)
+
+
+class Escaped:
+    """An owner that keeps its text escaped."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def set(self, text: str) -> None:
+        """Write another text, which is not escaped."""
+        self._owner.set(escaped(text))
 
 
 def _comments(root: Any) -> Iterator[tuple[str, str]]:

@@ -83,6 +83,12 @@ BODIES = {
     "the description of a table": '<w:tbl><w:tblPr><w:tblCaption w:val="Bob"/>'
     '<w:tblDescription w:val="of Ada Lovelace"/></w:tblPr></w:tbl>',
     "a smart tag": '<w:p><w:smartTag><w:smartTagPr><w:attr w:name="x" w:val="Bob"/></w:smartTagPr></w:smartTag></w:p>',
+    "a comment in a text": "<w:p><w:r><w:t>Dear <!-- Bob -->A<?x Eve?>da Lovelace</w:t></w:r></w:p>",
+    "values of a form": '<w:p><w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:ddList><w:listEntry '
+    'w:val="Ada Lovelace"/></w:ddList></w:ffData></w:fldChar></w:r></w:p><w:sdt><w:sdtPr><w:comboBox>'
+    '<w:listItem w:displayText="x" w:value="ada@example.org"/></w:comboBox>'
+    '<w:date w:fullDate="1985-03-12T00:00:00Z"/></w:sdtPr><w:sdtContent><w:p/>'
+    "</w:sdtContent></w:sdt>",
     "WordArt": '<w:p><w:r><v:textpath xmlns:v="urn:v" string="Ada Lovelace"/></w:r></w:p>',
 }
 
@@ -93,6 +99,7 @@ def test_what_a_word_file_does_not_show_is_redacted_too(tmp_path):
     body = part_of(content, "word/document.xml").replace(b"<w:body>", b"<w:body>" + bodies)
     copy = redacted(tmp_path, "a.docx", rezipped(content, {"word/document.xml": body}))
     assert left_in(copy) == set()
+    assert "1985" not in texts_of(copy)
     assert "[SENSITIVE_1]\t" in [paragraph.text for paragraph in docx.Document(io.BytesIO(copy)).paragraphs]
 
 
@@ -111,12 +118,20 @@ OFFICE = "application/vnd.openxmlformats-officedocument."
 FOOTNOTES = (
     f'<w:footnotes {W}><w:footnote w:id="2"><w:p><w:r><w:t>Ada Lovelace</w:t></w:r></w:p></w:footnote></w:footnotes>'
 )
-CUSTOM = '<Properties><property name="Bob"><lpwstr>Ada Lovelace</lpwstr></property></Properties>'
+VALUES = {"lpwstr": "Ada Lovelace", "i8": "4111111111111111", "lpstr": "4012 8888 8888 1881"}
+CUSTOM = (
+    '<Properties xmlns:vt="http://schemas.openxmlformats.org/officeDocument/2006/docPropsVTypes">'
+    + "".join(f'<property name="Bob"><vt:{kind}>{value}</vt:{kind}></property>' for kind, value in VALUES.items())
+    + "</Properties>"
+)
+SERIES = "<c:ser><c:tx><c:v>{}</c:v></c:tx><c:trendline><c:name>of {}</c:name></c:trendline></c:ser>"
+CHART = f'<c:chart xmlns:c="urn:c">{SERIES.format("Ada Lovelace", "Bob")}{SERIES.format("Eve", "Grace")}</c:chart>'
 
 
 PARTS = {
     "word/footnotes.xml": (OFFICE + "wordprocessingml.footnotes+xml", FOOTNOTES),
     "word/people.xml": (OFFICE + "wordprocessingml.people+xml", '<people><person author="Grace Hopper"/></people>'),
+    "word/charts/chart1.xml": (OFFICE + "drawingml.chart+xml", CHART),
     "docProps/custom.xml": (OFFICE + "custom-properties+xml", CUSTOM),
     "customXml/item9.xml": ("application/xml", "<a b='1'>Ada Lovelace<c/>Bob</a>"),
     "docProps/thumbnail.jpeg": ("image/jpeg", "Ada Lovelace"),
@@ -131,6 +146,12 @@ def test_further_parts_of_a_word_file_are_redacted(tmp_path):
         content = with_part(content, owner, name, kind, part.encode(), content_type)
     copy = redacted(tmp_path, "a.docx", content)
     assert left_in(copy) == set()
+    assert b"<c:v>[SENSITIVE_4]</c:v>" in part_of(copy, "word/charts/chart1.xml")
+    custom = part_of(copy, "docProps/custom.xml").decode()
+    assert re.findall("<vt:([^>]*)>([^<]*)<", custom)[1:] == [
+        ("lpwstr", "[CREDIT_CARD_1]"),
+        ("lpwstr", "[CREDIT_CARD_2]"),
+    ]
     docx.Document(io.BytesIO(copy))
     with zipfile.ZipFile(io.BytesIO(copy)) as archive:
         assert set(PARTS) - set(archive.namelist()) == {"docProps/thumbnail.jpeg"}
@@ -164,11 +185,12 @@ def shared_strings(content: bytes, strings: str, cells: str) -> bytes:
 def test_an_excel_file_keeps_its_form_without_the_names(tmp_path, capsys):
     strings = (
         "<si><r><t>Ada </t></r><r><rPr><b/></rPr><t>Lovelace</t></r><rPh sb='0' eb='1'><t>Grace</t></rPh></si>"
-        "<si><t>no name</t></si>"
+        "<si><t>no name</t></si><si><t>to ada_x0040_example.org_x000D_\n_x005F_x0041_</t></si>"
     )
     cells = (
         "<c r='A1' t='s'><v>0</v></c><c r='B1' t='s'><v>1</v></c><c r='C1'><v>4111111111111111</v></c>"
         "<c r='D1' t='str'><f>UPPER(\"Bob\")&amp;A1</f><v>Eve</v></c><c r='E1' t='s'><v>0</v></c><c r='F1'><v>5</v></c>"
+        "<c r='I1' t='s'><v>2</v></c><c r='J1' t='str'><v>Bob_x005F_x0041_</v></c>"
         "<c r='G1' t='str'><f>\"is \"&amp;\"Bob\"</f><v>is there</v></c>"
     )
     content = shared_strings(excel(), strings, cells)
@@ -187,6 +209,16 @@ def test_an_excel_file_keeps_its_form_without_the_names(tmp_path, capsys):
     header = '<headerFooter><oddHeader>&amp;L&amp;"Arial"Bob&amp;12&amp;P</oddHeader></headerFooter>'
     sheet = sheet.replace("<legacyDrawing", f"{header}<legacyDrawing")
     content = rezipped(content, {"xl/worksheets/sheet1.xml": sheet.encode()})
+    path = (
+        '<mc:AlternateContent xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"><mc:Choice '
+        r'Requires="x15"><a:absPath xmlns:a="urn:a" url="C:\Users\Ada Lovelace\"/></mc:Choice>'
+        "</mc:AlternateContent><sheets>"
+    )
+    book = part_of(content, "xl/workbook.xml").replace(b"<sheets>", path.encode())
+    comments = part_of(content, "xl/comments/comment1.xml").decode()
+    more = '</comment><comment ref="B1" authorId="0"><text><t>came</t></text></comment>'
+    comments = comments.replace("</comment>", more, 1)
+    content = rezipped(content, {"xl/workbook.xml": book, "xl/comments/comment1.xml": comments.encode()})
     content = with_part(content, "xl/workbook.xml", "xl/calcChain.xml", "calcChain", b"<x>Bob</x>", "x/calcChain+xml")
     copy = redacted(tmp_path, "a.xlsx", content)
     assert left_in(copy) == set()
@@ -195,6 +227,10 @@ def test_an_excel_file_keeps_its_form_without_the_names(tmp_path, capsys):
     assert [cell.value for cell in book["People"][1]][:6] == [
         *("[SENSITIVE_1]", "no name", "[CREDIT_CARD_1]", "[SENSITIVE_4]", "[SENSITIVE_1]", 5),
     ]
+    table = part_of(copy, "xl/sharedStrings.xml").decode()
+    assert "<t>to [EMAIL_ADDRESS_1]_x000D_\n_x005F_x0041_</t>" in table
+    assert book["People"]["J1"].value in ("[SENSITIVE_2]_x0041_", "[SENSITIVE_2]_x005F_x0041_")
+    assert b"AlternateContent" not in part_of(copy, "xl/workbook.xml")
     assert book["People"]["G1"].value == '="is "&"[SENSITIVE_2]"'
     assert book["People"]["A1"].comment.text == "ask [SENSITIVE_2]"
     assert book["Hidden"]["A1"].value == "[SENSITIVE_2] was here"
