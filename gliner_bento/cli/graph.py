@@ -112,8 +112,9 @@ def _iris(path: str | None, kind: str) -> Iris:
         return Iris()
     if kind not in WITH_IRIS:
         raise CommandError(f"graph: --iris: is for the formats {' and '.join(WITH_IRIS)}; this is {kind}")
+    content = backend.read_yaml(Path(path), "graph: --iris")
     try:
-        return parse_iris(backend.read_yaml(Path(path), "graph: --iris"))
+        return parse_iris(content)
     except ValueError as error:
         raise CommandError(f"graph: --iris: {path}: {error}") from None
 
