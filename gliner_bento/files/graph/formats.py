@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gliner_bento.files.graph.iris import NAME, NAMESPACE, Iris
+from gliner_bento.files.graph.iris import NAME, PROPERTIES, Iris
 from gliner_bento.files.graph.property_graph import (
     COUNTS,
     CSV_FILES,
@@ -44,7 +44,7 @@ def write_jsonld(graph: Any, path: Path, iris: Iris) -> None:
     }
     for head, tail, data in graph.edges(data=True):
         nodes[head].setdefault(iris.relation(data["relation"]), []).append({"@id": iris.node(tail)})
-    terms = {name: f"{NAMESPACE}{name}" for name in (*COUNTS, "alias", "reason")}
+    terms = {name: f"{PROPERTIES}{name}" for name in (*COUNTS, "alias", "reason")}
     content = {"@context": {"name": NAME, **terms}, "@graph": [*nodes.values()]}
     path.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
@@ -52,7 +52,7 @@ def write_jsonld(graph: Any, path: Path, iris: Iris) -> None:
 def write_turtle(graph: Any, path: Path, iris: Iris) -> None:
     """Write one file with the triples of JSON-LD."""
     with path.open("w", encoding="utf-8") as file:
-        file.write(f"@prefix g: <{NAMESPACE}> .\n")
+        file.write(f"@prefix g: <{PROPERTIES}> .\n")
         for node, data in graph.nodes(data=True):
             lines = [f"<{iris.node(node)}> a <{iris.label(data['label'])}>", f"<{NAME}> {_literal(data['name'])}"]
             lines += [f"g:{name} {_literal(value)}" for name, value in counts_of(data).items()]

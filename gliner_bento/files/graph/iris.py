@@ -9,6 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 NAMESPACE = "urn:gliner-bento:"
+PROPERTIES = f"{NAMESPACE}property:"
+"""Begins the IRIs of counts and aliases. No name has a colon in its IRI, so no relation has one of these."""
 NAME = "https://schema.org/name"
 
 _IRI = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://|urn:[A-Za-z0-9-]+:)[^\x00-\x20<>\"{}|^`\\\ud800-\udfff]*")

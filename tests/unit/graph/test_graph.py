@@ -144,6 +144,17 @@ def test_turtle_has_the_triples_of_jsonld(graph, tmp_path, iris):
         assert rdflib.compare.isomorphic(one, other)
 
 
+@pytest.mark.parametrize("name", ["mentions", "documents", "score", "alias", "reason", "property:mentions"])
+def test_a_relation_named_like_a_count_is_a_property_of_its_own(tmp_path, name):
+    builder = GraphBuilder()
+    builder.add([GATES, SHORT, MS], [relation(GATES, name, MS)])
+    FORMATS["turtle"](builder.graph(), tmp_path / "g.ttl", Iris())
+    found = triples(tmp_path / "g.ttl", "turtle")
+    microsoft = rdflib.URIRef(Iris().node("org/microsoft"))
+    (of_relation,) = found.predicates(None, microsoft)
+    assert [*found.objects(None, of_relation)] == [microsoft]
+
+
 def test_iris_of_a_mapping_replace_those_of_names(graph, tmp_path):
     FORMATS["turtle"](graph, tmp_path / "g.ttl", parse_iris(IRIS))
     found = triples(tmp_path / "g.ttl", "turtle")
@@ -151,8 +162,8 @@ def test_iris_of_a_mapping_replace_those_of_names(graph, tmp_path):
     assert found.value(gates, rdflib.RDF.type) == schema.Person
     assert found.value(gates, schema.name).toPython() == "Bill Gates"
     assert found.value(gates, schema.worksFor) == rdflib.URIRef("https://example.org/id/org/microsoft")
-    assert found.value(gates, rdflib.URIRef("urn:gliner-bento:mentions")).toPython() == 3
-    alias = found.value(gates, rdflib.URIRef("urn:gliner-bento:alias"))
+    assert found.value(gates, rdflib.URIRef("urn:gliner-bento:property:mentions")).toPython() == 3
+    alias = found.value(gates, rdflib.URIRef("urn:gliner-bento:property:alias"))
     assert found.value(alias, schema.name).toPython() == "BILL gates"
 
 
