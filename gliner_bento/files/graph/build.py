@@ -77,7 +77,7 @@ class GraphBuilder:
         self._merging = merging
         self._nodes: dict[Node, _Counts] = {}
         self._edges: dict[tuple[Node, Node, str], _Counts] = {}
-        self._forms: defaultdict[Node, set[Node]] = defaultdict(set)  # nodes with a legal form, by the name without it
+        self._forms: defaultdict[Node, set[Node]] = defaultdict(set)  # nodes with a form, by the name without it
 
     def add(self, entities: Entities, relations: Entities) -> list[Node]:
         """Add a document's entities and relations, as the API returns them; the node of each entity, for `node_id`.
@@ -107,24 +107,33 @@ class GraphBuilder:
         for label, text in mentions:
             name = _canonical(label, text)
             names[label][name.key] = together(name, names[label].get(name.key))
-            if name.form:
-                self._forms[label, name.base].add((label, name.key))
-        joined = {label: merges(of_label.values()) for label, of_label in names.items()}
+        joined = {label: self._joined(label, of_label) for label, of_label in names.items()}
 
         def node_of(mention: Node) -> tuple[Node, str]:
             label, text = mention
-            key = _canonical(label, text).key
+            key = _bare(_canonical(label, text).key, names[label])
             merge = joined[label].get(key, Merge(key, ""))
             return (label, merge.key), merge.reason
 
         return node_of
+
+    def _joined(self, label: str, names: Mapping[str, Name]) -> dict[str, Merge]:
+        """The names of a document, by key, that join another one. Collects their legal forms and genders."""
+        different = [name for key, name in names.items() if _bare(key, names) == key]
+        joined = merges(different)
+        for name in different:
+            merge = joined.get(name.key, Merge(name.key, ""))
+            if not merge.reason and (name.form or merge.key != name.key):
+                self._forms[label, name.formless].add((label, merge.key))
+        return joined
 
     def node_id(self, node: Node) -> str:
         """The id in the graph of a node that `add` has returned, once all documents are added."""
         return _id(self._moved().get(node, node))
 
     def _moved(self) -> dict[Node, Node]:
-        """The nodes that are another one's: names with a legal form, where all documents have no other form of it."""
+        """The nodes that are another one's: names with a legal form or gender, where all documents have no other one
+        of the same name."""
         return {form: node for node, forms in self._forms.items() if len(forms) == 1 for form in forms}
 
     def graph(self) -> Any:
@@ -240,6 +249,13 @@ def _score(mention: Mapping[str, Any]) -> float:
     if not math.isfinite(score := float(mention["score"])):
         raise ValueError("no score")
     return score
+
+
+def _bare(key: str, names: Mapping[str, Name]) -> str:
+    """The key without a possessive, if the document has that name too."""
+    while names[key].bare in names:
+        key = names[key].bare
+    return key
 
 
 def _canonical(label: str, text: str) -> Name:

@@ -12,16 +12,19 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from gliner_bento.files.graph import vocabulary
-from gliner_bento.files.graph.names import Name
+from gliner_bento.files.graph.names import FORM_OF_GENDER, Name
 
 _MAX_CANDIDATES = 16
 """A part that more names share says nothing: the others are not looked at."""
+
+_TITLE_START = 3
+"""Letters that a title has in common with its short form: "captain", "capt"."""
 
 _FIRST_CJK = "\u2e80"
 
 
 class Merge(NamedTuple):
-    """The key of the name that another one joins, and why: "" if only their legal forms differ."""
+    """The key of the name that another one joins, and why: "" if they differ only in a legal form or in gender."""
 
     key: str
     reason: str
@@ -74,8 +77,13 @@ def together(name: Name, same: Name | None) -> Name:
 
 def _of_persons(names: list[Name]) -> Iterator[tuple[str, Merge]]:
     """Fuller names come first, so all that a name can be of is known when it comes."""
-    names.sort(key=lambda name: (-len(name.words), -_full(name), not name.generation, not name.titles, name.key))
-    persons, index = dict[str, _Person](), _Index()
+    names.sort(
+        key=lambda name: (
+            *(-len(name.words), -_full(name), not name.generation, not name.form, not name.titles),
+            name.key,
+        )
+    )
+    persons, index, joined = dict[str, _Person](), _Index(), dict[str, Merge]()
     first_names = _first_names(names)
     alone = defaultdict[str, set[str]](set)
     for name in names:
@@ -83,19 +91,45 @@ def _of_persons(names: list[Name]) -> Iterator[tuple[str, Merge]]:
             alone[name.base] |= {name.gender} - {""}
     for name in names:
         is_unclear = _has_two_first_names(name, first_names)
-        found = {} if is_unclear else _candidates(name, persons, index)
+        found = _of_same_words(name, persons, index) or ({} if is_unclear else _candidates(name, persons, index))
         if name.gender and len(name.words) == 1 and len(alone[name.base]) > 1:  # "Mr Smith" and "Mrs Smith"
             found = {key: reason for key, reason in found.items() if key and persons[key].gender == name.gender}
         if len(found) == 1 and "" not in found:
             ((key, reason),) = found.items()
             persons[key].gender = persons[key].gender or name.gender
-            yield name.key, Merge(key, reason)
+            joined[name.key] = Merge(key, reason)
         else:
             persons[name.key] = _Person(name, name.gender)
+            index.add(f"same:{name.formless}", name.key)
             for part in _parts(name):
                 index.add(part, name.key)
             if len(name.words) > 1 and not is_unclear:
                 index.add(_pattern(name), name.key)
+    yield from _with_genders(joined, persons)
+
+
+def _with_genders(joined: Mapping[str, Merge], persons: Mapping[str, _Person]) -> Iterator[tuple[str, Merge]]:
+    """The names that join another one, also that of the same person with a gender that only other names have said."""
+    keys = {key: _key_with_gender(person) for key, person in persons.items()}
+    for key, with_gender in keys.items():
+        if with_gender != key:
+            yield key, Merge(with_gender, "")
+    for name, merge in joined.items():
+        yield name, merge._replace(key=keys[merge.key])
+
+
+def _key_with_gender(person: _Person) -> str:
+    name = person.name
+    if name.form or not person.gender or (len(name.words) == 1 and not name.generation):
+        return name.key
+    return f"{FORM_OF_GENDER[person.gender]} {name.formless}"
+
+
+def _of_same_words(name: Name, persons: Mapping[str, _Person], index: _Index) -> dict[str, str]:
+    """The keys of those who have this name of two words or more with a title that says their gender."""
+    if len(name.words) == 1 and not name.generation:
+        return {}
+    return {key: "" for key in index.get(f"same:{name.formless}") if _agree(name, persons[key])}
 
 
 def _candidates(name: Name, persons: Mapping[str, _Person], index: _Index) -> dict[str, str]:
@@ -119,11 +153,23 @@ def _agree(name: Name, person: _Person) -> bool:
     fuller, is_alone, same_words = person.name, len(name.words) == 1, name.words == person.name.words
     if name.gender and person.gender and name.gender != person.gender:
         return False
+    if not same_words and (is_alone or name.words[0] != fuller.words[0]) and not _may_be_surname(name, person):
+        return False
     if name.generation != fuller.generation and (name.generation or (same_words and not is_alone)):
         return False
     if is_alone and same_words and name.titles and fuller.titles and not fuller.generation:
         return False  # "Dr Smith" and "Mr Smith"
     return not _reigns(name) or _reigns(fuller) or bool(fuller.generation)
+
+
+def _may_be_surname(name: Name, person: _Person) -> bool:
+    """Whether the titles before a name allow that it is the surname of a person. "Justice Smith" is not "Will Smith",
+    and "Mrs Clinton" not "Bill Clinton", who may be her husband."""
+    known = {title[:_TITLE_START] for title in person.name.titles}
+    first_names = vocabulary.FIRST_NAMES.intersection(name.titles)
+    if not known.issuperset(title[:_TITLE_START] for title in first_names):
+        return False
+    return bool(person.gender) or vocabulary.WIFE.isdisjoint(name.titles)
 
 
 def _reigns(name: Name) -> bool:
@@ -157,12 +203,12 @@ def _pattern(name: Name) -> str:
 
 
 def _parts(name: Name) -> Iterator[str]:
-    """What a shorter name of this person can be: words from its start or to its end, and the initials of all."""
+    """What a shorter name of this person can be: the first word, words to the end, and the initials of all. More words
+    from the start are another's name: "Martin Luther" is not "Martin Luther King"."""
     words = name.words
-    for length in range(1, len(words) + 1):
-        for part in (words[:length], words[-length:]):
-            if not all(map(_is_initial, part)):
-                yield " ".join(part)
+    for part in (words[:1], *(words[start:] for start in range(len(words)))):
+        if not all(map(_is_initial, part)):
+            yield " ".join(part)
     if len(words) > 2:
         yield "acronym:" + "".join(word[0] for word in words)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from gliner_bento.files.graph import vocabulary
 from gliner_bento.files.graph.vocabulary import Kind
@@ -22,14 +23,19 @@ _POSSESSIVE = re.compile(r"'s$|(?<=s)'$")
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]?")
 _ACRONYM = re.compile(r"[A-Z]{3,6}")
 
+FORM_OF_GENDER = {"m": "mr", "f": "ms", "": ""}
+"""What the key of a person's name begins with, so that "Mr Kim Lee" is not "Ms Kim Lee"."""
+
 
 @dataclass(frozen=True, slots=True)
 class Name:
     """What a mention says about what it names.
 
     key: equal for names that are one node in all documents. words: the name itself, for a person with initials as
-    single letters. form: the legal form. generation: "jr", "viii". titles: those before the name. steps: what was
-    ignored to make the key, for the reason of a merge. acronym: whether the letters may be those of other words.
+    single letters. form: the legal form; of a person, "mr" or "ms" as the titles say, if the key has no other title.
+    generation: "jr", "viii". titles: those before the name. steps: what was ignored to make the key, for the reason of
+    a merge. acronym: whether the letters may be those of other words. bare: the key without a possessive that may be
+    part of the name, as in "McDonald's".
     """
 
     kind: Kind
@@ -40,17 +46,22 @@ class Name:
     titles: tuple[str, ...] = ()
     steps: frozenset[str] = frozenset()
     acronym: bool = False
+    bare: str = ""
 
     @property
     def gender(self) -> str:
         """What the titles say: "m", "f" or ""."""
-        is_male, is_female = (not names.isdisjoint(self.titles) for names in (vocabulary.MALE, vocabulary.FEMALE))
-        return ("m" if is_male else "f") if is_male != is_female else ""
+        return _gender(self.titles)
 
     @property
     def base(self) -> str:
         """The words as one text."""
         return " ".join(self.words)
+
+    @property
+    def formless(self) -> str:
+        """The key of the same name without a legal form or gender."""
+        return " ".join(filter(None, [*self.words, self.generation]))
 
 
 @dataclass(slots=True)
@@ -79,6 +90,16 @@ def canonical(text: str, kind: Kind) -> Name:
     """The canonical form of a name. Linear in its length."""
     steps = set[str]()
     key = folded(text, steps)
+    if (stripped := _POSSESSIVE.sub("", key)) in ("", key):
+        return _parsed(text, key, kind, steps)
+    steps.add("possessive")
+    if kind == "person":  # no person's name ends with it
+        return _parsed(text, stripped, kind, steps)
+    return replace(_parsed(text, key, kind, steps), bare=_parsed(text, stripped, kind, set()).key)
+
+
+def _parsed(text: str, key: str, kind: Kind, steps: set[str]) -> Name:
+    """The canonical form of the name that was folded to `key`."""
     if kind and len(key) <= MAX_CHARS and 0 < len(words := key.split()) <= _MAX_WORDS:
         acronym = bool(_ACRONYM.fullmatch(unicodedata.normalize("NFKC", text).strip().replace(".", "")))
         parsing = _Parsing(words, steps)
@@ -89,16 +110,12 @@ def canonical(text: str, kind: Kind) -> Name:
 
 
 def folded(text: str, steps: set[str]) -> str:
-    """The name without case, accents, possessive and kinds of signs. steps: receives what was ignored besides case."""
+    """The name without case, accents and kinds of signs. steps: receives what was ignored besides case."""
     name = normalized(text)
     plain = _without_accents(name)
     if plain != name:
         steps.add("accents")
-    name = " ".join(plain.translate(_OTHER_SIGNS).strip(",;: ").split()) or plain
-    if (bare := _POSSESSIVE.sub("", name)) and bare != name:
-        steps.add("possessive")
-        name = bare
-    return name
+    return " ".join(plain.translate(_OTHER_SIGNS).strip(",;: ").split()) or plain
 
 
 def _without_accents(text: str) -> str:
@@ -132,9 +149,15 @@ def _person(parsing: _Parsing, acronym: bool) -> Name:
     shown_title = [parsing.titles[-1]] if alone and parsing.titles and parsing.titles[-1] != "the" else []
     if len(shown_title) < len(parsing.titles):
         parsing.steps.add("title")
-    key = " ".join([*shown_title, *names, *filter(None, [generation])])
     titles, steps = tuple(parsing.titles), frozenset(parsing.steps)
-    return Name("person", key, names, "", generation, titles, steps, acronym and len(names) == 1)
+    form = "" if alone else FORM_OF_GENDER[_gender(titles)]
+    key = " ".join(filter(None, [form, *shown_title, *names, generation]))
+    return Name("person", key, names, form, generation, titles, steps, acronym and len(names) == 1)
+
+
+def _gender(titles: Iterable[str]) -> str:
+    is_male, is_female = (not names.isdisjoint(titles) for names in (vocabulary.MALE, vocabulary.FEMALE))
+    return ("m" if is_male else "f") if is_male != is_female else ""
 
 
 def _take_honours(parsing: _Parsing) -> None:

@@ -34,8 +34,10 @@ KIND_OF_WORD: dict[str, Kind] = {word: kind for kind, words in _LABEL_WORDS.item
 LABEL_ENDS = frozenset({"name", "names", "s"})
 """The last words of a label that do not say what it names: "person's name"."""
 
-MALE = _words("mr mister sir lord father fr brother herr monsieur m don senor signor dhr uncle")
-FEMALE = _words("mrs ms miss madam lady dame sister frau madame mme mlle dona senora signora mevr aunt")
+WIFE = _words("mrs madam madame mme frau lady senora signora mevr")
+"""Titles of women that often stand before the name of a husband."""
+MALE = _words("mr mister sir lord father fr brother herr monsieur m senor signor dhr uncle king prince congressman")
+FEMALE = WIFE | _words("ms miss dame sister mlle aunt queen princess empress congresswoman chairwoman")
 REIGNING = _words("king queen prince princess pope emperor empress saint sultan tsar emir")
 """Titles before a given name. "Prince Harry" is not "Harry Kane"."""
 TITLES = (
@@ -47,10 +49,12 @@ TITLES = (
         the mx dr doctor prof professor rev reverend hon honourable honorable rabbi imam bishop archbishop cardinal
         pastor sheikh capt captain col colonel gen general lt lieutenant sgt sergeant maj admiral commander inspector
         detective constable officer judge justice president chancellor premier prime vice deputy chief executive
-        minister senator sen rep representative congressman congresswoman governor gov mayor ambassador secretary
-        councillor chairman chairwoman ceo cfo cto coach attorney counsel lawyer engineer dipl ing mag dott dra"""
+        minister senator sen rep representative governor gov mayor ambassador secretary
+        councillor chairman ceo cfo cto coach attorney counsel lawyer engineer dipl ing mag dott dra"""
     )
 )
+FIRST_NAMES = _words("bishop captain col gen judge justice maj pastor sheikh")
+"""Titles that are also first names: "Justice Smith" is not "Will Smith". "Don" is no title at all."""
 HONOURS = _words("md phd dphil dds jd llb llm mba msc bsc esq esquire qc kc mp mep obe mbe cbe kbe frs cpa")
 GENERATIONS = {"junior": "jr", "jnr": "jr", "senior": "sr", "snr": "sr"} | {
     word: word for word in _words("jr sr i ii iii iv v vi vii viii ix x xi xii xiii xiv xv xvi xvii xviii xix xx")
