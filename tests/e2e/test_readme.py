@@ -104,6 +104,10 @@ def summary(answer: dict) -> dict:
     }
 
 
+def test_the_first_way_to_start_needs_no_release():
+    assert next(code for language, code in BLOCKS if language == "bash") == "make serve\n"
+
+
 def test_every_link_of_the_readme_leads_somewhere():
     text = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!http)([^)#]+)\)", text)
