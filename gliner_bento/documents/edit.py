@@ -13,6 +13,7 @@ from typing import Any
 from gliner_bento.documents.base import DocumentError, Edit, Limits, ListedPassage, Listing, whole
 from gliner_bento.documents.cells import cell_passages, formula_passages, header_passages
 from gliner_bento.documents.docx import PARTS
+from gliner_bento.documents.leftovers import Originals
 from gliner_bento.documents.package import Package, local, xml_of
 from gliner_bento.documents.passages import ElementText, LinkTarget, Passage, of_attribute, passages_of
 from gliner_bento.documents.read import checked_kind, package_of
@@ -232,7 +233,7 @@ class _Editor:
             for name, content in self._package.parts.items()
             if name not in self._trees and name not in self._removed and name not in self.unseen
         }
-        _check(self._trees, kept, {original for original in originals if _is_distinct(original)})
+        _check(self._trees, kept, Originals(filter(_is_distinct, originals)))
         return self._package.written(parts, self._removed)
 
 
@@ -336,17 +337,17 @@ def _is_distinct(original: str) -> bool:
     return len(original.split()) > 1 or "@" in original or sum(map(str.isdigit, original)) >= 5
 
 
-def _check(trees: Mapping[str, Any], others: Mapping[str, bytes], originals: set[str]) -> None:
+def _check(trees: Mapping[str, Any], others: Mapping[str, bytes], originals: Originals) -> None:
     """Raise `DocumentError` if a text or an attribute of a part has one of the originals."""
-    if not originals:
-        return
-    longest_first = sorted(originals, key=len, reverse=True)
-    pattern = re.compile("|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in longest_first))
+    for name, texts in _texts_of(trees, others):
+        for text in filter(None, texts):
+            if originals.is_in(text) or ("_x" in text and originals.is_in(unescaped(text))):
+                raise DocumentError(f"{name} still has a text that was to be replaced")
+
+
+def _texts_of(trees: Mapping[str, Any], others: Mapping[str, bytes]) -> Iterator[tuple[str, Sequence[str | None]]]:
     for name, root in trees.items():
         for element in root.iter("*"):
-            texts = filter(None, (element.text, element.tail, *element.attrib.values()))
-            if any(map(pattern.search, texts)):
-                raise DocumentError(f"{name} still has a text that was to be replaced")
+            yield name, (element.text, element.tail, *element.attrib.values())
     for name, content in others.items():
-        if pattern.search(html.unescape(content.decode("utf-8", "ignore"))):
-            raise DocumentError(f"{name} still has a text that was to be replaced")
+        yield name, (html.unescape(content.decode("utf-8", "ignore")),)

@@ -90,23 +90,27 @@ class Passage:
 
     def replace(self, edits: Sequence[Edit]) -> None:
         """Replace characters. The first piece of each edit that has an owner gets its replacement. edits: in order."""
-        position = 0
+        position = begin = 0
         pending = list(edits)
         for text, owner in self.pieces:
             end = position + len(text)
-            if owner is not None and any(start < end and stop > position for start, stop, _ in pending):
-                owner.set(self._edited(text, position, pending))
+            while begin < len(pending) and pending[begin][1] <= position:
+                begin += 1
+            if owner is not None and begin < len(pending) and pending[begin][0] < end:
+                owner.set(self._edited(text, position, pending, begin))
             position = end
 
-    def _edited(self, text: str, position: int, pending: list[Edit]) -> str:
-        """A piece at `position` after the edits. An edit that is written becomes an empty one in `pending`."""
+    def _edited(self, text: str, position: int, pending: list[Edit], begin: int) -> str:
+        """A piece at `position` after the edits from `begin` on. One that is written becomes empty in `pending`."""
         written, at = [], 0
-        for index, (start, stop, replacement) in enumerate(pending):
+        for index in range(begin, len(pending)):
+            start, stop, replacement = pending[index]
             first, last = max(start - position, 0), min(stop - position, len(text))
-            if first < last:
-                written += [text[at:first], replacement]
-                at = last
-                pending[index] = (start, stop, "")
+            if first >= last:
+                break
+            written += [text[at:first], replacement]
+            at = last
+            pending[index] = (start, stop, "")
         return "".join([*written, text[at:]])
 
 

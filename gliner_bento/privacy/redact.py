@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gliner_bento.errors import TooLarge
@@ -129,27 +129,51 @@ def restore_anyway(text: str, replacements: Sequence[ReplacedText], *, unchanged
 
 
 def restore_placeholders(text: str, replacements: Iterable[ReplacedText]) -> Restored:
-    """Replace each placeholder and hash of an edited text by its first original.
+    """See `PlaceholderOriginals`, which is for several texts. Raises RestoreError."""
+    return PlaceholderOriginals(replacements).restored(text)
 
-    Raises RestoreError if text was masked or removed, or if a placeholder of the text has several originals.
+
+class PlaceholderOriginals:
+    """Replaces each placeholder and hash of edited texts by its first original.
+
+    Raises RestoreError if text was masked or removed.
     """
-    originals: dict[str, str] = {}
-    ambiguous = set()
-    for replaced in replacements:
-        if not is_placeholder(replaced.replacement):
-            raise RestoreError("the text has changed, and only placeholders and hashes can be found in it again")
-        original = originals.setdefault(replaced.replacement, replaced.text)
-        if normalized(original) != normalized(replaced.text):
-            ambiguous.add(replaced.replacement)
 
-    def original_of(match: re.Match[str]) -> str:
-        if match[0] in ambiguous:
-            raise RestoreError(f"the text has changed, and {match[0]} has several originals")
-        return originals[match[0]]
+    def __init__(self, replacements: Iterable[ReplacedText]) -> None:
+        self._originals: dict[str, str] = {}
+        self._ambiguous = set()
+        for replaced in replacements:
+            if not is_placeholder(replaced.replacement):
+                raise RestoreError("the text has changed, and only placeholders and hashes can be found in it again")
+            original = self._originals.setdefault(replaced.replacement, replaced.text)
+            if normalized(original) != normalized(replaced.text):
+                self._ambiguous.add(replaced.replacement)
+        self._lengths = sorted({len(placeholder) for placeholder in self._originals}, reverse=True)
 
-    left = [placeholder for placeholder in _placeholders_in(text) if placeholder not in originals]
-    pattern = "|".join(map(re.escape, originals))
-    return Restored(re.sub(pattern, original_of, text) if originals else text, left)
+    def found(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Start and end of each placeholder of a text, and its original. Raises RestoreError if it has several."""
+        end = 0
+        for bracket in re.finditer(r"\[", text):
+            start = bracket.start()
+            pieces = (text[start : start + length] for length in self._lengths)
+            placeholder = next((piece for piece in pieces if piece in self._originals), "") if start >= end else ""
+            if placeholder in self._ambiguous:
+                raise RestoreError(f"the text has changed, and {placeholder} has several originals")
+            if placeholder:
+                end = start + len(placeholder)
+                yield start, end, self._originals[placeholder]
+
+    def restored(self, text: str) -> Restored:
+        """The text with the originals. Raises RestoreError if a placeholder has several."""
+        pieces, position = [], 0
+        for start, end, original in self.found(text):
+            pieces += [text[position:start], original]
+            position = end
+        return Restored("".join([*pieces, text[position:]]), self.left(text))
+
+    def left(self, text: str) -> list[str]:
+        """The placeholders whose original is unknown."""
+        return [placeholder for placeholder in _placeholders_in(text) if placeholder not in self._originals]
 
 
 def _placeholders_in(text: str) -> list[str]:

@@ -6,12 +6,11 @@ is the redacted text: a file of another format could look redacted, and still ha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import IO
 
-from gliner_bento.documents.base import DocumentError, Edit, kind_of
+from gliner_bento.documents.base import DocumentError, kind_of
 from gliner_bento.files.records.readers import ReadOptions, document_bytes
 from gliner_bento.files.records.sources import TEXT_SUFFIXES, Source
 from gliner_bento.files.redaction.columns import Columns
@@ -19,7 +18,7 @@ from gliner_bento.files.redaction.mapping import Entry, replaced_text
 from gliner_bento.files.redaction.text_file import Field, TextRecord
 from gliner_bento.privacy.conversation import redact_conversation
 from gliner_bento.privacy.lists import NOTHING
-from gliner_bento.privacy.redact import CharBudget, Redacted, ReplacedText, restore_placeholders
+from gliner_bento.privacy.redact import CharBudget, PlaceholderOriginals, Redacted, ReplacedText
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.styles import Replace
 
@@ -125,19 +124,10 @@ class DocumentFile:
             raise ValueError("is no redacted copy: that of such a document is a text")
         if self.reason:
             raise ValueError(self.reason)
-        replacements = placeholders if entries is None else [*map(replaced_text, entries)]
-        originals: dict[str, str] = {}
-        for replaced in replacements:
-            originals.setdefault(replaced.replacement, replaced.text)
-        pattern = re.compile("|".join(map(re.escape, originals)) or r"(?!)")
-        edits: dict[int, list[Edit]] = {}
-        left: list[str] = []
-        for index, field in enumerate(self._fields):
-            left += restore_placeholders(field.text, replacements).left
-            edits[index] = [(*match.span(), originals[match[0]]) for match in pattern.finditer(field.text)]
-        changed = {index: of_text for index, of_text in edits.items() if of_text}
-        self._out.write(self._options.documents.edited(self._content, self._source.path.name, changed))
-        return left
+        originals = PlaceholderOriginals(placeholders if entries is None else map(replaced_text, entries))
+        edits = {index: found for index, field in enumerate(self._fields) if (found := [*originals.found(field.text)])}
+        self._out.write(self._options.documents.edited(self._content, self._source.path.name, edits))
+        return [placeholder for field in self._fields for placeholder in originals.left(field.text)]
 
     def close(self) -> None:
         """Does nothing: the copy is written as a whole."""

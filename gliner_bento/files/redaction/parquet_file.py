@@ -11,7 +11,7 @@ from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.mapping import Entry, replaced_text
 from gliner_bento.files.redaction.text_file import Field, TextRecord
-from gliner_bento.privacy.redact import ReplacedText, redact, restore_anyway, restore_placeholders
+from gliner_bento.privacy.redact import PlaceholderOriginals, ReplacedText, redact, restore_anyway
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.styles import Replace
 
@@ -93,10 +93,11 @@ class ParquetFile:
         by_cell: dict[tuple[int, str], list[ReplacedText]] = {}
         for entry in entries or ():
             by_cell.setdefault((int(entry["row"]), entry["column"]), []).append(replaced_text(entry))
+        originals = PlaceholderOriginals(placeholders if entries is None else ())
         left: list[str] = []
         for record in self.records():
             cells = {
-                field.column: restore_placeholders(field.text, placeholders)
+                field.column: originals.restored(field.text)
                 if entries is None
                 else restore_anyway(field.text, by_cell.get((record.line - 1, field.column), []), unchanged=unchanged)
                 for field in record.fields

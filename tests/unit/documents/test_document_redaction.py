@@ -13,6 +13,8 @@ import openpyxl
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.documents.leftovers import Originals
+from gliner_bento.privacy import redact as privacy
 from tests.unit.documents.document_files import HTML, encrypted_pdf, excel, mail, part_of, pdf, rezipped, word
 from tests.unit.documents.test_document_commands import LEFT_OUT, READABLE, UNREADABLE
 
@@ -237,6 +239,42 @@ def test_an_excel_file_keeps_its_form_without_the_names(tmp_path, capsys):
     assert book["Hidden"].sheet_state == "hidden"
     assert "xl/calcChain.xml" not in zipfile.ZipFile(io.BytesIO(copy)).namelist()
     assert "only the text" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("original", "text", "is_in"),
+    [
+        ("Ada Lovelace", "of Ada Lovelace's", True),
+        ("Ada Lovelace", "Ada Lovelaces", False),
+        ("Ada Lovelace", "of nAda Lovelace", False),
+        ("Ada Lovelace", "Ada", False),
+        ("+49 30 1234", "(+49 30 1234)", True),
+        (" Ada L.", "Dear Ada L.,", True),
+        (" ", "Ada", False),
+    ],
+)
+def test_an_original_is_found_as_whole_words(original, text, is_in):
+    assert Originals([original, "Eve Oslo"]).is_in(text) == is_in
+
+
+def test_a_search_for_originals_does_not_grow_with_their_number():
+    text = "; ".join(f"Ada Byron {number}" for number in range(1000, 3000))
+    numbers = [len([*Originals(f"Ada King {number}" for number in range(n)).candidates(text)]) for n in (2000, 9000)]
+    assert numbers[0] == numbers[1] <= 2000 * 4  # lengths
+    assert not Originals(["Ada King 1"]).is_in(text)
+
+
+def test_restoring_prepares_the_originals_once(tmp_path, monkeypatch):
+    cells = {f"A{row}": f"a{row}@example.org" for row in range(1, 41)}
+    (tmp_path / "a.xlsx").write_bytes(excel(cells))
+    copy, again, mapping = tmp_path / "b.xlsx", tmp_path / "c.xlsx", tmp_path / "m"
+    assert redact(tmp_path / "a.xlsx", "-o", copy, "--mapping", mapping) == 0
+    prepared = []
+    real = privacy.is_placeholder
+    monkeypatch.setattr(privacy, "is_placeholder", lambda text: prepared.append(text) or real(text))
+    assert cli.main(["redact", "--restore", str(mapping), str(copy), "-o", str(again)]) == 0
+    assert len(prepared) < 50
+    assert [cell.value for (cell,) in openpyxl.load_workbook(again)["People"]] == [*cells.values()]
 
 
 SHARED_FORMULA = "<c r='A1' t='str'><f t='shared' ref='A1:A9' si='0'>B1</f><v>Ada Lovelace</v></c>"
