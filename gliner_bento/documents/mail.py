@@ -12,6 +12,7 @@ from gliner_bento.documents.base import Collector, DocumentError
 from gliner_bento.documents.html import texts_of
 
 _HEADERS = ("Subject", "From", "To", "Cc", "Bcc", "Date")
+_BODIES = ("text/plain", "text/html")
 _TEXT_SUFFIXES = (".txt", ".md")
 _NO_MAIL = "is no mail: it has no header such as From or Subject"
 
@@ -127,7 +128,7 @@ def _others(message: EmailMessage, body: EmailMessage | None) -> Iterator[EmailM
                 continue
             if child.get_content_maintype() == "multipart":
                 found.append(child)
-            elif not (has_body and child.get_content_maintype() == "text" and not child.is_attachment()):
+            elif not (has_body and child.get_content_type() in _BODIES and not child.is_attachment()):
                 yield child
         stack += reversed(found)
 
@@ -148,7 +149,7 @@ def _suffix(name: str) -> str:
 
 def _is_text(part: EmailMessage, suffix: str) -> bool:
     """Whether an attachment is a text by its suffix, or, without one, by its type."""
-    return suffix in _TEXT_SUFFIXES or (not suffix and part.get_content_type() in ("text/plain", "text/html"))
+    return suffix in _TEXT_SUFFIXES or (not suffix and part.get_content_type() in _BODIES)
 
 
 def _bytes(part: EmailMessage) -> bytes:

@@ -48,9 +48,8 @@ def read_pdf(content: bytes, collector: Collector, *, attachment: str | None = N
                 collector.add(text, part, **place)
         for text, part in annotations[number - 1]:
             collector.add(text, part, **place)
-        if not texts[number - 1].strip() and "/XObject" in (page.get("/Resources") or {}):
-            name = f"{attachment}: page {number}" if attachment else f"page {number}"
-            collector.not_read(name, "has no text: a scan")
+        name = f"{attachment}: page {number}" if attachment else f"page {number}"
+        _note_not_read(page, texts[number - 1], name, collector)
 
 
 def joined_hyphens(text: str) -> str:
@@ -72,9 +71,7 @@ def _decrypt(reader: PdfReader) -> None:
 
 def _annotations(page: Any) -> Iterator[tuple[str, str]]:
     """The texts of comments and form fields, each with its kind."""
-    annotations = page.get("/Annots")
-    annotations = annotations.get_object() if annotations is not None else ()
-    for reference in list(annotations or ())[:_MAX_ANNOTATIONS]:
+    for reference in _references(page)[:_MAX_ANNOTATIONS]:
         annotation = reference.get_object()
         if not hasattr(annotation, "get"):
             continue
@@ -84,6 +81,19 @@ def _annotations(page: Any) -> Iterator[tuple[str, str]]:
             value = parent.get_object().get("/V")
         if isinstance(value, str) and value.strip() and not value.startswith("/"):
             yield value, "field" if is_field else "comment"
+
+
+def _note_not_read(page: Any, text: str, name: str, collector: Collector) -> None:
+    if not text.strip() and "/XObject" in (page.get("/Resources") or {}):
+        collector.not_read(name, "has no text: a scan")
+    if len(_references(page)) > _MAX_ANNOTATIONS:
+        collector.not_read(f"{name}: comments and fields", f"are more than {_MAX_ANNOTATIONS:,}")
+
+
+def _references(page: Any) -> Sequence[Any]:
+    annotations = page.get("/Annots")
+    annotations = annotations.get_object() if annotations is not None else ()
+    return list(annotations or ())
 
 
 def _split(pages: Sequence[str]) -> tuple[list[str], list[str], list[str]]:

@@ -63,6 +63,22 @@ def test_a_page_that_is_an_image_is_named():
     assert document.not_read == {"page 2": "has no text: a scan"}
 
 
+def test_comments_beyond_a_limit_are_named(monkeypatch):
+    monkeypatch.setattr("gliner_bento.documents.pdf._MAX_ANNOTATIONS", 1)
+    document = document_of(pdf([["Ada"]], comment="by Eve", field="Oslo"), "a.pdf")
+    assert [record.text for record in document.records] == ["Ada", "by Eve"]
+    assert document.not_read == {"page 1: comments and fields": "are more than 1"}
+
+
+def test_a_form_of_a_mail_that_is_no_body_is_named():
+    calendar = message_from_bytes(b"Content-Type: text/calendar\n\nSUMMARY:Ada\n", policy=policy.default)
+    message = message_from_bytes(mail(), policy=policy.default)
+    message.attach(calendar)
+    document = document_of(message.as_bytes(), "a.eml")
+    assert [record.text for record in document.records][1:] == ["Dear Ada,\nsee below.\n"]
+    assert document.not_read == {"attachment": "is none of .pdf, .docx, .xlsx, .html, .htm, .eml"}
+
+
 def test_a_pdf_that_opens_without_a_password_is_read():
     assert texts(encrypted_pdf(""), "a.pdf") == [({"part": "page", "page": 1}, "Ada Lovelace")]
 
