@@ -238,7 +238,8 @@ class _Editor:
 
 
 def _of_element(element: Any, *, is_any: bool) -> Iterator[Passage]:
-    """The passages of an element's attributes and, if `is_any`, of its text; of formulas their literals."""
+    """The passages of an element's attributes and, if `is_any`, of its text, and the text after it;
+    of formulas their literals."""
     name = local(element)
     if name in _FORMULAS:
         yield from formula_passages(element)
@@ -246,6 +247,8 @@ def _of_element(element: Any, *, is_any: bool) -> Iterator[Passage]:
         yield from header_passages(element)
     elif is_any or name == "author":  # of comments in Excel
         yield from _of_text(element, name)
+    if _is_text(element.tail):
+        yield Passage([(element.tail, _Tail(element))], "text")
     for attribute, value in element.attrib.items():
         if _is_text(value):
             yield from _of_attribute(element, name, attribute, value)
@@ -257,8 +260,6 @@ def _of_text(element: Any, name: str) -> Iterator[Passage]:
         is_variant = "docPropsVTypes}" in element.tag and local(element.getparent()) == "property"
         owner = _Variant(element) if is_variant else ElementText(element)
         yield Passage([(element.text, owner)], "property", label)
-    if _is_text(element.tail):
-        yield Passage([(element.tail, _Tail(element))], "property")
 
 
 def _of_attribute(element: Any, name: str, attribute: str, value: str) -> Iterator[Passage]:

@@ -86,6 +86,7 @@ BODIES = {
     '<w:tblDescription w:val="of Ada Lovelace"/></w:tblPr></w:tbl>',
     "a smart tag": '<w:p><w:smartTag><w:smartTagPr><w:attr w:name="x" w:val="Bob"/></w:smartTagPr></w:smartTag></w:p>',
     "a comment in a text": "<w:p><w:r><w:t>Dear <!-- Bob -->A<?x Eve?>da Lovelace</w:t></w:r></w:p>",
+    "an element in a text": "<w:p><w:r><w:t>x<w:y/>Ada Lovelace</w:t></w:r></w:p>",
     "values of a form": '<w:p><w:r><w:fldChar w:fldCharType="begin"><w:ffData><w:ddList><w:listEntry '
     'w:val="Ada Lovelace"/></w:ddList></w:ffData></w:fldChar></w:r></w:p><w:sdt><w:sdtPr><w:comboBox>'
     '<w:listItem w:displayText="x" w:value="ada@example.org"/></w:comboBox>'
