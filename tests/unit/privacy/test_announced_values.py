@@ -54,12 +54,12 @@ def test_values_that_are_announced(find, marked):
     assert [part for part in shown.split("\0") if part] == expected
 
 
-def cpu_s(text):
+def cpu_s(find, text):
     """The least CPU time of three tries, in seconds."""
     times = []
     for _ in range(3):
         began_s = time.thread_time()
-        announced_places(text)
+        list(find(text))
         times.append(time.thread_time() - began_s)
     return min(times)
 
@@ -67,5 +67,10 @@ def cpu_s(text):
 def test_words_with_hyphens_cost_as_much_as_words_with_blanks():
     """Nine times as much if each hyphen may divide words in several ways. CPU time, for a mistake in the number of
     ways: nothing finer."""
-    size = 100
-    assert cpu_s(("A-" * 55 + "1 ") * size) < 4 * cpu_s(("A " * 55 + "1 ") * size)
+    plain_s = cpu_s(announced_places, ("A " * 55 + "1 ") * 100)
+    assert cpu_s(announced_places, ("A-" * 55 + "1 ") * 100) < 4 * plain_s
+
+
+def test_numbers_without_blanks_between_them_take_linear_time():
+    """As in `test_words_with_hyphens_cost_as_much_as_words_with_blanks`; a hundred times as much in quadratic time."""
+    assert cpu_s(announced_numbers, "nhs:1-" * 20_000) < 10 * cpu_s(announced_numbers, "nhs:1- " * 20_000)
