@@ -23,8 +23,10 @@ _THINGS = words_of(
     "baker cook fisher cash"
 )
 """Words that are rather a part of the name of a thing before another word with a capital: Summer Sale, Pepper Spray."""
-_GOES_ON = re.compile(r"[\w(=-]|[ ,]{0,2}#?\d")
+_GOES_ON = re.compile(r"[\w(=-]|[ ]{0,2}#?\d")
 """Behind a word that is a part of something else: `Hope-driven`, `Ward 7`."""
+_AGE = re.compile(r",[ ]\d{1,2}(?:,|[ ]?(?:years?|y/?o|[MmFf])(?![^\W_]))")
+"""Behind a name, but not behind a month."""
 _SURNAME = re.compile(r"[ ]([A-Z][a-z]{1,20})(?![^\W_])")
 _CAPITAL = re.compile(r"[ ][A-Z]")
 """Behind two words with capitals: a heading, or the name of something else."""
@@ -86,7 +88,7 @@ def _end_of_name(text: str, match: re.Match[str]) -> int | None:
         is_question = is_first and word in _AUXILIARIES and _QUESTION.match(text, surname.end())
         return None if is_thing or is_question else surname.end()
     if is_first or before.endswith(", ") or word in _TIMES:
-        is_name = _PERSON_VERB.match(text, end)
+        is_name = _PERSON_VERB.match(text, end) or (word not in _TIMES and _AGE.match(text, end))
     else:
-        is_name = _BEFORE_PERSON.search(before)
+        is_name = _BEFORE_PERSON.search(before) or _AGE.match(text, end)
     return end if is_name else None
