@@ -17,7 +17,8 @@ from gliner_bento.privacy.word_names import word_names
 PERSON_THRESHOLD = 0.2
 """Of a person with the form of a full name; others need `plausible.SURE`."""
 _OF_NOBODY = frozenset(("city", "date", "country", "organization", "url", "street address"))
-_WRITER = re.compile(r"(?<![^\W_])(?:I|[Mm]y|me)(?![^\W_])")
+_SOMEBODY = re.compile(r"(?<![^\W_])(?:I|[Mm]y|me|(?i:s?he|his|her|hers|him|patient|widow(?:er)?))(?![^\W_])")
+"""Words for the writer, or for somebody without a name."""
 
 
 def personal_spans(
@@ -30,7 +31,7 @@ def personal_spans(
     somebody = any(span.label not in _OF_NOBODY for span in added) or any(
         span.label not in _OF_NOBODY and (span.by_recognizer or is_plausible(text, span, sure=sure)) for span in spans
     )
-    mentions_somebody = somebody or _WRITER.search(text) is not None
+    mentions_somebody = somebody or _SOMEBODY.search(text) is not None
     if not mentions_somebody:
         added = [span for span in added if span.label != "organization"]
     kept = [

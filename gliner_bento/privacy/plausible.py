@@ -38,19 +38,28 @@ _ONLY_YEARS = re.compile(r"(?:(?:19|20)\d\d|\d{1,3}/(?:19|20)\d\d)(?:\s?(?:[-–
 """Years, and numbers with the year, such as 55/2024. Months are 1 to 12: see `_is_date`."""
 _MONTH_OF_YEAR = re.compile(r"(?:0?[1-9]|1[0-2])/(?:19|20)\d\d")
 _BUSINESS_DATE = re.compile(
-    r"(?:invoice|order|purchase|delivery|due|start|end|valid(?:ity)?(?: (?:from|until|to))?|expir(?:y|es|ation)|"
-    r"issued?|posted|"
-    r"published|effective|last updated|updated|created|modified|meeting|inspection|deadline|payment|arrival|"
-    r"departure|check-?in|"
-    r"check-?out|booking|available from|loss|release|version|closing|starts?|ends?)(?: date| on|"
-    r" by)?[ \t]{0,4}[:=]?[ \t]{0,6}\Z"
+    r"(?<![^\W_])(?:(?:invoice|order|purchase|delivery|due|start|end|valid(?:ity)?(?: (?:from|until|to))?|"
+    r"expir(?:y|es|ation)|issued?|posted|published|effective|last updated|updated|created|modified|meeting|inspection|"
+    r"deadline|payment|arrival|departure|check-?in|check-?out|booking|available from|loss|release|version|closing|"
+    r"starts?|ends?)(?: date| on| by)?[ \t]{0,4}[:=]?[ \t]{0,6}\Z"
     r"|(?:appointment|claim|order|letter|invoice|contract|agreement|complaint|application|course|meeting|requests?|"
-    r"booking)(?: [^\W\d_]{1,10}){0,3} (?:on|of|by|from|dated|until) (?:the )?\Z",
+    r"booking)(?: [^\W\d_]{1,10}){0,3} (?:on|of|by|from|dated|until) (?:the )?\Z)",
     re.IGNORECASE,
 )
-_CLOCK = re.compile(r"(?:[T ]\d{1,2})?:\d\d:\d\d")
-"""Behind a date: it is the time of a line in a log."""
-_VERSION = re.compile(r"(?:version |release |v ?)?\d{1,2}\.\d{1,2}(?:\.\d)?|(?:version|release) .*", re.IGNORECASE)
+_CLOCK = re.compile(r"(?:[T ](?!00:00)\d{1,2})?:\d\d:\d\d")
+"""Behind a date. Dates of birth have midnight, or the hour of it in another time zone."""
+_LOGGED = re.compile(
+    r"(?:\A(?:\[?(?-i:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\]?:?[ ])?|"
+    r"(?<![^\W_])(?:time(?:stamp)?|ts|date|created|updated|at)[\"']?[ ]?[:=])[\[(<\"' \t]*\Z",
+    re.IGNORECASE,
+)
+"""Before the date of a line in a log."""
+_VERSION = re.compile(r"(?:(?:version |release |v ?)\d|\d{1,2}\.\d{1,2}\.\d(?!\d)).*", re.IGNORECASE)
+_POINT = re.compile(r"\d{1,2}\.\d{1,2}")
+_DAY_AND_MONTH = re.compile(r"(?:0?[1-9]|[12]\d|3[01])\.(?:0[1-9]|1[0-2])")
+_VERSION_BEFORE = re.compile(
+    r"(?<![^\W_])(?:version|release|v\.?|python|java|node|chapter|section|step|table|figure)[ ]?\Z", re.IGNORECASE
+)
 _MONTH_AND_YEAR = re.compile(r"[^\W\d_]{3,12}\.? (?:19|20)\d\d")
 _PERSONAL_EVENT = re.compile(
     r"(?<![^\W_])(?:born|birth|dob|admi\w*|diagnos\w*|seen|surg\w*|operat\w*|discharg\w*|records?|visit\w*|hospital\w*|clinic|"
@@ -59,26 +68,44 @@ _PERSONAL_EVENT = re.compile(
     re.IGNORECASE,
 )
 """Before a month with its year, which alone says little."""
+_BIRTH = (
+    r"(?<![^\W_])(?:(?:born|birth\w*|d\.?o\.?b|geb(?:oren\w*|urts\w*)?|née?|nacid\w*|nacim\w*|nat[oa]|nascit\w*|nascim\w*|nascid\w*|naiss\w*|"
+    r"geboor\w*|född\w*|født\w*|fød\w*|urodz\w*|naroz\w*|syntym\w*|рожд\w*|родил\w*|народ(?:ж|и)\w*|doğum\w*|died|death|"
+    r"deceased|gest)(?![^\W_])|b\.(?= ))|生年月日|出生|생년월일|誕生"
+)
+_BORN = re.compile(rf"{_BIRTH}|[*†] ?\Z", re.IGNORECASE)
+_BORN_BEHIND = re.compile(rf"[\s,;(|-]{{0,4}}(?:date of |year of )?(?:{_BIRTH})", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{3}|[\u0e00-\u0e7f\u2e80-\ud7ff]")
 _PLACE_OR_THING = re.compile(
     r"(?:the )?(?:model|room|line|seat|row|desk|flight|release|version|step|page|table|figure|chapter|section|exit|"
-    r"gate|"
-    r"platform|class|grade|level|type|lot|item|part|stage|phase|bed|bay|port|node|day|week|order|warehouse|elevator|"
-    r"lift|cvv|sku|ean|upc|isbn|"
-    r"hall|track|lane|ward|zone|sector|unit|size|chapter|volume|number|no)\b(?!.*,)"
+    r"gate|platform|class|grade|level|type|lot|item|part|stage|phase|bed|bay|port|node|day|week|order|warehouse|"
+    r"elevator|lift|cvv|sku|ean|upc|isbn|hall|track|lane|ward|zone|sector|unit|size|volume|number|no)\b(?!.*,)"
     r"|(?-i:[A-Z]{2,8})[ -]?[\d/-]{1,14}[A-Z]{0,2}\Z",
     re.IGNORECASE,
 )
-_BUSINESS_NUMBER = re.compile(
-    r"(?:invoice|order|tracking|shipment|serial|ticket|issue|pull request|pr|bug|part|item|model|sku|ean|upc|isbn|"
-    r"doi|version|release|"
-    r"build|batch|lot|po|purchase order|reference|ref|receipt|flight|room|line|port|code|error|step|page|chapter|"
-    r"section|size|"
-    r"subtotal|total|amount|price|qty|quantity|balance|invoice reference|age|aged|score|scale|grade|level|phase|"
-    r"stage|vat rate)"
-    r"[\"']?(?:[ _-]?(?:no|nr|num|number|id|code))?\.?[\"']?[ \t]{0,4}[:=#]{0,2}[ \t]{0,4}[A-Z]{0,3}[ -]?#?\Z",
+_STREET = re.compile(
+    r"[ ](?:street|st|road|rd|avenue|ave|lane|drive|dr|court|ct|close|way|terrace|place|square|sq|boulevard|blvd|"
+    r"crescent|grove|gardens|mews|quay|house|park|estate|parkway|highway|hwy|hill)(?![^\W_])"
+    r"|(?:straße|strasse|str\.?|gasse|allee|platz|weg|damm|ufer|straat|laan|gracht|gatan|gata|vägen|veien|vej|gade|katu|utca)"
+    r"(?![^\W_])",
     re.IGNORECASE,
 )
+_BUSINESS_NUMBER = re.compile(
+    r"(?<![^\W_])(?:invoice|order|tracking|shipment|serial|ticket|issue|pull request|pr|bug|part|item|model|sku|ean|"
+    r"upc|isbn|doi|report|version|release|build|batch|lot|po|purchase order|reference|ref|receipt|flight|room|line|"
+    r"port|code|error|step|page|chapter|section|size|subtotal|total|amount|price|qty|quantity|balance|age|aged|score|scale|"
+    r"grade|level|phase|stage|vat rate)"
+    r"[\"']?(?:[ _-]?(?:no|nr|num|number|id|code))?\.?[\"']?[ \t]{0,4}[:=#]{0,2}[ \t]{0,4}(?-i:[A-Z]{0,3})[ -]?#?\Z",
+    re.IGNORECASE,
+)
+_OF_A_PERSON = re.compile(
+    r"(?<![^\W_])(?:personal|person|tax|fiscal|patient|identity|identification|id|national|insurance|customer|client|"
+    r"member\w*|employee|staff|student|pupil|medical|health|hospital|social|security|citizen\w*|resident|birth|passport|"
+    r"driv\w+|licen[cs]e|account|policy|pension|payroll|voter|card|visa|case|file|chart|pin|zip|postal|post|nhs|"
+    r"mother|father|his|her|their|my|your)(?:['’]s)?[\"']?[ _-]{0,2}\Z",
+    re.IGNORECASE,
+)
+"""Before a word of `_BUSINESS_NUMBER`: personal code, patient reference."""
 _AMOUNT = re.compile(
     r"[$€£¥]?\s?\d{1,3}(?:[,.' ]\d{3})*(?:[.,]\d{1,2})?\s?(?:%|[$€£¥]|[A-Z]{3}|mg|ml|kg|g|cm|mm|km|m|l|°.?)?"
 )
@@ -92,26 +119,66 @@ _FOR = re.compile(
     r"(?<![^\W_])(?:for|by|with|patient|pt|client|regarding|re:|attn:?|c/o|mr\.?|mrs\.?|ms\.?|dr\.?) \Z", re.IGNORECASE
 )
 _MIN_DIGITS = 4
+_MAX_COUNT_DIGITS = 8
+"""Of a number with a unit behind it."""
+_PLATE = re.compile(
+    r"(?<![^\W_])(?:plates?|registration|reg|licen[cs]e|vehicle|car|passport|kennzeichen|immatriculation|matr[ií]cula|targa)"
+    r"(?:[ _-](?:no|nr|number|plate|id))?\.?[ ]?(?:[:=#]|is|was)?[ ]{0,4}\Z",
+    re.IGNORECASE,
+)
+_GROUPED = re.compile(r"\d{1,3}(?:(?:\.\d{3}){2,}|(?: \d{3}){2,})")
+"""Identity numbers are written so; amounts of millions, mostly with a currency."""
 _TITLE = re.compile(r"(?:mrs?|ms|miss|dr|prof|professor|sir|madam|herr|frau|mme|se[nñ]ora?)\.?", re.IGNORECASE)
+_TITLE_BEFORE = re.compile(rf"(?:{_TITLE.pattern})[ ]\Z", re.IGNORECASE)
+_ASKED = re.compile(
+    r"(?<![^\W_])(?:met|meet|told|tell|asked?|thank(?:ed)?|married|named|called|call|text(?:ed)?|e?mail(?:ed)?|"
+    r"mom|mum|mother|dad|father|brother|sister|wife|husband|son|daughter|friend|colleague|boss|neighbou?r|am|i['’]m|"
+    r"this is)[ ]\Z",
+    re.IGNORECASE,
+)
+"""Before a name in small letters that is also a word."""
 _EPONYM = re.compile(
-    r"(?:['’]s?)?[ ](?:(?:[A-Z][a-z]{2,15}|coma) )?(?:[Ss]cale|scale|catheter|cyst|man(?:o?eu)vre|maneuver|"
-    r"formula|criteria|classification|"
-    r"contracture|palsy|gangrene|lymphoma|thyroiditis|ulcerative|phenomenon|esophagus|oesophagus|rings?|stain|"
-    r"lactate|procedure|recording|"
-    r"monitor|tube|score|staging|system|sign|reflex|nodes?|tumou?r|sarcoma|fracture|infusion|drip|theorem|equation|"
-    r"distribution|effect|"
-    r"process|angle|tremor|chorea|encephalopathy|anemia|anaemia|purpura|test)(?![^\W_])",
+    r"(?:alzheimer|parkinson|huntington|hodgkin|cushing|hashimoto|raynaud|sj[öo]gren|beh[çc]et|m[ée]ni[èe]re|"
+    r"klinefelter|marfan|tourette|asperger|burkitt|kaposi|wilms|ewing|dupuytren|fournier|bartholin|wernicke|korsakoff|"
+    r"babinski|glasgow|apgar|gram|giemsa|ringer|holter|waldenstr[öo]m|crohn|rorschach|doppler|fallopian|"
+    r"romberg|tinel|phalen|kernig|brudzinski|chvostek|trousseau|lachman|mcburney|virchow|gleason|"
+    r"foley|swan-ganz|hickman|heimlich|valsalva|mantoux|schilling|coombs|pap)(?:['’]?s|['’])?[ ](?:(?:[A-Z][a-z]{2,15}|"
+    r"coma) )?(?:disease|syndrome|scale|catheter|man(?:o?eu)vre|maneuver|criteria|classification|contracture|gangrene|"
+    r"lymphoma|thyroiditis|phenomenon|stain|lactate|solution|recording|monitor|score|sign|reflex|nodes?|tumou?r|"
+    r"sarcoma|cyst|gland|chorea|encephalopathy|procedure|test|smear|ultrasound|tube|point|line)(?![^\W_])"
+    r"|(?:bell['’]?s? palsy|baker['’]?s? cyst|barrett['’]?s? (?:o?esophagus|ulcer)|still['’]?s? disease|"
+    r"(?:addison|wilson|paget|pott|kawasaki|lyme|graves|gaucher|hansen|pompe|fabry|legionnaires)(?:['’]?s|['’])?"
+    r"[ ]disease|(?:down|turner|reye|lynch|edwards|patau|ehlers)(?:['’]s|['’])?[ ]syndrome|colles['’]?s? fracture|"
+    r"murphy['’]?s? (?:sign|law)|moore['’]?s? law|bayes['’]?s? theorem|fisher['’]?s? exact|"
+    r"(?:wells|geneva) score)(?![^\W_])",
+    re.IGNORECASE,
 )
-_POSSESSIVE_TESTS = re.compile(
-    r"['’]s?[ ](?:score|test|sign|system|tube|procedure|recording|process|effect|fracture|tumou?r|infusion|drip|angle)"
+"""Diseases, signs, tests and devices that have the names of those who found them; all other names may be patients'."""
+_BARE_EPONYM = re.compile(
+    r"(?:(?:['’]s?)?[ ](?:man(?:o?eu)vre|maneuver|theorem|equation)|[ ](?:(?:[A-Z][a-z]{2,15}|coma) )?"
+    r"(?:[Ss]cale|formula|criteria|classification|distribution|stain))(?![^\W_])"
 )
-"""May be of a patient: `Ann's test`."""
+"""Behind a name of any science; what patients may have is behind a name without 's only."""
 _IS_DISEASE = re.compile(r"[ ](?:disease|syndrome)(?![^\W_])")
-_ELEMENT = re.compile(r"</?\Z")
+_ELEMENT_BEHIND = re.compile(r"[ ]{1,4}[\w:-]{1,40}=|/?>(?!\s|\Z)")
+_HEADINGS = words_of(
+    "address agenda allergies appendix assessment attachment attention balance bill caution certificate complaint "
+    "conclusion confidential confirmation contact contract currency date declaration description details diagnosis "
+    "discharge draft examination expenses findings form header history impression information introduction invoice "
+    "items label medication medications memo memorandum minutes name note notes notice objective offer order overview "
+    "page patient payment payslip plan preface problem prescription procedure receipt recipe record references report "
+    "results schedule section statement subject subjective subtotal summary table terms ticket title total urgent "
+    "vitals warning"
+)
 _RESIDENCE = re.compile(
     r"(?:live[sd]?|living|resid\w+|from|born|based|home|mov(?:ed?|ing) (?:to|from)|address\w*|stay\w*|grew up|"
     r"hometown|native|relocat\w+|"
     r"city|town|zip|state|county|place|clinic|hospital|wohn\w+|habit\w+|viv\w+|\d{5}|born in)(?![^\W_])",
+    re.IGNORECASE,
+)
+_LIVING = re.compile(
+    r"(?<![^\W_])(?:live[sd]?|living|resid\w+|born|based|home|mov(?:ed?|ing)|address\w*|hometown|native|relocat\w+|"
+    r"wohn\w+|habit\w+|viv\w+)(?![^\W_])",
     re.IGNORECASE,
 )
 _PLACE_WORD = re.compile(
@@ -121,14 +188,14 @@ _PLACE_WORD = re.compile(
 )
 _DAY = re.compile(r"(?:mon|tues?|wed|thu|thur|thurs|fri|sat|sun)(?:day)?\.?", re.IGNORECASE)
 _TRAVEL = re.compile(
-    r"(?:fl(?:ew|y|ies|ights?)|flying|went|go(?:es|ing)?|travel\w*|trips?|dr(?:ove|ive|iving)|trains?|holidays?|"
+    r"(?<![^\W_])(?:fl(?:ew|y|ies|ights?)|flying|went|go(?:es|ing)?|travel\w*|trips?|(?-i:dr(?:ove|ive|iving))|trains?|holidays?|"
     r"vacations?|tour\w*|"
     r"bridges|museums?|streets|capital|river|university|battle|treaty) (?:to|in|from|of|through) \Z",
     re.IGNORECASE,
 )
 """Before a place where somebody is for a while."""
 _PLACE_BEHIND = re.compile(r"(?:,? and |, )[A-Z]|[ ](?:is|are|was|were|has|have|remain|county|coma|score)(?![^\W_])")
-_NEAR = 60
+_NEAR, _AROUND = 60, 1000
 
 
 def is_plausible(text: str, span: LabeledSpan, *, mentions_somebody: bool = True, sure: float = SURE) -> bool:
@@ -145,28 +212,48 @@ def is_plausible(text: str, span: LabeledSpan, *, mentions_somebody: bool = True
 
 
 class _Context:
-    """A span and what is around it on the same line."""
+    """A span and what is around it on the same line. around: some of the text, to see whether it has capitals."""
 
     def __init__(self, text: str, span: LabeledSpan, mentions_somebody: bool, sure: float) -> None:
-        self.whole, self.span, self.mentions_somebody, self.sure = text, span, mentions_somebody, sure
+        self.span, self.mentions_somebody, self.sure = span, mentions_somebody, sure
         self.text = text[span.start : span.end]
-        self.before = text[max(0, span.start - _NEAR) : span.start].rpartition("\n")[2]
+        self.around = text[max(0, span.start - _AROUND) : span.end + _AROUND]
+        self.near = text[max(0, span.start - _NEAR) : span.start]
+        self.before = self.near.rpartition("\n")[2]
         self.behind = text[span.end : span.end + _NEAR].partition("\n")[0]
 
 
 def _is_date(context: _Context) -> bool:
     text = context.text.strip()
-    if _ONLY_YEARS.fullmatch(text) and not _MONTH_OF_YEAR.fullmatch(text) and not _is_of_birth(context):
-        return False
-    if _BUSINESS_DATE.search(context.before) or _CLOCK.match(context.behind) or _VERSION.fullmatch(text):
-        return False
-    if _MONTH_AND_YEAR.fullmatch(text) and not _PERSONAL_EVENT.search(context.before):
+    if not _is_of_birth(context) and (_is_other_date(context, text) or _is_version(context, text)):
         return False
     return _CALENDAR.search(_DURATION.sub(" ", text)) is not None
 
 
 def _is_of_birth(context: _Context) -> bool:
-    return re.search(r"(?<![^\W_])(?:born|birth|dob|geb|née?|nacid|nat[oa])", context.before, re.IGNORECASE) is not None
+    """Whether a word of birth or death is before a date, also at the end of the line above, or right behind it."""
+    before = context.before if context.before.strip() else context.near.rstrip().rpartition("\n")[2]
+    return _BORN.search(before) is not None or _BORN_BEHIND.match(context.behind) is not None
+
+
+def _is_other_date(context: _Context, text: str) -> bool:
+    """Whether a date is only a year or a month, that of a business matter, or of a line in a log."""
+    if _ONLY_YEARS.fullmatch(text) and not _MONTH_OF_YEAR.fullmatch(text):
+        return True
+    if _MONTH_AND_YEAR.fullmatch(text) and not _PERSONAL_EVENT.search(context.before):
+        return True
+    is_logged = _CLOCK.match(context.behind) is not None and _LOGGED.search(context.before) is not None
+    return is_logged or _BUSINESS_DATE.search(context.before) is not None
+
+
+def _is_version(context: _Context, text: str) -> bool:
+    """Whether numbers with points are a version or a quantity, not a day with its month."""
+    if _VERSION.fullmatch(text):
+        return True
+    if not _POINT.fullmatch(text):
+        return False
+    is_day = _DAY_AND_MONTH.fullmatch(text) and not _VERSION_BEFORE.search(context.before)
+    return not is_day or _UNIT_BEHIND.match(context.behind) is not None
 
 
 def is_misread_person(text: str, span: LabeledSpan) -> bool:
@@ -178,41 +265,75 @@ def is_misread_person(text: str, span: LabeledSpan) -> bool:
 
 def _is_street_address(context: _Context) -> bool:
     text = context.text
+    if not _WORD.search(text):
+        return False
+    is_street = _STREET.search(text) is not None
     has_number = any(char.isdigit() or char in _HAN_DIGITS for char in text)
-    return _WORD.search(text) is not None and has_number and not _PLACE_OR_THING.match(text)
+    return (has_number or (is_street and "," in text)) and (is_street or not _PLACE_OR_THING.match(text))
 
 
 def _is_id_number(context: _Context) -> bool:
     text = context.text.strip()
     digits = sum(map(str.isdigit, text))
-    if digits < _MIN_DIGITS or _BUSINESS_NUMBER.search(context.before) or _UNIT_BEHIND.match(context.behind):
+    if digits < _MIN_DIGITS:
+        return digits > 1 and _PLATE.search(context.before) is not None
+    business = _BUSINESS_NUMBER.search(context.before)
+    if business and not _OF_A_PERSON.search(context.before, 0, business.start()):
         return False
-    return _AMOUNT.fullmatch(text) is None or text.isdigit()
+    if digits <= _MAX_COUNT_DIGITS and _UNIT_BEHIND.match(context.behind):
+        return False
+    return text.isdigit() or _GROUPED.fullmatch(text) is not None or _AMOUNT.fullmatch(text) is None
 
 
 def _is_person(context: _Context) -> bool:
     text, words = context.text.strip(), context.text.split()
-    if not words or _TITLE.fullmatch(text) or _ELEMENT.search(context.before) or _is_heading(context):
+    if (
+        not any(map(str.isalpha, text))
+        or _TITLE.fullmatch(text)
+        or _is_element(context)
+        or _is_heading(context)
+        or _is_eponym(context)
+    ):
         return False
-    has_no_capitals = text.islower()
-    if has_no_capitals and context.whole != context.whole.lower():
-        is_word = all(
-            word.strip("'’s.,").rstrip("s") in WORD_NAMES or word in WORD_NAMES or word in _WORDS for word in words
-        )
-        if is_word or context.span.score < 0.7:
-            return False
-    if _is_eponym(context):
+    if text.islower() and any(map(str.isupper, context.around)) and _is_in_small_letters(context, words):
         return False
     return context.span.score >= context.sure or _is_full_name(context)
 
 
+def _is_in_small_letters(context: _Context, words: list[str]) -> bool:
+    """Whether words in small letters are no name, in a text that has capitals."""
+    if len(words) == 1 and _ASKED.search(context.before):
+        return False
+    is_word = all(
+        word.strip("'’s.,").rstrip("s") in WORD_NAMES or word in WORD_NAMES or word in _WORDS for word in words
+    )
+    return context.span.score < (
+        _SURE_WORDS if is_word and len(words) > 1 else 2 if is_word else _SURE_IN_SMALL_LETTERS
+    )
+
+
 _WORDS = words_of("power dean doctor patient mother father nurse teacher man woman boy girl driver")
+_SURE_IN_SMALL_LETTERS, _SURE_WORDS = 0.7, 0.9
+
+
+def _is_element(context: _Context) -> bool:
+    """Whether a word is the name of an element of HTML or XML, and not a name in angle brackets."""
+    text = context.text.strip()
+    if not context.before.endswith(("<", "</")) or not (text.islower() or text.isupper()) or " " in text:
+        return False
+    return context.before.endswith("/") or _ELEMENT_BEHIND.match(context.behind) is not None
 
 
 def _is_heading(context: _Context) -> bool:
-    """Whether a text is one word in capitals at the beginning of a line, in a text that is not in capitals."""
+    """Whether a text is a word of `_HEADINGS` in capitals at the beginning of a line, in a text that has small letters.
+    Others may be surnames."""
     text = context.text.strip()
-    return text.isalpha() and text.isupper() and len(text) > 3 and not context.before and not context.whole.isupper()
+    return (
+        text.isupper()
+        and text.lower() in _HEADINGS
+        and not context.before.strip()
+        and any(map(str.islower, context.around))
+    )
 
 
 def _is_full_name(context: _Context) -> bool:
@@ -233,17 +354,17 @@ def _is_full_name(context: _Context) -> bool:
 
 def _is_eponym(context: _Context) -> bool:
     """Whether a name is that of a disease, a score or a device."""
-    if re.search(rf"(?:{_TITLE.pattern})[ ]\Z", context.before, re.IGNORECASE) or len(context.text.split()) > 1:
+    if " " in context.text.strip() or _TITLE_BEFORE.search(context.before):
         return False
-    if _IS_DISEASE.match(context.behind):
+    if _IS_DISEASE.match(context.behind) or _BARE_EPONYM.match(context.behind):
         return True
-    return _EPONYM.match(context.behind) is not None and _POSSESSIVE_TESTS.match(context.behind) is None
+    return _EPONYM.match(context.text + context.behind) is not None
 
 
 def _is_city(context: _Context) -> bool:
     if _is_eponym(context):
         return False
-    if _DAY.fullmatch(context.text) or _TRAVEL.search(context.before):
+    if _DAY.fullmatch(context.text) or (_TRAVEL.search(context.before) and not _LIVING.search(context.before)):
         return False
     if context.mentions_somebody or not is_capitalised(context.text):
         return True

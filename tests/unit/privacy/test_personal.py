@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gliner_bento.privacy.personal import personal_spans
@@ -45,3 +47,42 @@ def test_a_full_name_that_the_model_took_for_a_place_is_a_person():
 def test_hospitals_are_personal_data_where_somebody_is_mentioned():
     assert kept("Fairmont Lakes Hospital has 200 beds.", []) == set()
     assert kept("I was in Fairmont Lakes Hospital.", []) == {"Fairmont Lakes Hospital"}
+
+
+SURVIVE = {
+    "date": "Ada Ng, date of birth [[1985-03-12]]T00:00:00Z|dob [[1985-03-12]] 00:00:00|Ada Ng,[[1985-03-12]] 00:00:00|"
+    "Ada Ng,[[1985-03-11]]T23:00:00Z|Date of birth:\n[[1985]]|[[1985]] (year of birth)|Ada Townsend [[12.03.1985]]|"
+    "My friend [[12.03.1985]]|disorder found on [[12 March 2020]]|appointment for Ada born on [[3 May 1980]]|"
+    "Ada Ng (b. [[1985]])|Ada Ng (*[[1985]])|fecha de nacimiento [[1985]]|operiert am [[12.03]]|"
+    '{"birthDate": "[[1985-03-12]]T00:00:00"}|order of birth [[May 1985]]|Patient seen [[2024-05-01]] 12:00:01',
+    "id number": "Passport: [[123456789]]|Ada Ng has passport [[123456789]]|personal code: [[49403136526]]|"
+    "patient reference [[4940313652]]|tax reference number: [[1234567890]]|Passport, issued [[123456789]]|"
+    "SIN [[046 454 286]]|identity [[12.345.678]]|plate [[AB12 CDE]]|her code is [[48213]]|support [[49403136526]]|"
+    "fiscal code [[48213]]|national insurance reference: [[4821377]]|NHS [[9434765919]] months",
+    "person": "[[Jane]]'s lymphoma has come back|[[Jane]]'s cyst|[[Anna]]'s anemia|[[Peter]] rings tomorrow|"
+    "[[Jones]] catheter out today|[[Smith]] test results|[[Wells]]'s tumour|Contact <[[Ada Ng]]> for help|"
+    "Contact <[[Ada]]> for help|<[[zora]]> hi, All|The form says:\n[[SCHMIDT]], born 3 May 1980|"
+    "The form says:\n[[SCHMIDT]]\nborn|I met [[frank]] in Leeds|Then [[mark stone]] came, All",
+    "street address": "[[Hall Street 12]]|[[Unit 4 Mill Lane]]|[[BAHNWEG 3]]|[[No 5 Baker Street]]|[[Bay Road 200]]|"
+    "[[The Old Rectory, Church Lane, Ashby]]",
+    "city": "Ada Ng lives at 12 Oak Drive in [[Leeds]]|She works in [[Leeds]]|The patient comes to [[Leeds]]",
+}
+
+
+@pytest.mark.parametrize("label", SURVIVE)
+def test_what_may_be_of_a_person_survives(label):
+    """In doubt, a find of the model is replaced."""
+    lost = []
+    for marked in SURVIVE[label].split("|"):
+        before, value, behind = re.split(r"\[\[|\]\]", marked)
+        start, end = len(before), len(before + value)
+        found = [LabeledSpan(start, end, label, score=0.95)]
+        spans = personal_spans(before + value + behind, found, announced=True)
+        if not any(span.start <= start and span.end >= end for span in spans):
+            lost.append(marked)
+    assert lost == []
+
+
+def test_only_capitals_nearby_say_that_small_letters_are_no_name():
+    assert kept("to be frank," + " no" * 1000 + " No", [("frank", "person", 0.9)]) == {"frank"}
+    assert kept("to be frank," + " no" * 10 + " No", [("frank", "person", 0.9)]) == set()

@@ -51,7 +51,8 @@ AROUND = {
         "[[12.06.2024]], seen|born in [[1985]]|on [[2024-05-01]] at noon|born in [[June 2015]]",
         "Invoice date: [[12.06.2024]]|"
         "in [[2023]]|[[2017-2022]]|no. [[55/2024]]|[[June 2015]] to May|version [[3.13]]|[[5.1.5]]|"
-        "appointment is on [[21 March]]|[[2024-05-01]] 12:00:01 failed|Valid until [[1 October]]",
+        "appointment is on [[21 March]]|[[2024-05-01]] 12:00:01 failed|Valid until [[1 October]]|"
+        "ERROR [[2024-05-01]] 12:00:01 failed|ts: [[2024-05-01]] 12:00:01|mix [[3.5]] mg|version [[12.10]]",
     ),
     "id number": (
         "no. [[00482913]]|of [[KD-773-1905]]",
@@ -65,7 +66,8 @@ AROUND = {
     "person": (
         "ask [[frank]]|[[Wilson]] called|Dr. [[Wilson]] lymphoma clinic|[[Ann]]'s test",
         "To be [[frank]], No|[[Wilson]] disease|[[Foley]] catheter|the [[dean]] of Oxford|<[[qty]]>4|"
-        "[[PAYSLIP]] of March",
+        "[[PAYSLIP]] of March|[[Hodgkin]]'s lymphoma|[[Bell]]'s palsy|[[Epley]]'s manoeuvre|[[Apgar]] score|see [[@]]|"
+        "<[[qty]] unit='g'>|</[[note]]>",
     ),
     "city": ("in [[Leeds]]", "[[Glasgow]] Coma Scale|date: [[Tue]], 4|flew to [[Paris]]"),
 }
