@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from gliner_bento.privacy.name_words import PARTICLE, TITLES, WORD, WORD_START, is_full_name, is_particle, words_of
-from gliner_bento.privacy.near import matches_near
+from gliner_bento.privacy.near import has_fields, matches_near
 from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.6
@@ -145,7 +145,8 @@ def announced_names(text: str) -> Iterable[LabeledSpan]:
 def _behind_words(text: str) -> Iterator[LabeledSpan]:
     """Names behind fields and phrases, and before honorifics."""
     in_code = matches_near(_QUOTED, text, _QUOTE, before=40, behind=200)
-    for match in chain(_FIELD.finditer(text), _ALONE.finditer(text), in_code):
+    fields = _FIELD.finditer(text) if has_fields(text) else ()
+    for match in chain(fields, _ALONE.finditer(text), in_code):
         name, pattern = match["name"], match.re
         if pattern is _FIELD and _NOT_APPLICABLE.match(text, match.start("name")):
             continue
@@ -166,7 +167,7 @@ def _behind_words(text: str) -> Iterator[LabeledSpan]:
 
 def _of_persons(text: str) -> Iterator[LabeledSpan]:
     """Full names in fields that may have other values, names behind titles, in greetings, and at the end of letters."""
-    for match in _ROLE.finditer(text):
+    for match in _ROLE.finditer(text) if has_fields(text) else ():
         found: re.Match[str] | None = match
         for _ in range(_MAX_LISTED):
             name = _capitalised(found["name"]) if found else ""

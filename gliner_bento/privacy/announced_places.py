@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gliner_bento.privacy.name_words import WORD_START, has_role
-from gliner_bento.privacy.near import matches_near
+from gliner_bento.privacy.near import has_fields, matches_near
 from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.6
@@ -37,27 +37,27 @@ _TAIL = (
 )
 """What may follow a street: a unit, and a city, a postcode, or both, also on the next line."""
 _STREET_FORMS = re.compile(
-    rf"(?=[\w#])(?:(?<![^\W_])(?<![\d.,/-])(?:{_UNIT},? )?\d{{1,5}}[A-Za-z]?(?:[-/]\d{{1,5}}[A-Za-z]?)?,? "
+    rf"(?<![^\W_])(?=[\w#])(?:(?<![\d.,/-])(?:{_UNIT},? )?\d{{1,5}}[A-Za-z]?(?:[-/]\d{{1,5}}[A-Za-z]?)?,? "
     rf"(?:(?:{_CAPITALISED}|\d{{1,3}}(?:st|nd|rd|"
     rf"th)) ){{1,4}}(?i:{_STREETS})(?![^\W_])\.?(?P<tail>{_TAIL}){{0,2}}(?:,? {_UNIT})?"
-    rf"|(?<![^\W_])(?:{_CAPITALISED}[ ]){{0,3}}(?:{_UNHYPHENATED}-){{0,4}}(?![a-zà-ÿ])[^\W\d_]{{0,30}}"
+    rf"|(?:{_CAPITALISED}[ ]){{0,3}}(?:{_UNHYPHENATED}-){{0,4}}(?![a-zà-ÿ])[^\W\d_]{{0,30}}"
     rf"(?i:straße|strasse|str\.|gasse|allee|platz|weg|damm|ufer|straat|laan|gracht|"
     rf"gatan|gata|gaten|vägen|veien|vej|gade|katu|utca)[ ]\d{{1,4}}[ ]?[a-zA-Z]?(?![^\W_])(?:{_TAIL}){{0,2}}"
-    rf"|(?<![^\W_])(?:\d{{1,4}}(?: ?(?:bis|ter))?,? )?(?i:(?-i:Via)|rue|avenue|boulevard|bd|chemin|impasse|"
+    rf"|(?:\d{{1,4}}(?: ?(?:bis|ter))?,? )?(?i:(?-i:Via)|rue|avenue|boulevard|bd|chemin|impasse|"
     rf"allée|calle|c/|"
     rf"avenida|avda\.?|paseo|plaza|viale|"
     rf"piazza|corso|rua|travessa|ul\.|ulica|aleja|al\.|ulice|strada|bulevardul)[ ](?:(?:de|du|des|la|le|les|del|"
     rf"della|do|da|dos|di|l['’])[ ]?){{0,3}}"
     rf"(?:{_CAPITALISED}[ ]?){{1,4}}(?:,? ?(?:nº|n°|no\.?|nr\.?)? ?\d{{1,4}}[a-zA-Z]?)?(?:{_TAIL}){{0,2}}"
-    rf"|(?<![^\W_])(?i:ул\.?|улиц[аеы]|вул\.?|вулиц[яі]|проспект|пр\.|"
+    rf"|(?i:ул\.?|улиц[аеы]|вул\.?|вулиц[яі]|проспект|пр\.|"
     rf"переулок)[ ](?P<russian>[^\W\d_][^\W\d_-]{{0,30}}(?:[ ][^\W\d_-]{{1,30}})?,? "
     rf"(?:(?:д|дом|буд)\.? ?)?\d{{1,4}}[а-я]?"
     rf"(?:,? (?:кв|квартира)\.? ?\d{{1,4}})?)"
+    rf"|{_CITY}, [A-Z]{{2}} \d{{5}}(?:-\d{{4}})?(?!\d))"
     rf"|[\u4e00-\u9fff]{{2,12}}?[省市区區県縣都府州][\u4e00-\u9fff々]{{1,20}}"
     rf"(?:\d{{1,5}}(?:[-－号號番丁目室楼栋之]{{1,2}}\d{{0,5}}){{0,4}})?"
     rf"|[\uac00-\ud7a3]{{2,8}}(?:시|도)(?: [\uac00-\ud7a3]{{1,8}}(?:시|군|구|읍|면|"
     rf"동)){{1,2}}(?: [\uac00-\ud7a3\d]{{1,12}}(?:로|길|가))?(?: \d{{1,5}}(?:-\d{{1,5}})?)?"
-    rf"|(?<![^\W_]){_CITY}, [A-Z]{{2}} \d{{5}}(?:-\d{{4}})?(?!\d))"
 )
 _ADDRESS_FIELDS = (
     "(?:(?:home|street|postal|mailing|billing|shipping|delivery|old|new|permanent|current|work|business|full|"
@@ -127,7 +127,7 @@ def _addresses(text: str) -> Iterator[LabeledSpan]:
             yield from _span(text, start, end, "street address")
     for match in _POSTCODE_LINE.finditer(text):
         yield from _span(text, *match.span("value"), "street address")
-    for match in _ADDRESS_FIELD.finditer(text):
+    for match in _ADDRESS_FIELD.finditer(text) if has_fields(text) else ():
         value = match["value"]
         if value[:1].isupper() or any(char.isdigit() for char in value[:12]) or not value.isascii():
             yield from _span(text, *match.span("value"), "street address")
@@ -139,7 +139,7 @@ def _before_place(text: str) -> int:
 
 
 def _places(text: str) -> Iterator[LabeledSpan]:
-    for match in _CITY_FIELD.finditer(text):
+    for match in _CITY_FIELD.finditer(text) if has_fields(text) else ():
         value = match["value"]
         if (
             len(value) <= 40

@@ -5,6 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+_FIELD_SIGN = re.compile(r"[:：=\t>は]")
+
+
+def has_fields(text: str) -> bool:
+    """Whether a text has a sign that is between a field and its value: most sentences have none."""
+    return _FIELD_SIGN.search(text) is not None
+
 
 def matches_near(
     pattern: re.Pattern[str], text: str, sign: re.Pattern[str], *, before: int, behind: int
