@@ -17,7 +17,10 @@ from gliner_bento.privacy.word_names import word_names
 PERSON_THRESHOLD = 0.2
 """Of a person with the form of a full name; others need `plausible.SURE`."""
 _OF_NOBODY = frozenset(("city", "date", "country", "organization", "url", "street address"))
-_SOMEBODY = re.compile(r"(?<![^\W_])(?:I|[Mm]y|me|(?i:s?he|his|her|hers|him|patient|widow(?:er)?))(?![^\W_])")
+_SOMEBODY = re.compile(
+    r"(?<![^\W_])(?:I|[Mm]y|me|(?i:s?he|his|hers?|him|patient(?:in|e)?|widow(?:er)?|ich|mein\w{0,2}|je|mon|"
+    r"yo|soy|io|ik|mijn))(?![^\W_])"
+)
 """Words for the writer, or for somebody without a name."""
 
 
@@ -28,18 +31,11 @@ def personal_spans(
     add what the text announces. sure: see `is_plausible`. In linear time."""
     spans = [replace(span, label="person") if is_misread_person(text, span) else span for span in found]
     added = announced_in(text) if announced else []
-    somebody = any(span.label not in _OF_NOBODY for span in added) or any(
-        span.label not in _OF_NOBODY and (span.by_recognizer or is_plausible(text, span, sure=sure)) for span in spans
-    )
-    mentions_somebody = somebody or _SOMEBODY.search(text) is not None
-    if not mentions_somebody:
-        added = [span for span in added if span.label != "organization"]
-    kept = [
-        span
-        for span in spans
-        if span.by_recognizer or is_plausible(text, span, mentions_somebody=mentions_somebody, sure=sure)
-    ]
-    return kept + added
+    kept = [span for span in spans if span.by_recognizer or is_plausible(text, span, sure=sure)]
+    if any(span.label not in _OF_NOBODY for span in (*added, *kept)) or _SOMEBODY.search(text):
+        return kept + added
+    kept = [span for span in kept if span.by_recognizer or is_plausible(text, span, mentions_somebody=False, sure=sure)]
+    return kept + [span for span in added if span.label != "organization"]
 
 
 def announced_in(text: str) -> list[LabeledSpan]:

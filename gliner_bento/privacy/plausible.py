@@ -38,9 +38,11 @@ _ONLY_YEARS = re.compile(r"(?:(?:19|20)\d\d|\d{1,3}/(?:19|20)\d\d)(?:\s?(?:[-–
 """Years, and numbers with the year, such as 55/2024. Months are 1 to 12: see `_is_date`."""
 _MONTH_OF_YEAR = re.compile(r"(?:0?[1-9]|1[0-2])/(?:19|20)\d\d")
 _BUSINESS_DATE = re.compile(
-    r"(?<![^\W_])(?:(?:invoice|order|purchase|delivery|due|start|end|valid(?:ity)?(?: (?:from|until|to))?|"
+    r"(?<![^\W_])(?:(?:invoice|order|purchase|delivery|(?<!her )(?<!my )due|start|end|"
+    r"valid(?:ity)?(?: (?:from|until|to))?|"
     r"expir(?:y|es|ation)|issued?|posted|published|effective|last updated|updated|created|modified|meeting|inspection|"
-    r"deadline|payment|arrival|departure|check-?in|check-?out|booking|available from|loss|release|version|closing|"
+    r"deadline|payment|arrival|departure|check-?in|check-?out|booking|available from|date of loss|"
+    r"loss(?= date)|release|version|closing|"
     r"starts?|ends?)(?: date| on| by)?[ \t]{0,4}[:=]?[ \t]{0,6}\Z"
     r"|(?:appointment|claim|order|letter|invoice|contract|agreement|complaint|application|course|meeting|requests?|"
     r"booking)(?: [^\W\d_]{1,10}){0,3} (?:on|of|by|from|dated|until) (?:the )?\Z)",
@@ -80,12 +82,13 @@ _PLACE_OR_THING = re.compile(
     r"(?:the )?(?:model|room|line|seat|row|desk|flight|release|version|step|page|table|figure|chapter|section|exit|"
     r"gate|platform|class|grade|level|type|lot|item|part|stage|phase|bed|bay|port|node|day|week|order|warehouse|"
     r"elevator|lift|cvv|sku|ean|upc|isbn|hall|track|lane|ward|zone|sector|unit|size|volume|number|no)\b(?!.*,)"
-    r"|(?-i:[A-Z]{2,8})[ -]?[\d/-]{1,14}[A-Z]{0,2}\Z",
+    r"|(?!(?-i:[A-Z]{4,8}) \d{5}\Z)(?-i:[A-Z]{2,8})[ -]?[\d/-]{1,14}[A-Z]{0,2}\Z",
     re.IGNORECASE,
 )
 _STREET = re.compile(
     r"[ ](?:street|st|road|rd|avenue|ave|lane|drive|dr|court|ct|close|way|terrace|place|square|sq|boulevard|blvd|"
-    r"crescent|grove|gardens|mews|quay|house|park|estate|parkway|highway|hwy|hill)(?![^\W_])"
+    r"crescent|grove|gardens|mews|quay|row|green|view|rise|walk|house|park|estate|parkway|highway|hwy|hill)(?![^\W_])"
+    r"|(?<![^\W_])(?:rue|calle|via|viale|avenida|rua|ulica|ul\.)[ ]"
     r"|(?:straße|strasse|str\.?|gasse|allee|platz|weg|damm|ufer|straat|laan|gracht|gatan|gata|vägen|veien|vej|gade|katu|utca)"
     r"(?![^\W_])",
     re.IGNORECASE,

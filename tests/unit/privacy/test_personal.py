@@ -54,7 +54,8 @@ SURVIVE = {
     "Ada Ng,[[1985-03-11]]T23:00:00Z|Date of birth:\n[[1985]]|[[1985]] (year of birth)|Ada Townsend [[12.03.1985]]|"
     "My friend [[12.03.1985]]|disorder found on [[12 March 2020]]|appointment for Ada born on [[3 May 1980]]|"
     "Ada Ng (b. [[1985]])|Ada Ng (*[[1985]])|fecha de nacimiento [[1985]]|operiert am [[12.03]]|"
-    '{"birthDate": "[[1985-03-12]]T00:00:00"}|order of birth [[May 1985]]|Patient seen [[2024-05-01]] 12:00:01',
+    '{"birthDate": "[[1985-03-12]]T00:00:00"}|order of birth [[May 1985]]|Patient seen [[2024-05-01]] 12:00:01|'
+    "hearing loss [[12 March 2020]]|her due date [[12 March 2020]]",
     "id number": "Passport: [[123456789]]|Ada Ng has passport [[123456789]]|personal code: [[49403136526]]|"
     "patient reference [[4940313652]]|tax reference number: [[1234567890]]|Passport, issued [[123456789]]|"
     "SIN [[046 454 286]]|identity [[12.345.678]]|plate [[AB12 CDE]]|her code is [[48213]]|support [[49403136526]]|"
@@ -64,8 +65,10 @@ SURVIVE = {
     "Contact <[[Ada]]> for help|<[[zora]]> hi, All|The form says:\n[[SCHMIDT]], born 3 May 1980|"
     "The form says:\n[[SCHMIDT]]\nborn|I met [[frank]] in Leeds|Then [[mark stone]] came, All",
     "street address": "[[Hall Street 12]]|[[Unit 4 Mill Lane]]|[[BAHNWEG 3]]|[[No 5 Baker Street]]|[[Bay Road 200]]|"
+    "[[No 4 The Green]]|[[Zone B 12 rue Lafitte]]|[[MIAMI 33101]]|"
     "[[The Old Rectory, Church Lane, Ashby]]",
-    "city": "Ada Ng lives at 12 Oak Drive in [[Leeds]]|She works in [[Leeds]]|The patient comes to [[Leeds]]",
+    "city": "Ada Ng lives at 12 Oak Drive in [[Leeds]]|She works in [[Leeds]]|The patient comes to [[Leeds]]|"
+    "Patientin aus [[Leeds]]",
 }
 
 
