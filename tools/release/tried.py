@@ -39,6 +39,12 @@ _START_S = 60
 Words = list[str | Path]
 
 
+def pip_of(programs: Path) -> Words:
+    """`pip install` of an environment, by the folder of its programs."""
+    options = ("--quiet", "--no-cache-dir", "--disable-pip-version-check")
+    return [programs / "python", "-m", "pip", "install", *options]
+
+
 class Trial(ExitStack):
     """The steps, in order, in a temporary folder. Leaving it ends the servers."""
 
@@ -143,15 +149,7 @@ class Trial(ExitStack):
 
         def step() -> str:
             programs = self._new_environment(version)
-            pip: Words = [
-                programs / "python",
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-cache-dir",
-                "--disable-pip-version-check",
-            ]
+            pip = pip_of(programs)
             package = f"gliner-bento=={places.version()}"
             output_of(*pip, "--no-deps", "--index-url", self._url, package, env=clean())
             output_of(*pip, package, env=clean())
@@ -169,15 +167,7 @@ class Trial(ExitStack):
         """The extras without torch, installed together beside the first client."""
         programs = self._environment_of(VERSIONS[1])
         names = ",".join(_LIGHT)
-        pip: Words = [
-            programs / "python",
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-cache-dir",
-            "--disable-pip-version-check",
-        ]
+        pip = pip_of(programs)
         output_of(*pip, f"gliner-bento[{names}]=={places.version()}", env=clean())
         output_of(programs / "python", "-c", _IMPORTS, env=clean())
         return f"{names}: installed and imported"
