@@ -71,8 +71,8 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """inject: does it; returns facts for the report. refused: codes of errors that are allowed, besides those of
-    overload. drops: whether connections may be closed without an answer. ends: the server ends with it. own_server: it
-    starts another server, so this one gets no load meanwhile."""
+    overload; statuses are for formats whose errors have no code. drops: whether connections may be closed without an
+    answer. ends: the server ends with it. own_server: it starts another server, so this one gets no load meanwhile."""
 
     description: str
     inject: Callable[[Target], str]
@@ -385,7 +385,7 @@ FAULTS = {
     "gateway-stopped": Fault("the gateway is stopped and continued", _stop("gateway")),
     "runner-hangs": Fault("the model's process is stopped for good", _stop_for_good("runner")),
     "gateway-hangs": Fault("the gateway is stopped for good", _stop_for_good("gateway"), drops=True),
-    "forward-hangs": Fault("a batch never ends", _hang, refused=("internal",)),
+    "forward-hangs": Fault("a batch never ends", _hang, refused=("internal", "500")),
     "out-of-memory": Fault("batches of several items find no memory", _out_of_memory),
     "full-disk": Fault("uploads of adapters find no room", _full_disk),
     "not-finite": Fault("scores of an adapter's items are not numbers", _not_finite),
