@@ -62,9 +62,9 @@ _FLOODS: dict[str, tuple[str, int, list[Any]]] = {
     ),
 }
 """Route, number of connections and bodies. The last is what `bulk` sends."""
-_USAGE = re.compile(rb'"usage":\{"words":(\d+),"tokens":(\d+)')
+_USAGE = re.compile(rb'"usage":\{"words":\d+,"tokens":(\d+),"windows":\d+,"passes":(\d+)')
 _TOKENS = re.compile(r"^gliner_tokens_total\{[^}]*\} (\S+)$", re.MULTILINE)
-_DOUBLE_COST_TOKENS = 200  # as in the engine: a text of as many tokens costs twice its tokens
+_DOUBLE_COST_TOKENS = 200  # as in the engine: a pass of as many tokens costs twice its tokens
 
 
 class Flood:
@@ -121,8 +121,7 @@ class Flood:
             try:
                 async with session.post(self._url, data=body, headers={"Content-Type": "application/json"}) as answer:
                     content = await answer.read()
-                    cost = sum(_cost(int(tokens)) for _, tokens in _USAGE.findall(content))
-                    self._served.append((sent_s, time.monotonic(), cost))
+                    self._served.append((sent_s, time.monotonic(), served_cost(content)))
                     self.statuses[str(answer.status)] += 1
                     wait_s = int(answer.headers.get("Retry-After", 0))
             except aiohttp.ClientError as error:
@@ -253,8 +252,10 @@ def _shares(url: str, short: Sequence[bytes], seconds: float) -> dict[str, float
     return {"a": a.cost_between(begin_s, end_s), "b": b.cost_between(begin_s, end_s)}
 
 
-def _cost(tokens: int) -> float:
-    return tokens + tokens**2 / _DOUBLE_COST_TOKENS
+def served_cost(answer: bytes) -> float:
+    """The cost in tokens of the texts of an answer. The passes of a text have about equal parts of its tokens."""
+    found = [(int(tokens), max(1, int(passes))) for tokens, passes in _USAGE.findall(answer)]
+    return sum(tokens + tokens**2 / passes / _DOUBLE_COST_TOKENS for tokens, passes in found)
 
 
 def _keys() -> str:
