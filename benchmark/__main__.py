@@ -16,6 +16,7 @@ from benchmark.simulate import report as simulate_report
 from benchmark.simulate.study import study
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.loadtest.measure import new_folder
+from gliner_bento.process.exits import exit_on_sigterm
 
 SIMULATION = "simulate.json"
 
@@ -90,4 +91,5 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    exit_on_sigterm()  # so that the servers under test end, too
     raise SystemExit(main())

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from gliner_bento.process.exits import exit_on_sigterm
 from gliner_bento.settings import Settings
 from reliability.chaos import chaos
 from reliability.faults import FAULTS
@@ -124,4 +125,5 @@ def add_common_flags(command: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
+    exit_on_sigterm()  # so that the servers under test end, too
     raise SystemExit(main())

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 
+import psutil
 import pytest
 from quick import FLAGS, UNCHECKED
 
@@ -69,3 +73,20 @@ def test_floods_of_a_tenant_lose_none_of_its_short_texts(tmp_path):
     data = measured(tmp_path, "floods")
     assert (data["targets"]["lost"], data["targets"]["wrong"]) == (0, 0), data["beside"]
     assert all(one["short"]["right"] > 0 and one["flood"] for one in data["beside"].values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["reliability worst", "benchmark --rows fairness"])
+def test_the_server_ends_with_its_measurement(tmp_path, command):
+    measuring = subprocess.Popen([sys.executable, "-m", *command.split(), "--out", str(tmp_path)])
+    try:
+        itself = psutil.Process(measuring.pid)
+        while not (started := itself.children(recursive=True)):
+            assert measuring.poll() is None
+            time.sleep(0.1)
+        measuring.terminate()
+        assert measuring.wait(60) == 143
+        _, left = psutil.wait_procs(started, timeout=10)
+        assert not left
+    finally:
+        measuring.kill()
