@@ -44,7 +44,7 @@ image) echo 1000000000 ;;
 esac
 """
 _COMMAND = re.compile(r"(?:^|[`(])(make|gliner-bento)((?: [A-Z_]+=\S*| --?[a-z-]+| [a-z-]+)+)", re.MULTILINE)
-_CODE = re.compile(r"^ *```(\w*)\n(.*?)^ *```|(`[^`\n]+`)", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"^ *```(\w*)\n(.*?)^ *```|(`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 
 
 class Trial:
@@ -79,7 +79,7 @@ class Trial:
 
     @contextmanager
     def serve(self, *command: str, **environment: str) -> Iterator[str]:
-        """The URL of a server that runs in an empty folder, answers a request, and has the site."""
+        """The URL of a server that runs in an empty folder, answers a request, has the site, and leaves no file."""
         with tempfile.TemporaryDirectory(dir=self.folder) as empty:
             log = self.folder / "log"
             with served([*command, "--port", "{port}"], Path(empty), log, self.environment | environment) as url:
@@ -88,6 +88,8 @@ class Trial:
                         if text not in page.read().decode():
                             raise SystemExit(f"{' '.join(command)}: {path} is not the site's page with {text!r}")
                 yield url
+            if left := [one.name for one in Path(empty).iterdir()]:
+                raise SystemExit(f"{' '.join(command)} leaves {', '.join(left)} where it runs")
 
     def build(self) -> None:
         """All that make builds here. The image's build ends with the call of the engine."""
@@ -128,19 +130,17 @@ class Trial:
             self.run(f"{BIN}/python -m pip --python {python} install --quiet --no-index --find-links dist {line}")
         with self.serve(str(server / "gliner-bento"), "serve") as url:
             self.run(f"{client}/python -c '{program.replace('http://localhost:3000', url)}'", self.folder)
-            self.quickstart(url)
+            self.quickstart(url, server.parent)
 
-    def quickstart(self, url: str) -> None:
+    def quickstart(self, url: str, environment: Path) -> None:
         """The commands of the quickstart print what it shows; and those of the other pages that need no cluster."""
         folder = Path(self.new("quickstart"))
-        (folder / ".venv").symlink_to(ROOT / ".venv")
-        steps = [code for language, code in blocks("docs/quickstart.md") if language == "bash" and "make " not in code]
+        (folder / ".venv").symlink_to(environment)
+        steps, shown = quickstart_blocks(url)
         keys = re.findall(r"^gliner-bento keys .*", (ROOT / "docs/deployment.md").read_text(), re.MULTILINE)
-        lines = [*steps, *keys, "gliner-bento --help"]
-        printed = self.run("\n".join(lines).replace("http://127.0.0.1:3000", url), folder)
-        shown = [code for language, code in blocks("docs/quickstart.md") if language == "text"]
-        if missing := [code for code in shown if "ready on" not in code and code not in printed]:
-            raise SystemExit(f"{printed}\nthe quickstart shows, and this did not print:\n{missing[0]}")
+        printed = self.run("\n".join([steps, *keys, "gliner-bento --help", "gliner-bento models list"]), folder)
+        if missing := [code for code in (*shown, "site-packages/gliner_bento_demo/demo  ") if code not in printed]:
+            raise SystemExit(f"{printed}\nthis was not printed:\n{missing[0]}")
 
     def fresh(self, name: str) -> Path:
         """The programs of a new environment that also has the packages of .venv, but not this clone's."""
@@ -158,7 +158,15 @@ class Trial:
 def blocks(page: str) -> list[tuple[str, str]]:
     """Language and code of each block of a page before its section about installing."""
     text = (ROOT / page).read_text(encoding="utf-8").partition("\n## Install\n")[0]
-    return [(language, code) for language, code, _ in _CODE.findall(text) if code]
+    return [(language, code) for language, code, _ in CODE.findall(text) if code]
+
+
+def quickstart_blocks(url: str) -> tuple[str, list[str]]:
+    """The commands of the quickstart, against a server that runs, and the outputs that it shows of them."""
+    page = blocks("docs/quickstart.md")
+    steps = [code for language, code in page if language == "bash" and "make " not in code]
+    shown = [code for language, code in page if language == "text" and "ready on" not in code]
+    return "\n".join(steps).replace("http://127.0.0.1:3000", url), shown
 
 
 def commands(code: str) -> set[str]:
@@ -175,7 +183,7 @@ def promised() -> Mapping[str, str]:
     return {
         command: page
         for page in PAGES
-        for _, code, inline in _CODE.findall((ROOT / page).read_text(encoding="utf-8"))
+        for _, code, inline in CODE.findall((ROOT / page).read_text(encoding="utf-8"))
         for command in commands(code or inline)
     }
 
