@@ -59,10 +59,11 @@ bento: docs sbom ## Build a bento with the model and the docs
 image: IMAGE_TORCH := $(TORCH)
 image: override export TORCH :=
 image: bento ## Build a container image of it: ENGINE=podman ARGS=
-	@TORCH='$(IMAGE_TORCH)' LABELS="$$($(BIN)/python -m tools.release labels)" deploy/docker/build "$$($(BIN)/bentoml get gliner-bento:latest --output path)" $(ARGS)
+	@export SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null)}"; \
+	TORCH='$(IMAGE_TORCH)' LABELS="$$($(BIN)/python -m tools.release labels)" deploy/docker/build "$$($(BIN)/bentoml get gliner-bento:latest --output path)" $(ARGS)
 
-sbom: setup ## Write a bill of materials (CycloneDX): sbom.cdx.json
-	$(BIN)/python tools/dependencies.py sbom sbom.cdx.json
+sbom: setup ## Write a bill of materials (CycloneDX): PACKAGES=
+	$(BIN)/python tools/dependencies.py sbom sbom.cdx.json $(PACKAGES)
 
 clean: ## Remove all that make made
 	rm -rf $(VENV) build dist gliner_bento/gateway/pages/docs sbom.cdx.json *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

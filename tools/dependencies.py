@@ -1,5 +1,6 @@
-"""What a server is made of: `dependencies.py licenses [--check]` writes docs/licenses.md, `dependencies.py sbom FILE` a
-bill of materials (CycloneDX) of the packages in requirements.lock, the bundled model and the library of the playground.
+"""What a server is made of: `dependencies.py licenses [--check]` writes docs/licenses.md, `dependencies.py sbom FILE
+[PACKAGES]` a bill of materials (CycloneDX) of the packages in requirements.lock, the bundled model, the library of the
+playground, and the Debian packages of an image, which the file PACKAGES lists (/usr/share/doc/packages.tsv in it).
 
 Names and versions are those of the lock. Licences are those of docs/licenses.md, where the installed packages' metadata
 are written: which packages are installed depends on the system and the version of Python, and the bill must not.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
@@ -128,12 +130,16 @@ def licenses_page(listed: Sequence[Pin]) -> str:
     return _PAGE + "".join(f"| {licence} | {', '.join(names)} |\n" for licence, names in sorted(packages.items()))
 
 
-def bill_of_materials(listed: Sequence[Pin]) -> dict[str, Any]:
-    """The CycloneDX document; the same for the same lock, page of licences and model. Raises Unknown."""
+def bill_of_materials(listed: Sequence[Pin], debian: str = "") -> dict[str, Any]:
+    """The CycloneDX document; the same for the same lock, page of licences, model and Debian packages.
+
+    debian: a line per package, with its name, version and architecture between tabs. Raises Unknown.
+    """
     licence_of = written()
     if missing := sorted({pin.name for pin in listed} - set(licence_of)):
         raise Unknown(f"docs/licenses.md has no licence of {', '.join(missing)}: `make setup-dev docs` writes it")
     components = [*(_component(pin, licence_of[pin.name]) for pin in listed), _model(), _cytoscape()]
+    components += map(_debian, debian.splitlines())
     content = hashlib.sha256(json.dumps(components).encode()).hexdigest()
     version = re.search(r'__version__ = "(.+)"', (ROOT / "gliner_bento" / "__init__.py").read_text(encoding="utf-8"))
     assert version
@@ -161,6 +167,16 @@ def _component(pin: Pin, licence: str) -> dict[str, Any]:
     if pin.marker:
         component["properties"] = [{"name": "gliner-bento:marker", "value": pin.marker}]
     return component
+
+
+def _debian(line: str) -> dict[str, Any]:
+    """A package of Debian. Its licences are in /usr/share/doc of the image, and not in one word. Raises Unknown."""
+    try:
+        name, version, architecture = line.split("\t")
+    except ValueError:
+        raise Unknown(f"{line!r} is no line of name, version and architecture with tabs between them") from None
+    purl = f"pkg:deb/debian/{name}@{quote(version, safe='')}?arch={architecture}"
+    return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 
 def _model() -> dict[str, Any]:
@@ -222,8 +238,9 @@ def run(arguments: list[str]) -> int:
             if stale := sorted(set(_stale(licenses_page(listed), listed))):
                 print(f"docs/licenses.md is stale ({', '.join(stale)}): run `make docs`", file=sys.stderr)
                 return 1
-        case ["sbom", file]:
-            Path(file).write_text(json.dumps(bill_of_materials(listed), indent=1) + "\n", encoding="utf-8")
+        case ["sbom", file] | ["sbom", file, _]:
+            debian = "".join(Path(packages).read_text(encoding="utf-8") for packages in arguments[2:])
+            Path(file).write_text(json.dumps(bill_of_materials(listed, debian), indent=1) + "\n", encoding="utf-8")
         case _:
             print(__doc__, file=sys.stderr)
             return 2

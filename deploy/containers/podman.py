@@ -5,7 +5,6 @@ Needs no registry. In the build, pip is configured as on this machine (indexes, 
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from typing import Any
 
 import httpx
 
+from deploy.containers import pip_configuration
 from gliner_bento.settings import PROJECT_ROOT
 
 BASE = "localhost/gliner-bento-base:bookworm"
@@ -87,7 +87,8 @@ def build(base: str, torch: str) -> str:
     if not _reaches_pytorch():
         environment.setdefault("TORCH_INDEX", "")
     with tempfile.TemporaryDirectory(prefix="pip-") as folder:
-        configuration, volumes = _pip_configuration(Path(folder))
+        configuration, named = pip_configuration.write(Path(folder))
+        volumes = [word for path in named for word in ("--volume", f"{path}:{path}:ro")]
         subprocess.run(
             [_DOCKER / "build", found.stdout.strip(), *volumes],
             env=environment | {"PIP_CONFIG_FILE": str(configuration)},
@@ -105,23 +106,6 @@ def _reaches_pytorch() -> bool:
         return httpx.get(f"{index}/torch/", timeout=_PROBE_S).is_success
     except httpx.TransportError:
         return False
-
-
-def _pip_configuration(folder: Path) -> tuple[Path, list[str]]:
-    """A file of what pip is configured with here, and the volumes with the files that it names."""
-    listed = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"], check=True, stdout=subprocess.PIPE, text=True
-    )
-    settings: dict[str, str] = {}
-    for line in sorted(listed.stdout.splitlines(), key=lambda line: line.startswith(":env:")):  # the environment wins
-        name, _, value = line.partition("=")
-        settings[name.rpartition(".")[2]] = ast.literal_eval(value)
-    settings.pop("config-file", None)
-    file = folder / "pip.conf"
-    file.write_text("\n".join(["[global]", *(f"{name} = {value}" for name, value in settings.items())]) + "\n")
-    named = {word for value in settings.values() for word in value.split() if Path(word).is_absolute()}
-    paths = sorted(word for word in named if Path(word).exists())
-    return file, [word for path in paths for word in ("--volume", f"{path}:{path}:ro")]
 
 
 class Container:

@@ -66,3 +66,18 @@ def test_the_bill_of_materials_is_valid_and_lists_all_that_a_server_is_made_of()
     components = {component["bom-ref"] for component in bill["components"]}
     assert components == {pin.purl for pin in listed} | {"models/demo", "pkg:npm/cytoscape@3.34.4"}
     assert bill == dependencies.bill_of_materials(listed)
+
+
+def test_the_bill_of_an_image_also_lists_its_debian_packages(tmp_path, capsys):
+    packages, bill = tmp_path / "packages.tsv", tmp_path / "bill.json"
+    packages.write_text("libc6\t2.36-9+deb12u13\tamd64\ntzdata\t1:2025b\tall\n")
+    assert dependencies.main(["sbom", str(bill), str(packages)]) == 0
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(bill.read_text()) is None
+    purls = [component["purl"] for component in json.loads(bill.read_text())["components"][-2:]]
+    assert purls == ["pkg:deb/debian/libc6@2.36-9%2Bdeb12u13?arch=amd64", "pkg:deb/debian/tzdata@1%3A2025b?arch=all"]
+    packages.write_text("libc6 2.36\n")
+    assert dependencies.main(["sbom", str(bill), str(packages)]) == 1
+    assert (
+        capsys.readouterr().err
+        == "make: 'libc6 2.36' is no line of name, version and architecture with tabs between them\n"
+    )

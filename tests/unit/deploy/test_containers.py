@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from deploy.containers import pip_configuration
 from deploy.containers.__main__ import main
-from deploy.containers.podman import _pip_configuration
 
 
 def test_pip_is_configured_in_the_build_as_it_is_here(tmp_path, monkeypatch):
@@ -18,12 +18,13 @@ def test_pip_is_configured_in_the_build_as_it_is_here(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", str(given))
     monkeypatch.setenv("PIP_RETRIES", "1")
     (tmp_path / "build").mkdir()
-    file, volumes = _pip_configuration(tmp_path / "build")
+    file, named = pip_configuration.write(tmp_path / "build", find_links="/further", trusted_host="index.test")
     lines = file.read_text().splitlines()
     assert lines[0] == "[global]"
-    assert {index, "retries = 1"} <= set(lines)
-    assert f"{wheels}:{wheels}:ro" in volumes
-    assert not [volume for volume in volumes if volume.startswith(("/missing", str(given)))]
+    further = {f"find-links = {wheels} /missing /further", "trusted-host = index.test"}
+    assert {index, "retries = 1", *further} <= set(lines)
+    assert str(wheels) in named
+    assert not {"/missing", "/further", str(given)} & set(named)
 
 
 def test_without_podman_there_is_one_line(tmp_path, monkeypatch, capsys):
