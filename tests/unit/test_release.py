@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,8 @@ def tree(tmp_path):
 def decide(tree) -> None:
     """As a person fills in release.toml."""
     file = tree / "release.toml"
-    file.write_text(file.read_text().replace('"owner.example"', '"Ada & Co"').replace(".example", ".test"))
+    decided = file.read_text().replace('"owner.example"', '"Ada & Co"').replace(".example", ".test")
+    file.write_text(re.sub(r'^base = "([^@"]+).*?"', rf'base = "\1@sha256:{"0" * 64}"', decided, flags=re.MULTILINE))
 
 
 def test_all_places_show_the_version_and_the_names():
@@ -56,6 +58,13 @@ def test_names_and_version_are_written_to_every_place_and_stay_valid(tree):
     assert places.placeholders(tree) == []
     for name in ("CITATION.cff", "deploy/helm/gliner-bento/Chart.yaml", "deploy/compose/docker-compose.yml"):
         assert "7.8.9" in json.dumps(yaml.safe_load((tree / name).read_text()))
+    chart = yaml.safe_load((tree / "deploy/helm/gliner-bento/Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == "7.8.9"
+    assert [image["image"][-6:] for image in yaml.safe_load(chart["annotations"]["artifacthub.io/images"])] == [
+        ":7.8.9"
+    ]
+    links = yaml.safe_load(chart["annotations"]["artifacthub.io/links"])
+    assert [(link["name"], ".test/" in link["url"]) for link in links] == [("Documentation", True), ("Support", True)]
     project = pytest.importorskip("tomllib").loads((tree / "pyproject.toml").read_text())["project"]
     assert project["authors"] == [{"name": "Ada & Co"}]
     assert not {url for url in project["urls"].values() if places.PLACEHOLDER in url}
@@ -65,6 +74,14 @@ def test_a_place_that_no_longer_shows_its_value_is_noticed(tree):
     (tree / "CITATION.cff").write_text("cff-version: 1.2.0\n")
     with pytest.raises(ValueError, match=r"^CITATION\.cff: nothing matches"):
         list(places.stale(tree))
+
+
+@pytest.mark.parametrize("base", ["python:3.11-slim", "python@sha256:12", "python:3.11-slim@sha256:"])
+def test_a_base_of_images_without_its_digest_is_no_decision(tree, base):
+    decide(tree)
+    file = tree / "release.toml"
+    file.write_text(re.sub(r"^base = .*", f'base = "{base}"', file.read_text(), flags=re.MULTILINE))
+    assert places.placeholders(tree) == ["base (by its digest)"]
 
 
 def test_a_placeholder_stops_a_release_with_one_line(capsys):
@@ -176,12 +193,18 @@ def test_a_failed_row_fails_the_table_and_hides_no_other(capsys):
     def missing() -> str:
         raise table.NotHere("no engine")
 
-    assert table.run({"a": fails, "b": missing, "c": lambda: "fine"}) == 1
+    def undecided() -> str:
+        raise table.ForAPerson("owner")
+
+    assert table.run({"a": fails, "b": missing, "c": lambda: "fine", "d": undecided}) == 1
     printed = capsys.readouterr().out
     assert "| a | FAILED | this is wrong | " in printed
     assert "| b | not here | no engine | " in printed
     assert "| c | ok | fine | " in printed
-    assert printed.endswith("1 of 3 failed: a\n")
+    assert "| d | FOR A PERSON | owner | " in printed
+    assert printed.endswith("\n4 checks: 1 ok; 1 FAILED (a); 1 FOR A PERSON (d); 1 not here (b)\n")
+    assert table.run({"d": undecided}) == 1
+    assert table.run({"b": missing, "c": lambda: "fine"}) == 0
 
 
 def test_the_names_of_the_workflow_need_no_package():

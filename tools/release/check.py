@@ -12,7 +12,7 @@ from pathlib import Path
 
 from . import changelog, places, tried, workflows
 from .places import ROOT
-from .table import NotHere, Step, output_of, run
+from .table import ForAPerson, NotHere, Step, output_of, run
 from .tools import actionlint, program
 
 _TREE_MB = 64
@@ -36,13 +36,18 @@ def check(*, quick: bool) -> int:
             "twine, check-wheel-contents": trial.inspect,
             "package index": trial.index,
             "server, docs, bundled model": trial.server,
+            "README in a clean root, Python 3.11": trial.readme,
+            "settings and keys: from 0.1.0 and back": trial.upgrade,
             **{f"client, Python {version}": trial.client(version) for version in tried.VERSIONS},
+            "client and server, Python 3.14": trial.newest_python,
             "extras": trial.extras,
             "pip install from the clone": trial.from_git,
             "chart": trial.chart,
+            "chart from a registry": trial.pulled,
             "bill of materials": trial.bill,
             "known vulnerabilities": trial.audit,
             "docs by version": trial.docs,
+            "context of the image, twice": trial.context,
             "image": image,
             "artefacts are those that were tested": trial.unchanged,
         }
@@ -50,9 +55,9 @@ def check(*, quick: bool) -> int:
 
 
 def decided() -> str:
-    """Raises ValueError if release.toml has a placeholder."""
+    """Raises ForAPerson if release.toml has a placeholder."""
     if missing := places.placeholders():
-        raise ValueError(f"a person has to decide: {', '.join(missing)}")
+        raise ForAPerson(f"stops the release until decided in release.toml: {', '.join(missing)}")
     return ", ".join(places.names().values())
 
 

@@ -18,6 +18,7 @@ PLACEHOLDER = ".example"
 _PACKAGE = "gliner_bento/__init__.py"
 _MODEL = "models/gliner_bento_demo/__init__.py"
 _CHART = "deploy/helm/gliner-bento"
+_BY_DIGEST = re.compile(r".+@sha256:[0-9a-f]{64}")
 _VALUE = re.compile(r'^(\w+) = ("[^"]*")', re.MULTILINE)
 _VERSION = re.compile(r'^__version__ = "(.+)"', re.MULTILINE)
 
@@ -51,6 +52,8 @@ PLACES = (
     Place(f"{_CHART}/Chart.yaml", r"^version: (.+)$", "{version}"),
     Place(f"{_CHART}/Chart.yaml", r'^appVersion: "(.+)"$', "{version}"),
     Place(f"{_CHART}/Chart.yaml", r"^home: (.+)$", "{docs}/latest/deployment.html"),
+    Place(f"{_CHART}/Chart.yaml", r"^      url: (.+/deployment.html)$", "{docs}/latest/deployment.html"),
+    Place(f"{_CHART}/Chart.yaml", r"^      url: (.+/issues)$", "{repository}/issues"),
     Place(f"{_CHART}/Chart.yaml", r"^sources: \[(.+)\]$", "{repository}"),
     Place(f"{_CHART}/Chart.yaml", r"^maintainers: \[\{name: (.+)\}\]$", "{owner}"),
     Place(f"{_CHART}/Chart.yaml", r"^      image: (.+)$", "{registry}/gliner-bento:{version}"),
@@ -58,6 +61,7 @@ PLACES = (
     Place(f"{_CHART}/values-gpu.yaml", r"^  tag: (.+)-cuda$", "{version}"),
     Place(f"{_CHART}/README.md", r"oci://(\S+)/charts/gliner-bento", "{registry}"),
     Place(f"{_CHART}/README.md", r"^helm install .+ --version (\S+)", "{version}"),
+    Place("deploy/docker/Dockerfile", r"^ARG BASE=(.+)$", "{base}"),
     Place("deploy/kserve/inference-service.yaml", IMAGE, "{registry}/gliner-bento:{version}"),
     Place("deploy/compose/docker-compose.yml", IMAGE, "{registry}/gliner-bento:{version}"),
     Place("deploy/systemd/gliner-bento.service", r"^Documentation=(.+)$", "{docs}/{version}/deployment.html"),
@@ -93,8 +97,10 @@ def model_version(root: Path = ROOT) -> str:
 
 
 def placeholders(root: Path = ROOT) -> list[str]:
-    """The names that nobody has decided yet."""
-    return [name for name, value in names(root).items() if PLACEHOLDER in value or not value]
+    """The names that nobody has decided yet; the base of images, if it is not named by its digest."""
+    known = names(root)
+    open_names = [name for name, value in known.items() if PLACEHOLDER in value or not value]
+    return [*open_names, *([] if _BY_DIGEST.fullmatch(known["base"]) else ["base (by its digest)"])]
 
 
 def values(root: Path = ROOT) -> Mapping[str, str]:

@@ -8,16 +8,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 Step = Callable[[], str]
-"""Returns the detail of a row. Raises ValueError if the check fails, NotHere if it cannot run on this machine."""
+"""Returns the detail of a row. Raises ValueError if the check fails, ForAPerson if only a person can change what it
+found, NotHere if it cannot run on this machine."""
 
 
 class NotHere(Exception):
     """What a check needs is not on this machine. The message says what."""
 
 
+class ForAPerson(Exception):
+    """What stops the release, and only a person can decide. The message says what."""
+
+
 def run(steps: Mapping[str, Step]) -> int:
-    """Print a row per step, also after one has failed. Returns 1 if one has."""
-    failed = []
+    """Print a row per step, also after one has failed. Returns 1 if one has, or if one waits for a person."""
+    rows: dict[str, list[str]] = {"ok": [], "FAILED": [], "FOR A PERSON": [], "not here": []}
     print("| Check | Result | Detail | Seconds |\n|---|---|---|---|", flush=True)
     for name, step in steps.items():
         began = time.monotonic()
@@ -25,12 +30,17 @@ def run(steps: Mapping[str, Step]) -> int:
             result, detail = "ok", step()
         except NotHere as reason:
             result, detail = "not here", str(reason)
-        except ValueError as problem:
+        except ForAPerson as decision:
+            result, detail = "FOR A PERSON", str(decision)
+        except (ValueError, SystemExit) as problem:
             result, detail = "FAILED", str(problem)
-            failed.append(name)
+        rows[result].append(name)
         print(f"| {name} | {result} | {' '.join(detail.split())} | {time.monotonic() - began:.0f} |", flush=True)
-    print(f"\n{len(failed)} of {len(steps)} failed: {', '.join(failed)}" if failed else f"\nall {len(steps)} ok")
-    return int(bool(failed))
+    others = [
+        f"{len(names)} {result} ({', '.join(names)})" for result, names in rows.items() if names and result != "ok"
+    ]
+    print(f"\n{len(steps)} checks: {len(rows['ok'])} ok", *others, sep="; ")
+    return int(bool(rows["FAILED"] or rows["FOR A PERSON"]))
 
 
 def output_of(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:

@@ -10,18 +10,15 @@ import hashlib
 import json
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import tarfile
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-from . import places, site
+from . import places, site, stranger
+from .debian import files_of
 from .places import ROOT
+from .processes import Words, clean, free_port, running, wait_for
 from .table import NotHere, Step, output_of
 from .tools import program
 
@@ -29,14 +26,13 @@ sys.path.insert(0, str(ROOT / "tools"))
 import first_answer
 import fresh_clone
 
-VERSIONS = (*first_answer.VERSIONS, "3.14")
+VERSIONS = first_answer.VERSIONS
+_NEWEST = "3.14"  # only Debian's next release has it
 DIST = ROOT / "dist"
 _LIGHT = ("bulk", "completion", "dataframes", "graph", "mcp", "otel", "redis")
 _IMPORTS = "import mcp, networkx, opentelemetry.sdk, pandas, polars, pyarrow, redis, shtab"
 _TEXT = "Ada Lovelace lived in London."
 _SHOWN = "Ada Lovelace [person] lived in London [city]."
-_START_S = 60
-Words = list[str | Path]
 
 
 def pip_of(programs: Path) -> Words:
@@ -52,6 +48,7 @@ class Trial(ExitStack):
         super().__init__()
         self._folder = folder
         self._clone = folder / "clone"
+        self._helm = folder / "helm"
         self._url = self._server = ""
 
     def clone(self) -> str:
@@ -99,17 +96,9 @@ class Trial(ExitStack):
     def index(self) -> str:
         """A package index on loopback."""
         port = free_port()
-        command = [
-            program("pypi-server"),
-            "run",
-            "--interface",
-            "127.0.0.1",
-            "--port",
-            port,
-            "--disable-fallback",
-            DIST,
-        ]
-        self.enter_context(running(*map(str, command), log=self._folder / "index.log"))
+        where = ("--interface", "127.0.0.1", "--port", str(port))
+        command: Words = [program("pypi-server"), "run", *where, "--disable-fallback", DIST]
+        self.enter_context(running(command, self._folder / "index.log"))
         self._url = f"http://127.0.0.1:{port}/simple/"
         page = wait_for(self._url)
         if "gliner-bento-demo" not in page:
@@ -121,28 +110,32 @@ class Trial(ExitStack):
         trial = fresh_clone.Trial(self._folder)
         trial.environment |= {"HF_HUB_OFFLINE": "1"}
         programs = trial.fresh("server")
-        pip: Words = [
-            sys.executable,
-            "-m",
-            "pip",
-            "--python",
-            programs / "python",
-            "install",
-            "--quiet",
-            "--no-cache-dir",
-        ]
-        output_of(*pip, "--index-url", self._url, f"gliner-bento[serve]=={places.version()}", env=clean())
+        pip: Words = [sys.executable, "-m", "pip", "--python", programs / "python", "install", "--quiet"]
+        output_of(
+            *pip, "--no-cache-dir", "--index-url", self._url, f"gliner-bento[serve]=={places.version()}", env=clean()
+        )
         listed = output_of(programs / "gliner-bento", "models", "list", cwd=self._folder, env=clean())
-        try:
-            self._server = self.enter_context(trial.serve(str(programs / "gliner-bento"), "serve"))
-        except SystemExit as problem:
-            raise ValueError(str(problem)) from None
+        self._server = self.enter_context(trial.serve(str(programs / "gliner-bento"), "serve"))
         here = output_of(
             programs / "gliner-bento", "extract", _TEXT, "--labels", "person,city", cwd=self._folder, env=clean()
         )
         if _SHOWN not in here or "gliner_bento_demo/demo" not in listed:
             raise ValueError(f"{here} {listed}")
         return "pip install, models list, serve, /docs, extract in process; HF_HUB_OFFLINE=1"
+
+    def readme(self) -> str:
+        """The README's lines in a clean root."""
+        return stranger.readme(self._folder / "stranger", self._url)
+
+    def newest_python(self) -> str:
+        """Client and server with Python 3.14."""
+        return stranger.newest_python(self._folder / "newest", self._url, _NEWEST)
+
+    def upgrade(self) -> str:
+        """A settings file from 0.1.0 to this version and back."""
+        folder = self._folder / "upgrade"
+        folder.mkdir()
+        return stranger.upgrade(folder, self._folder / "server" / "bin", fresh_clone.Trial(folder).fresh("packages"))
 
     def client(self, version: str) -> Step:
         """The step that installs the client with an interpreter and asks the server."""
@@ -173,16 +166,19 @@ class Trial(ExitStack):
         return f"{names}: installed and imported"
 
     def from_git(self) -> str:
-        """pip builds the package from the clone. `git+file` would not do: git fetches forever from a shallow clone."""
+        """`pip install git+file://...`, as of a repository. Git fetches forever from a shallow clone."""
         programs = self._environment_of(VERSIONS[1])
-        pip: Words = [programs / "python", "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]
-        output_of(*pip, self._clone, env=clean())
+        if output_of("git", "rev-parse", "--is-shallow-repository", cwd=ROOT).strip() == "true":
+            raise NotHere("this clone is shallow")
+        pip = [*pip_of(programs), "--no-deps", "--force-reinstall"]
+        output_of(*pip, f"git+file://{ROOT}@{output_of('git', 'rev-parse', 'HEAD', cwd=ROOT).strip()}", env=clean())
         return output_of(programs / "gliner-bento", "--version", env=clean())
 
     def chart(self) -> str:
         """helm lint, package and template."""
         folder = Path(output_of(sys.executable, ROOT / "tools" / "kubernetes_tools.py").splitlines()[-1])
-        helm, chart = folder / "helm", self._clone / "deploy" / "helm" / "gliner-bento"
+        self._helm = helm = folder / "helm"
+        chart = self._clone / "deploy" / "helm" / "gliner-bento"
         output_of(helm, "lint", "--strict", chart, "--set", "allowAnonymous=true")
         output_of(helm, "package", chart, "--destination", self._folder)
         packed = self._folder / f"gliner-bento-{places.version()}.tgz"
@@ -192,11 +188,35 @@ class Trial(ExitStack):
             raise ValueError(f"the chart does not run {wanted}")
         return f"lint, {packed.name}, runs {wanted}"
 
+    def pulled(self) -> str:
+        """The packaged chart, pushed to a registry on loopback and pulled back."""
+        registry = files_of("docker-registry") / "usr" / "bin" / "docker-registry"
+        port, configuration = free_port(), self._folder / "registry.json"
+        storage = {"filesystem": {"rootdirectory": str(self._folder / "registry")}}
+        configuration.write_text(
+            json.dumps({"version": 0.1, "storage": storage, "http": {"addr": f"127.0.0.1:{port}"}})
+        )
+        packed, address = self._folder / f"gliner-bento-{places.version()}.tgz", f"oci://127.0.0.1:{port}/charts"
+        pulled = self._folder / "pulled"
+        pulled.mkdir()
+        with running([registry, "serve", configuration], self._folder / "registry.log"):
+            wait_for(f"http://127.0.0.1:{port}/v2/")
+            output_of(self._helm, "push", packed, address, "--plain-http")
+            pull: Words = [self._helm, "pull", f"{address}/gliner-bento", "--version", places.version(), "--plain-http"]
+            output_of(*pull, "--destination", pulled)
+        if digest(pulled / packed.name) != digest(packed):
+            raise ValueError("the chart that was pulled is not the one that was pushed")
+        return f"pushed to and pulled from {address.replace(str(port), 'PORT')}, the same file"
+
     def bill(self) -> str:
-        """The bill of materials of the server's packages."""
-        file = self._folder / "sbom.json"
-        self._run("tools/dependencies.py", "sbom", str(file))
-        return f"{len(json.loads(file.read_bytes())['components'])} components"
+        """The bill of materials of the server's packages, and of Debian's where dpkg-query lists some."""
+        file, debian = self._folder / "sbom.json", self._folder / "packages.tsv"
+        query = "if command -v dpkg-query >/dev/null; then dpkg-query --show --showformat '{}'; fi"
+        columns = "${Package}\\t${Version}\\t${Architecture}\\n"
+        debian.write_text(output_of("bash", "-c", query.replace("{}", columns)))
+        self._run("tools/dependencies.py", "sbom", str(file), str(debian))
+        purls = [one.get("purl", "") for one in json.loads(file.read_bytes())["components"]]
+        return f"{len(purls)} components, {sum(purl.startswith('pkg:deb/') for purl in purls)} of them Debian's"
 
     def audit(self) -> str:
         """The lock against the index's advisories."""
@@ -214,6 +234,23 @@ class Trial(ExitStack):
         built = self._clone / site.BUILT.relative_to(ROOT)
         target = site.publish(self._folder / "published", built)
         return f"{target.name}, latest: {sum(1 for _ in target.rglob('*.html'))} pages"
+
+    def context(self) -> str:
+        """Two builds of the image's context have the same files, but for the time and the version of a bento."""
+        self._run("tools/dependencies.py", "sbom", "sbom.cdx.json")
+        first, second = (contents_of_folder(self._bento(name)) for name in ("bento", "bento-again"))
+        if different := sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name)):
+            raise ValueError(f"these files differ: {', '.join(different)}")
+        return f"{len(first)} files byte for byte; of bento.yaml, all but its time and version"
+
+    def _bento(self, name: str) -> Path:
+        """Build a bento in a store of its own. Returns its folder."""
+        home = self._folder / name
+        home.mkdir()
+        command = [sys.executable, "-m", "bentoml", "build", "--output", "tag"]
+        output_of(*command, cwd=self._clone, env=self._environment() | {"BENTOML_HOME": str(home)})
+        [bento] = home.glob("bentos/gliner-bento/*/bento.yaml")
+        return bento.parent
 
     def unchanged(self) -> str:
         """The artefacts are still those that all rows were about."""
@@ -259,36 +296,10 @@ def contents(sdist: Path) -> dict[str, str]:
         return {name: hashlib.sha256(file.read()).hexdigest() for name, file in files.items() if file}
 
 
-def clean() -> dict[str, str]:
-    """This process's environment without settings of the server, and without other paths of modules."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("GLINER_", "PYTHONPATH"))}
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-@contextmanager
-def running(*command: str, log: Path) -> Iterator[None]:
-    """A program that ends with the block."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=clean())
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def wait_for(url: str) -> str:
-    """The page, once there is one. Raises ValueError after a minute."""
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(url, timeout=5) as page:
-                return str(page.read().decode())
-        except OSError:
-            time.sleep(0.1)
-    raise ValueError(f"no answer from {url}")
+def contents_of_folder(folder: Path) -> dict[str, str]:
+    """The mode and the digest of each file of a bento, without the lines that say when it was built."""
+    files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()}
+    found = {name: f"{file.stat().st_mode:o} {digest(file)}" for name, file in files.items()}
+    lines = (folder / "bento.yaml").read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if not line.startswith(("creation_time:", "version:"))]
+    return found | {"bento.yaml": hashlib.sha256("\n".join(kept).encode()).hexdigest()}
