@@ -6,6 +6,8 @@ others where pip finds them on this machine.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import subprocess
@@ -15,8 +17,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,9 @@ def readme(folder: Path, index: str) -> str:
     began = time.monotonic()
     version = re.search(r"^torch==(.+)$", install.LOCK.read_text(), re.MULTILINE)
     assert version
-    root.run(f"pip install --quiet {' '.join(install.torch_requirement('cpu', version[1])[1])}")
+    with contextlib.redirect_stdout(io.StringIO()):  # it says which index it asks
+        _, torch = install.torch_requirement("cpu", version[1])
+    root.run(f"pip install --quiet {' '.join(torch)}")
     installs, serves = readme_block("pip install").strip().split(" && ")
     root.run(installs)
     installed = time.monotonic()
@@ -139,7 +141,7 @@ def readme_block(beginning: str) -> str:
     return next(str(code) for _, code, _ in fresh_clone.CODE.findall(_README) if code.startswith(beginning))
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(root: CleanRoot, command: str) -> Iterator[str]:
     """The URL of a server in the root, once it is ready."""
     port = free_port()
@@ -167,7 +169,7 @@ def unpack_old(folder: Path) -> None:
     except ValueError:
         raise NotHere("a shallow clone has no 0.1.0, which was never published") from None
     archive = subprocess.run(["git", "archive", _LAST_OF_0_1_0], cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
 
 
