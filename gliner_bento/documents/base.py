@@ -23,6 +23,10 @@ class DocumentError(ValueError):
     """A document, or a part of it, cannot be read; the message says why, on one line."""
 
 
+class DocumentTooLarge(DocumentError):
+    """A document exceeds a limit, or takes more time or memory than it may."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a document may be, and what reading it may take.
@@ -112,9 +116,9 @@ class Collector:
         """Add a record. Raises `DocumentError` beyond a limit."""
         self._chars += len(text)
         if self._chars > self.limits.max_chars:
-            raise DocumentError(f"has more than {self.limits.max_chars:,} characters")
+            raise DocumentTooLarge(f"has more than {self.limits.max_chars:,} characters")
         if len(self.document.records) >= self.limits.max_records:
-            raise DocumentError(f"has more than {self.limits.max_records:,} texts")
+            raise DocumentTooLarge(f"has more than {self.limits.max_records:,} texts")
         self.document.records.append(DocumentRecord(whole(text), part, **place))
 
     def not_read(self, name: str, reason: str) -> None:

@@ -13,11 +13,12 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gliner_bento.documents.base import DocumentError
+from gliner_bento.documents.base import DocumentError, DocumentTooLarge
 from gliner_bento.documents.process import Answer, Job
 
 _NICE = 5
@@ -32,9 +33,10 @@ def _run(job: Job) -> Answer:
     try:
         return Answer(msgspec.msgpack.encode(_result(job)), ends=_is_worn_out(job))
     except DocumentError as error:
-        return Answer(error=_shown(str(error)), ends=_is_worn_out(job))
+        too_large = isinstance(error, DocumentTooLarge)
+        return Answer(error=_shown(str(error)), too_large=too_large, ends=_is_worn_out(job))
     except MemoryError:
-        return Answer(error="needs too much memory", ends=True)
+        return Answer(error="needs too much memory", too_large=True, ends=True)
     except RecursionError:
         return Answer(error="is nested too deeply", ends=True)
     except Exception as error:
@@ -78,6 +80,8 @@ def main() -> None:
     """Do jobs until standard input ends. The system ends the process when a job takes too long."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(_NICE)
+    with suppress(OSError):  # Linux only: of a container's processes, this one is killed if the memory does not suffice
+        Path("/proc/self/oom_score_adj").write_text("1000")
     while head := _read(8):
         content = _read(int.from_bytes(head, "big"))
         if content is None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gliner_bento.documents.base import DocumentError, Edit, Limits, ListedPassage, Listing, whole
+from gliner_bento.documents.base import DocumentError, DocumentTooLarge, Edit, Limits, ListedPassage, Listing, whole
 from gliner_bento.documents.cells import cell_passages, formula_passages, header_passages
 from gliner_bento.documents.docx import PARTS
 from gliner_bento.documents.leftovers import Originals
@@ -91,9 +91,9 @@ def listing_of(content: bytes, name: str, limits: Limits) -> Listing:
     editor = _editor(content, name, limits)
     passages = [ListedPassage(whole(same[0].text), same[0].part, same[0].label) for same in editor.passages]
     if sum(len(passage.text) for passage in passages) > limits.max_chars:
-        raise DocumentError(f"has more than {limits.max_chars:,} characters")
+        raise DocumentTooLarge(f"has more than {limits.max_chars:,} characters")
     if len(passages) > limits.max_records:
-        raise DocumentError(f"has more than {limits.max_records:,} texts")
+        raise DocumentTooLarge(f"has more than {limits.max_records:,} texts")
     return Listing(passages, editor.unseen, editor.unsafe)
 
 

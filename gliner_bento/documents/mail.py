@@ -8,7 +8,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Any
 
-from gliner_bento.documents.base import Collector, DocumentError
+from gliner_bento.documents.base import Collector, DocumentError, DocumentTooLarge
 from gliner_bento.documents.html import texts_of
 
 _HEADERS = ("Subject", "From", "To", "Cc", "Bcc", "Date")
@@ -40,7 +40,7 @@ class _Mail:
         """Add all records of a message."""
         limits = self._collector.limits
         if self._collector.depth > limits.max_depth:
-            raise DocumentError(f"is inside more than {limits.max_depth} other messages")
+            raise DocumentTooLarge(f"is inside more than {limits.max_depth} other messages")
         self._collector.depth += 1
         try:
             self._add(message, attachment)
@@ -57,7 +57,7 @@ class _Mail:
         for part in _others(message, body):
             self._parts += 1
             if self._parts > self._collector.limits.max_parts:
-                raise DocumentError(f"has more than {self._collector.limits.max_parts:,} attachments")
+                raise DocumentTooLarge(f"has more than {self._collector.limits.max_parts:,} attachments")
             self._attachment(part, f"{attachment}/" if attachment else "")
 
     def _attachment(self, part: EmailMessage, prefix: str) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from lxml import etree
 
-from gliner_bento.documents.base import DocumentError, Limits
+from gliner_bento.documents.base import DocumentError, DocumentTooLarge, Limits
 
 _TYPES = "[Content_Types].xml"
 _OLD_FORMAT = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -135,7 +135,7 @@ def _unpacked(content: bytes, limits: Limits) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = [entry for entry in archive.infolist() if not entry.is_dir()]
         if len(entries) > limits.max_parts:
-            raise DocumentError(f"has more than {limits.max_parts:,} parts")
+            raise DocumentTooLarge(f"has more than {limits.max_parts:,} parts")
         if len({entry.filename.lower() for entry in entries}) < len(entries):
             raise DocumentError("damaged: two parts have one name")
         left = limits.max_unpacked_bytes
@@ -146,5 +146,5 @@ def _unpacked(content: bytes, limits: Limits) -> Iterator[tuple[str, bytes]]:
                 part = file.read(left + 1)
             left -= len(part)
             if left < 0:
-                raise DocumentError(f"has more than {limits.max_unpacked_bytes // 2**20} MiB when unpacked")
+                raise DocumentTooLarge(f"has more than {limits.max_unpacked_bytes // 2**20} MiB when unpacked")
             yield entry.filename, part

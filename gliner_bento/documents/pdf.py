@@ -11,7 +11,7 @@ from typing import Any
 from pypdf import PdfReader
 from pypdf.errors import DependencyError
 
-from gliner_bento.documents.base import Collector, DocumentError
+from gliner_bento.documents.base import Collector, DocumentError, DocumentTooLarge
 
 _HYPHEN = re.compile("(?<=[^\\W\\d_])(?:-[ \\t]*\\n[ \\t]*(?=[a-zß-öø-ÿ])|\u00ad[ \\t]*\\n[ \\t]*)")
 """A hyphen at the end of a line inside a word: the next line goes on in lower case, or the hyphen is a soft one."""
@@ -30,7 +30,7 @@ def read_pdf(content: bytes, collector: Collector, *, attachment: str | None = N
     reader = PdfReader(io.BytesIO(content), strict=False)
     _decrypt(reader)
     if len(reader.pages) > collector.limits.max_pages:
-        raise DocumentError(f"has more than {collector.limits.max_pages:,} pages")
+        raise DocumentTooLarge(f"has more than {collector.limits.max_pages:,} pages")
     texts, annotations = [], []
     chars = 0
     for page in reader.pages:
@@ -38,7 +38,7 @@ def read_pdf(content: bytes, collector: Collector, *, attachment: str | None = N
         annotations.append(list(_annotations(page)))
         chars += len(texts[-1])
         if chars > collector.limits.max_chars:
-            raise DocumentError(f"has more than {collector.limits.max_chars:,} characters")
+            raise DocumentTooLarge(f"has more than {collector.limits.max_chars:,} characters")
     if not any(map(str.strip, texts)) and not any(annotations):
         raise DocumentError("has no text: a scan, or empty")
     for number, (page, header, body, footer) in enumerate(zip(reader.pages, *_split(texts), strict=True), 1):

@@ -21,6 +21,7 @@ from gliner_bento.documents.base import (
     DEFAULT_LIMITS,
     Document,
     DocumentError,
+    DocumentTooLarge,
     Edit,
     Limits,
     Listing,
@@ -48,10 +49,12 @@ class Job(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """The answer to a job: its result, as msgpack, or an error. ends: whether the process ends."""
+    """The answer to a job: its result, as msgpack, or an error. too_large: whether it is a `DocumentTooLarge`. ends:
+    whether the process ends."""
 
     result: bytes = b""
     error: str = ""
+    too_large: bool = False
     ends: bool = False
 
 
@@ -81,6 +84,11 @@ class DocumentProcess:
         """A Word or Excel file with replaced texts, see `edit.edited`. Raises as `read`."""
         return self._run(Job("edit", name, content, self.limits, edits=edits), bytes)
 
+    @property
+    def pid(self) -> int | None:
+        """The process's id; None while there is none."""
+        return self._process.pid if self._process else None
+
     def close(self) -> None:
         """End the process."""
         if self._finalizer:
@@ -91,7 +99,7 @@ class DocumentProcess:
         if hint := install_documents():
             raise StartupError(hint)
         if len(job.content) > self.limits.max_bytes:  # before it is sent
-            raise DocumentError(f"has more than {self.limits.max_bytes // 2**20} MiB")
+            raise DocumentTooLarge(f"has more than {self.limits.max_bytes // 2**20} MiB")
         message = msgspec.msgpack.encode(job)
         with self._lock:
             try:
@@ -104,7 +112,7 @@ class DocumentProcess:
                 self.close()
                 raise
         if answer.error:
-            raise DocumentError(answer.error)
+            raise (DocumentTooLarge if answer.too_large else DocumentError)(answer.error)
         return msgspec.msgpack.decode(answer.result, type=result)
 
     def _answer(self, message: bytes) -> Answer:
@@ -122,7 +130,7 @@ class DocumentProcess:
         raise self._late() if process.wait() == -signal.SIGPROF else DocumentError("the parser has crashed")
 
     def _late(self) -> DocumentError:
-        return DocumentError(f"takes longer than {self.limits.max_cpu_s:g} s to read")
+        return DocumentTooLarge(f"takes longer than {self.limits.max_cpu_s:g} s to read")
 
     def _received(self, process: subprocess.Popen[bytes], size: int, deadline_s: float) -> bytes | None:
         """The next `size` bytes of the process; None if it ends. Raises `DocumentError` if it is late."""

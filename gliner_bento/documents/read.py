@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from gliner_bento.documents.base import DEFAULT_LIMITS, SUFFIXES, Collector, Document, DocumentError, Limits, kind_of
+from gliner_bento.documents.base import (
+    DEFAULT_LIMITS,
+    SUFFIXES,
+    Collector,
+    Document,
+    DocumentError,
+    DocumentTooLarge,
+    Limits,
+    kind_of,
+)
 from gliner_bento.documents.docx import read_docx
 from gliner_bento.documents.html import read_html
 from gliner_bento.documents.mail import read_mail
@@ -32,7 +41,7 @@ def checked_kind(name: str, content: bytes, limits: Limits) -> str:
     if kind is None:
         raise DocumentError(f"is none of {', '.join(SUFFIXES)}")
     if len(content) > limits.max_bytes:
-        raise DocumentError(f"has more than {limits.max_bytes // 2**20} MiB")
+        raise DocumentTooLarge(f"has more than {limits.max_bytes // 2**20} MiB")
     if not content.strip():
         raise DocumentError("is empty")
     found = _format(content)

@@ -33,7 +33,7 @@ from gliner_bento.gateway.policy.admission import Admission
 from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.gateway.request_record import Recorder, RecordRequests, RequestTracer
 from gliner_bento.gateway.security_headers import INDEX_PAGE, PLAYGROUND_LINK
-from gliner_bento.gateway.v1 import adapters, extract, models, redact, restore_stream, server
+from gliner_bento.gateway.v1 import adapters, documents, extract, models, redact, restore_stream, server
 from gliner_bento.http.disconnect import CancelOnDisconnect
 from gliner_bento.replicas.base import Models
 
@@ -58,7 +58,7 @@ class GatewayApp:
         self.options = options
         self._gateway: Gateway | None = None
         v1 = [
-            *(*extract.ENDPOINTS, *redact.ENDPOINTS, *restore_stream.ENDPOINTS),
+            *(*extract.ENDPOINTS, *documents.ENDPOINTS, *redact.ENDPOINTS, *restore_stream.ENDPOINTS),
             *(*adapters.ENDPOINTS, *models.ENDPOINTS, *server.ENDPOINTS),
         ]
         self.endpoints = [*v1, *compat_endpoints(options), *(_mcp_endpoints() if options.enable_mcp else [])]

@@ -60,8 +60,8 @@ class Endpoint:
 
     needs_model: whether requests run the model; used only if `is_limited`.
 
-    uploads: the setting with the maximum size of an archive, which may be sent as the body in place of JSON; empty:
-    archives are not accepted.
+    uploads: the setting with the maximum size of a file, which may be sent as the body in place of JSON; empty: files
+    are not accepted.
 
     reads_lines: whether the body may be JSON lines, which are read while they arrive.
 
@@ -218,5 +218,5 @@ def success(status: int, description: str) -> Callable[[dict[str, Any]], dict[st
 MODEL = query_parameter("model", "Name of the model, as /v1/models lists it. Default: the first.")
 """The query parameter that selects the model of a request (see `edge`), for `Operation.parameters`."""
 
-ARCHIVE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-"""The OpenAPI `content` of a request body that is an archive."""
+BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+"""The OpenAPI `content` of a request body that is a file."""

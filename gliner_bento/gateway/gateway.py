@@ -8,13 +8,14 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
 from gliner_bento.fairness.constants import CHARS_PER_CHARGED_ITEM, MAX_SMALL_ITEMS
 from gliner_bento.gateway.adapters import AdapterApi
 from gliner_bento.gateway.context import Context
+from gliner_bento.gateway.documents import DocumentReader
 from gliner_bento.gateway.expressions import ExpressionRunner
 from gliner_bento.gateway.handler import Handler
 from gliner_bento.gateway.lists import listed
@@ -161,6 +162,11 @@ class Gateway:
         self.check_number(texts, limits)
         for text in texts:
             self.check_text(text, limits)
+
+    @cached_property
+    def documents(self) -> DocumentReader:
+        """Reads callers' documents."""
+        return DocumentReader(self.options)
 
     async def ready(self) -> bool:
         """See `ModelTable.ready`."""

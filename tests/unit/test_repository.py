@@ -75,7 +75,7 @@ ALLOWED_IN: dict[str, tuple[str, ...]] = {
     ),
     "rich": ("gliner_bento/cli/",),
     "lxml": ("gliner_bento/documents/",),
-    "pypdf": ("gliner_bento/documents/pdf.py",),
+    "pypdf": ("gliner_bento/documents/pdf.py", "reliability/document_files.py"),
     "pyarrow": ("gliner_bento/ray/", "gliner_bento/files/records/columns.py"),
     "fast_gliner": JOBS,
     "contextvars": ("gliner_bento/gateway/http_protocol.py", "gliner_bento/replicas/ray/client.py"),

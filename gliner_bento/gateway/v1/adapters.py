@@ -12,7 +12,7 @@ from gliner_bento.adapter_types import AdapterInfo, AdapterList, AdapterOptions,
 from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import (
-    ARCHIVE,
+    BINARY,
     COMMON_ERRORS,
     MODEL,
     EndpointGroup,
@@ -82,7 +82,7 @@ def _query_options(request: Request) -> AdapterOptions:
 
 
 def _put_operation(operation: dict[str, Any]) -> dict[str, Any]:
-    operation["requestBody"]["content"] |= ARCHIVE
+    operation["requestBody"]["content"] |= BINARY
     operation["requestBody"]["required"] = False
     responses = operation["responses"]
     response = responses.pop("200")

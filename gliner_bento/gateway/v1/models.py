@@ -14,7 +14,7 @@ from starlette.responses import Response
 from gliner_bento.errors import InvalidField, NotReady
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import (
-    ARCHIVE,
+    BINARY,
     COMMON_ERRORS,
     EndpointGroup,
     archive_of,
@@ -141,7 +141,7 @@ assert set(_ACTIONS) == {*get_args(ModelAction)}
 
 
 def _add_operation(operation: dict[str, Any]) -> dict[str, Any]:
-    operation["requestBody"]["content"] |= ARCHIVE
+    operation["requestBody"]["content"] |= BINARY
     return success(201, "The model is served")(operation)
 
 

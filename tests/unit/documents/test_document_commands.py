@@ -9,8 +9,8 @@ import pytest
 
 from gliner_bento import cli
 from gliner_bento.errors import install_hint
+from reliability.document_files import HTML, encrypted_pdf, excel, mail, pdf, word
 from tests.unit.bulk.bulk_program import client
-from tests.unit.documents.document_files import HTML, encrypted_pdf, excel, mail, pdf, word
 
 READABLE = {
     "a/plain.txt": lambda: b"Ada",

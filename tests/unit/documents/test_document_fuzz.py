@@ -12,7 +12,7 @@ import pytest
 
 from gliner_bento.documents.base import DocumentError, Limits
 from gliner_bento.documents.process import DocumentProcess
-from tests.unit.documents.document_files import HTML, excel, mail, pdf, rezipped, word
+from reliability.document_files import HTML, excel, mail, pdf, rezipped, word
 
 MUTATIONS = 2000
 LIMITS = Limits(max_cpu_s=10, max_memory_bytes=2**29)

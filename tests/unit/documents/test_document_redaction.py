@@ -15,7 +15,7 @@ import pytest
 from gliner_bento import cli
 from gliner_bento.documents.leftovers import Originals
 from gliner_bento.privacy import redact as privacy
-from tests.unit.documents.document_files import HTML, encrypted_pdf, excel, mail, part_of, pdf, rezipped, word
+from reliability.document_files import HTML, encrypted_pdf, excel, mail, part_of, pdf, rezipped, word
 from tests.unit.documents.test_document_commands import LEFT_OUT, READABLE, UNREADABLE
 
 NAMES = ("Ada Lovelace", "Bob", "Grace", "Eve", "ada@example.org", "bob@example.org")

@@ -18,7 +18,7 @@ from gliner_bento.documents.base import DocumentError, Limits
 from gliner_bento.documents.process import DocumentProcess, _end
 from gliner_bento.documents.read import document_of
 from gliner_bento.errors import StartupError, install_hint
-from tests.unit.documents.document_files import (
+from reliability.document_files import (
     HTML,
     encrypted_pdf,
     excel,

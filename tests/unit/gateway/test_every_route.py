@@ -37,7 +37,8 @@ def named(endpoint: Endpoint) -> str:
 
 def example(endpoint: Endpoint) -> bytes:
     assert endpoint.operation
-    assert endpoint.request
+    if not endpoint.request:  # /v1/documents: counts as a request, and is refused for its missing name
+        return b""
     return json.dumps(endpoint.operation.examples[endpoint.request]).encode()
 
 
@@ -112,7 +113,7 @@ def test_a_request_counts_for_its_tenant_until_it_is_answered(replica, serving, 
     check_error(response, endpoint, "rate_limited")
 
 
-@pytest.mark.parametrize("endpoint", LIMITED, ids=named)
+@pytest.mark.parametrize("endpoint", [one for one in LIMITED if one.request], ids=named)
 def test_a_text_has_a_limit_on_every_route(replica, serving, endpoint):
     body = json.dumps(with_text(json.loads(example(endpoint)), "a" * 101)).encode()
     response = asyncio.run(send(serving(replica, dataclasses.replace(LARGE, max_text_chars=100)), endpoint, body))
@@ -127,7 +128,7 @@ def test_all_routes_that_work_for_a_caller_are_limited():
     unlimited = {one.path for one in WITH_BODY if one.scope == "extract" and not one.is_limited}
     assert unlimited == {"/setup", "/webhook", "/v1/models/{model_uid}/requests/{request_id}/abort"}
     without_model = {one.path for one in LIMITED} - {one.path for one in REFUSABLE}
-    assert without_model == {"/anonymize", "/v1/restore", "/v1/restore/stream"}
+    assert without_model == {"/anonymize", "/v1/documents", "/v1/restore", "/v1/restore/stream"}
 
 
 @pytest.mark.parametrize("endpoint", REFUSABLE, ids=named)

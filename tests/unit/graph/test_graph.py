@@ -21,8 +21,8 @@ from gliner_bento.errors import install_hint
 from gliner_bento.files.graph.build import GraphBuilder
 from gliner_bento.files.graph.formats import FORMATS
 from gliner_bento.files.graph.iris import Iris, parse_iris
+from reliability.document_files import pdf
 from tests.unit.bulk.bulk_program import MemoryReplica, client
-from tests.unit.documents.document_files import pdf
 
 nx = pytest.importorskip("networkx")
 

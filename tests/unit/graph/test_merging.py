@@ -16,7 +16,7 @@ from gliner_bento.files.graph.names import canonical, kind_of
 from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.sources import sources
 from gliner_bento.settings.configuration import PROJECT_ROOT
-from tests.unit.documents.document_files import pdf
+from reliability.document_files import pdf
 
 pytest.importorskip("networkx")
 

@@ -22,11 +22,26 @@ lives in London.</p><!-- Grace --><p hidden>Grace</p><div style="display: none">
 
 def pdf(pages: Sequence[Sequence[str]], *, comment: str = "", field: str = "", image: bool = False) -> bytes:
     """A PDF with a line of text per string."""
+    streams = [_shown(lines, 50, 750) if lines else "" for lines in pages]
+    return _of_streams(streams, comment=comment, field=field, image=image)
+
+
+def report(pages: Sequence[Sequence[Sequence[str]]]) -> bytes:
+    """A PDF whose pages have four blocks of lines: header, left column, right column, footer."""
+    places = ((50, 770), (50, 730), (320, 730), (280, 30))
+    shown = ["\n".join(_shown(block, *place) for block, place in zip(page, places, strict=True)) for page in pages]
+    return _of_streams(shown)
+
+
+def _shown(lines: Sequence[str], x: int, y: int) -> str:
+    shown = "".join(f"({line.translate(_ESCAPES)}) Tj 0 -14 Td " for line in lines)
+    return f"BT /F1 12 Tf {x} {y} Td {shown}ET"
+
+
+def _of_streams(streams: Sequence[str], *, comment: str = "", field: str = "", image: bool = False) -> bytes:
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", "", "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
-    kids = []
-    for lines in pages:
-        shown = "".join(f"({line.translate(_ESCAPES)}) Tj 0 -14 Td " for line in lines)
-        stream = f"BT /F1 12 Tf 50 750 Td {shown}ET" if lines else ""
+    kids: list[str] = []
+    for stream in streams:
         objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
         content = len(objects)
         annotations = ""
