@@ -85,9 +85,12 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--faults", type=_names_of(FAULTS), default=list(FAULTS), help=f"of {', '.join(FAULTS)} (default: all)"
     )
-    command = commands.add_parser("fuzz", help="requests that nobody should send")
+    command = commands.add_parser("fuzz", help="requests and documents that nobody should send")
     command.add_argument("--requests", type=int, default=50_000, help="number of requests (default: 50,000)")
-    command.add_argument("--seed", type=int, default=0, help="seed of the requests (default: 0)")
+    command.add_argument(
+        "--documents", type=int, default=2000, help="mutated documents of each format (default: 2,000)"
+    )
+    command.add_argument("--seed", type=int, default=0, help="seed of both (default: 0)")
     command = commands.add_parser("soak", help="mixed requests with known answers, and faults, over a long time")
     command.add_argument("--minutes", type=float, default=30.0, help="duration (default: 30)")
     command.add_argument("--rate", type=float, help="requests/s (default: 80 %% of the capacity, measured first)")

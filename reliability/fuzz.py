@@ -1,4 +1,4 @@
-"""Fuzzing: tens of thousands of odd requests; how each was answered, and which were not."""
+"""Fuzzing: tens of thousands of odd requests, and documents; how each was answered, and which were not."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ import httpx
 import jsonschema
 
 from gliner_bento.loadtest.machine import provenance
+from reliability.document_fuzz import fuzz_documents
 from reliability.fuzz_cases import Case, Cases
 from reliability.fuzz_sockets import MAX_CONNECTIONS, attack
 from reliability.measurement import Measurement, Target
@@ -87,8 +88,9 @@ class Findings:
                 self.examples.append({"fault": fault, "kind": case.kind, "sent": sent, "status": status, "answer": got})
 
 
-def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object]) -> Measurement:
-    """Send `requests` cases over a few connections, then what no HTTP client sends, then one valid request."""
+def fuzz(log: Path, *, requests: int, documents: int, seed: int, settings: Mapping[str, object]) -> Measurement:
+    """Send `requests` cases over a few connections, then what no HTTP client sends, then one valid request. Then read
+    `documents` mutations of a document of each format."""
     at_start = provenance()
     with tempfile.TemporaryDirectory(prefix="adapters-") as store:
         given = {"enable_lora": True, "disk_cache_dir": store, "max_connections": MAX_CONNECTIONS, **settings}
@@ -100,6 +102,7 @@ def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object])
             at_sockets, socket_facts = attack(server, seed)
             valid = httpx.post(f"{server.url}/v1/extract", json=_BODY, timeout=HUNG_S)
             restarted = before != {name: process.pid for name, process in processes(server).items()}
+    of_documents = fuzz_documents(documents, seed)
     tracebacks = log.read_text(errors="replace").count("Traceback (most recent call last)")
     statuses = sum(findings.statuses.values(), Counter[int]())
     honest = {status: statuses[status] for status in HONEST if statuses[status]}
@@ -114,6 +117,7 @@ def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object])
             "processes that died, or a valid request that failed", "", int(restarted or valid.status_code != 200), 0
         ),
         *at_sockets,
+        *of_documents.targets,
     ]
     facts = {
         "requests": requests,
@@ -121,6 +125,7 @@ def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object])
         "statuses": {kind: dict(sorted(count.items())) for kind, count in findings.statuses.items()},
         "examples": findings.examples,
         **socket_facts,
+        **of_documents.facts,
         "settings": {name: str(value) for name, value in settings.items()},
     }
     listed = ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()) if status > 0)
@@ -128,7 +133,8 @@ def fuzz(log: Path, *, requests: int, seed: int, settings: Mapping[str, object])
         f"Statuses: {listed}; {statuses[0]} connections that sent no whole request were closed.",
         f"Statuses that state a condition: {honest or 'none'}. A body may ask for a deadline that cannot be met (504).",
     ]
-    return Measurement("fuzz", f"make fuzz ARGS='--requests {requests} --seed {seed}'", targets, facts, at_start, notes)
+    command = f"make fuzz ARGS='--requests {requests} --documents {documents} --seed {seed}'"
+    return Measurement("fuzz", command, targets, facts, at_start, notes)
 
 
 def fault_of(case: Case, answer: Answer | None, own_errors: OwnErrors) -> str | None:
