@@ -21,12 +21,25 @@ from benchmark.server import running_server
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.settings import PROJECT_ROOT
 from gliner_bento.storage.api_keys import hash_of
+from reliability.document_files import encrypted_pdf, report
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="Chromium is not installed")
 
 TEXT = "Bill Gates founded Microsoft in 1975. The company is headquartered in Redmond."
 PAYLOAD = "<img src=x onerror=\"document.title='hacked'\"><script>document.title='hacked'</script>"
 REQUESTS = "performance.getEntriesByType('resource').filter(({name}) => name.includes('/v1/extract')).length"
+BY_PAGE = """(() => {
+  const pages = {};
+  let page;
+  for (const one of document.querySelector('.content').children) {
+    if (one.matches('h2')) pages[(page = one.textContent)] = ["", []];
+    if (!one.matches('.block')) continue;
+    pages[page][0] += [...one.childNodes].map((node) => node.matches?.('.tag') ? '' : node.textContent).join('');
+    pages[page][1].push(...[...one.querySelectorAll('mark')].map((mark) => mark.textContent));
+  }
+  return pages;
+})()"""
+"""Text and marks of each page of a document."""
 MARKS = "[...document.querySelectorAll('#document mark')].map((mark) => mark.textContent)"
 
 
@@ -71,6 +84,13 @@ def paste(page: Page, text: str) -> None:
         f"(() => {{ const data = new DataTransfer(); data.setData('text', {json.dumps(text)}); document.activeElement"
         ".dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, cancelable: true})); })()"
     )
+
+
+def drop(page: Page, file: Path) -> None:
+    """Drop a file on the page, as a visitor does."""
+    data = {"items": [], "files": [str(file)], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        page.command("Input.dispatchDragEvent", type=kind, x=200, y=200, data=data)
 
 
 def wait_for_marks(page: Page, *texts: str) -> None:
@@ -451,7 +471,9 @@ def gateway_in_memory(**settings: object) -> Iterator[str]:
         from gateway_options import OPTIONS
 
         tasks = settings.pop("tasks", INFO.tasks)
-        app = GatewayApp(dataclasses.replace(OPTIONS, enable_playground=True, max_text_chars=1000, **settings))
+        app = GatewayApp(
+            dataclasses.replace(OPTIONS, **{"enable_playground": True, "max_text_chars": 1000, **settings})
+        )
         app.bind(MemoryReplica(model=dataclasses.replace(INFO, tasks=tasks)))
         with on_a_socket(app) as url:
             yield url
@@ -500,6 +522,33 @@ def test_a_file_can_be_dropped(page):
     assert page.evaluate("document.querySelector('#labels .chip').title") == "a city or town"
     assert page.evaluate("document.querySelector('#labels .rows input').value") == "a city or town"
     assert page.evaluate("document.querySelector('#labels .rows [type=number]').value") == "0.1"
+
+
+def test_a_documents_text_is_shown_by_page_and_a_refused_document_is_named(tab, tmp_path):
+    names = [f"N{chr(97 + page // 26)}{chr(97 + page % 26)}" for page in range(50)]
+    (tmp_path / "report.pdf").write_bytes(report([[["of all"], [f"here is {name}"], [], ["end"]] for name in names]))
+    (tmp_path / "locked.pdf").write_bytes(encrypted_pdf("secret"))
+    shown = f"Object.entries({BY_PAGE}).map(([heading, [text]]) => [heading, text.trim()])"
+    texts = [[f"Page {page}", f"of all\n\nhere is {name}\n\nend"] for page, name in enumerate(names, 1)]
+    with gateway_in_memory(max_text_chars=5000, max_body_bytes=10**6) as url:
+        for width, theme in ((1280, "light"), (390, "dark")):
+            tab.open(f"{url}/playground", width=width, theme=theme)
+            tab.wait("document.querySelectorAll('mark').length")
+            drop(tab, tmp_path / "report.pdf")
+            wait_for_marks(tab, *names[:2])
+            assert tab.evaluate(shown) == texts
+            assert tab.evaluate(f"{BY_PAGE}['Page 2'][1]") == [names[1]]
+            end = "document.querySelector('#document').scrollTop = 1e6"  # again, when arcs have made the text longer
+            assert tab.wait(f"({end}, {BY_PAGE}['Page 50'][1].length && {BY_PAGE}['Page 50'][1])") == [names[-1]]
+            row = "document.querySelector('.pane.entities tr[data-place=\"1\"]')?.textContent"
+            assert tab.wait(f"{row}?.startsWith('{names[1]}') && {row}").endswith("page 2")
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert tab.messages == []
+        drop(tab, tmp_path / "locked.pdf")
+        assert tab.wait("document.querySelector('.notice.error p')?.textContent") == "locked.pdf: encrypted"
+        assert tab.evaluate("document.querySelectorAll('.place').length") == 50
+        enter(tab, "Ada lives here.")
+        tab.wait("document.querySelector('.place') === null")
 
 
 def test_heads_and_tails_of_relations_are_kept_and_can_be_changed(page):

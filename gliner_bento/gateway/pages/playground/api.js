@@ -39,6 +39,10 @@ export const redact = async (body, signal) => (await ask("/v1/redact", body, sig
 export const restore = async (body, signal) => (await ask("/v1/restore", body, signal)).json();
 export const extract = async (body, signal) => (await ask("/v1/extract", body, signal)).json();
 
+/** The texts of a document: its records, and what has none. */
+export const readDocument = async (file, signal) =>
+  (await ask(`/v1/documents?name=${encodeURIComponent(file.name)}`, file, signal)).json();
+
 /** Call `onEntities` with the entities of each piece that arrives. Returns the last line. */
 export async function extractStream(body, signal, onEntities) {
   const response = await ask("/v1/extract/stream", body, signal);
@@ -63,15 +67,17 @@ export async function extractStream(body, signal, onEntities) {
   return end;
 }
 
+/** body: a file, or what is sent as JSON. */
 async function ask(path, body, signal) {
+  const isFile = body instanceof Blob;
   const headers = {};
   if (apiKey()) headers.Authorization = `Bearer ${apiKey()}`;
-  if (body) headers["Content-Type"] = "application/json";
+  if (body) headers["Content-Type"] = isFile ? "application/octet-stream" : "application/json";
   let response;
   try {
     response = await fetch(address(path), {
       method: body ? "POST" : "GET",
-      body: body && JSON.stringify(body),
+      body: isFile ? body : body && JSON.stringify(body),
       headers,
       signal,
     });

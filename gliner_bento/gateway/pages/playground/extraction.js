@@ -11,8 +11,10 @@ export function offsetsOf(text) {
 }
 
 export class Extraction {
-  constructor(text) {
+  /** places: of the text, see places.js. */
+  constructor(text, places) {
     this.text = text;
+    this.places = places;
     this.entities = []; // {index, start, end, text, label, score}, in order of position
     this.relations = []; // {index, relation, score, head, tail}: indexes of entities
     this.end = null; // the rest of the response, once it is complete
@@ -113,12 +115,15 @@ export function segmentsOf(entities, start, end) {
 
 const BLOCK_CHARS = 1200;
 
-/** Blocks of a text, [start, end]: paragraphs, small ones together, and long ones in parts that end at a space. */
-export function blocksOf(text) {
+/** Blocks of a text, [start, end]: paragraphs, small ones together, and long ones in parts that end at a space. cuts:
+    where a block ends in any case, in order. */
+export function blocksOf(text, cuts = []) {
   const blocks = [];
-  for (let start = 0; start < text.length; ) {
-    let end = Math.min(start + BLOCK_CHARS, text.length);
-    if (end < text.length) {
+  const edges = [...cuts, text.length];
+  for (let [start, next] = [0, 0]; start < text.length; ) {
+    while (edges[next] <= start) next++;
+    let end = Math.min(start + BLOCK_CHARS, edges[next]);
+    if (end < edges[next]) {
       const line = text.lastIndexOf("\n", end - 1) + 1;
       const sentence = text.lastIndexOf(". ", end - 1) + 2;
       const space = text.lastIndexOf(" ", end - 1) + 1;

@@ -26,7 +26,7 @@ export class Extractor {
     this.stop();
     const running = (this._running = new AbortController());
     const body = requestBody({ asked: true });
-    const extraction = new Extraction(body.text);
+    const extraction = new Extraction(body.text, state.places);
     const started = performance.now();
     this._views.onStart();
     try {

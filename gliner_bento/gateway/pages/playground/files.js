@@ -1,17 +1,24 @@
-// Texts from files: dropped on the page, or opened.
+// Texts from files: dropped on the page, or opened. The server reads PDF, Word and Excel files, HTML and mails.
 
+import * as api from "./api.js";
 import { entry } from "./chips.js";
 import { byId } from "./dom.js";
+import { joined } from "./places.js";
 
 const MAX_BYTES = 20_000_000;
 const KINDS = /\.(txt|md|json)$/i;
+const DOCUMENTS = /\.(pdf|docx|xlsx|html?|eml)$/i;
 
 export class FileError extends Error {}
 
-/** What a file has: {text}, or of JSON also labels, relations. Throws FileError. */
-export async function readFile(file) {
-  if (!KINDS.test(file.name) && !file.type.startsWith("text/")) throw new FileError(`${file.name}: not a .txt, .md or .json file`);
+/** What a file has: {text}, of JSON also labels, relations, of a document also places, notRead. Throws FileError, and
+    ApiError if the server wants another key. */
+export async function readFile(file, signal) {
+  const isDocument = DOCUMENTS.test(file.name);
+  if (!isDocument && !KINDS.test(file.name) && !file.type.startsWith("text/"))
+    throw new FileError(`${file.name}: not a .txt, .md, .json, .pdf, .docx, .xlsx, .html or .eml file`);
   if (file.size > MAX_BYTES) throw new FileError(`${file.name}: larger than ${MAX_BYTES / 1e6} MB`);
+  if (isDocument) return fromDocument(file, signal);
   let text;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
@@ -19,6 +26,17 @@ export async function readFile(file) {
     throw new FileError(`${file.name}: not UTF-8`);
   }
   return /\.json$/i.test(file.name) ? fromJson(text, file.name) : { text };
+}
+
+async function fromDocument(file, signal) {
+  try {
+    const { records, not_read } = await api.readDocument(file, signal);
+    const notRead = Object.entries(not_read).map(([part, reason]) => `${part}: ${reason}`);
+    return { ...joined(records), notRead };
+  } catch (error) {
+    if (!(error instanceof api.ApiError) || error.status === 401) throw error;
+    throw new FileError(`${file.name}: ${error.message.replace(/^(body|name): /, "")}`);
+  }
 }
 
 /** A request of /v1/extract or /v1/extract/batch, of which the first text is taken; or a string. */

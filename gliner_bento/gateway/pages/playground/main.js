@@ -14,10 +14,13 @@ import { ASKED_SCORE, assign, can, hasThresholds, readFragment, state, typed, wr
 const TYPING_MS = 300;
 const TYPING_LONG_MS = 900; // for a text that takes long
 const LONG_CHARS = 20_000;
+const MAX_LINES = 10;
 
 const text = byId("text");
 const status = byId("status");
 let asked = { lowest: ASKED_SCORE }; // the scores of the last request
+let notRead = []; // what has no text of the document that is shown, a line each
+let reading = null; // aborts the reading of a file
 
 const save = debounced(async () => byId("count").classList.toggle("long", !(await writeFragment())), 400);
 const runSoon = debounced(() => canRun() && run(), TYPING_MS);
@@ -48,6 +51,7 @@ function canRun() {
 
 /** The visitor has changed something: keep it, and run if that is wanted. */
 function changed(part = {}) {
+  if (part.text !== undefined) reading?.abort();
   const isNewText = part.text !== undefined && part.text !== state.text;
   Object.assign(state, part);
   if (part.labels) {
@@ -93,6 +97,10 @@ function render() {
 
 function load(other) {
   assign(other);
+  if (other.text !== undefined) {
+    reading?.abort();
+    notRead = other.notRead ?? [];
+  }
   render();
   clear();
   changed();
@@ -141,7 +149,9 @@ function onEnd(extraction, response) {
   const truncated = response.truncated
     ? [{ message: `Only the first ${number(response.truncated_at, "character", "characters")} were processed.` }]
     : [];
-  notices(...[...truncated, ...response.warnings].map(({ message }) => el("p", { class: "notice", text: message })));
+  const unread = notRead.map((line) => ({ message: `Not read: ${line}.` }));
+  if (unread.length > MAX_LINES) unread.splice(MAX_LINES, Infinity, { message: `${unread.length - MAX_LINES} more` });
+  notices(...[...truncated, ...unread, ...response.warnings].map(({ message }) => el("p", { class: "notice", text: message })));
 }
 
 /** A line for each classification. */
@@ -256,7 +266,10 @@ byId("models").addEventListener("change", async ({ target }) => {
 });
 for (const kind of ["classify", "structures"])
   byId(kind).addEventListener("input", () => changed({ [kind]: byId(kind).value }));
-text.addEventListener("input", () => changed({ text: text.value }));
+text.addEventListener("input", () => {
+  notRead = [];
+  changed({ text: text.value, places: [] });
+});
 byId("run").addEventListener("click", () => {
   if (!extractor.isRunning) return void (canRun() && run());
   extractor.stop();
@@ -278,14 +291,25 @@ byId("key-form").addEventListener("submit", async (event) => {
   await start();
 });
 acceptFiles(async (file) => {
+  reading?.abort();
+  const { signal } = (reading = new AbortController());
+  const before = status.textContent;
+  status.textContent = `Reading ${file.name} …`;
   try {
-    load(await readFile(file));
+    const content = await readFile(file, signal);
+    if (signal.aborted) return;
+    load(content);
+    byId("document").scrollTop = 0;
   } catch (error) {
+    if (signal.aborted) return;
+    if (error instanceof api.ApiError) return void onError(error);
+    status.textContent = before;
     notices(el("div", { class: "notice error", role: "alert" }, el("p", { text: error.message })));
   }
 });
 addEventListener("hashchange", async () => {
   if (!(await readFragment())) return;
+  notRead = [];
   await start();
 });
 

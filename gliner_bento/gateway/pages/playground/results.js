@@ -7,8 +7,9 @@ import { Extraction, Shown } from "./extraction.js";
 import { Filters } from "./filters.js";
 import { GraphView } from "./graph_view.js";
 import { Links } from "./links.js";
+import { placeAt } from "./places.js";
 import { RedactView } from "./redact_view.js";
-import { can, lowestScores } from "./state.js";
+import { can, lowestScores, state } from "./state.js";
 import { TableView, labelCell, scoreCell } from "./table_view.js";
 import { Tabs } from "./tabs.js";
 import { TextView } from "./text_view.js";
@@ -31,7 +32,7 @@ export class Results {
         { title: "Entity", value: (row) => row.text.toLowerCase(), cell: (row) => row.text, class: "wide" },
         { title: "Label", value: (row) => row.label, cell: (row) => labelCell(row.label) },
         { title: "Score", value: (row) => row.score, cell: (row) => scoreCell(row.score), descending: true, class: "figure" },
-        { title: "Position", value: (row) => row.start, cell: (row) => `${row.start}–${row.end}`, class: "right" },
+        { title: "Position", value: (row) => row.start, cell: (row) => placeAt(this._extraction.places, row.start) ?? `${row.start}–${row.end}`, class: "right" },
       ],
       entitiesOf: (row) => (row ? [row.index] : []),
     });
@@ -61,7 +62,8 @@ export class Results {
 
   /** Show an extraction, which may still grow: call `draw` then. */
   show(extraction) {
-    if (extraction.text !== this._extraction?.text) this._text.setText(extraction.text);
+    const { text, places } = extraction;
+    if (text !== this._extraction?.text || places !== this._extraction.places) this._text.setText(text, places);
     this._extraction = extraction;
     this.draw();
   }
@@ -69,7 +71,7 @@ export class Results {
   /** Show a text without a result. */
   clear(text) {
     this.response = null;
-    this.show(new Extraction(text));
+    this.show(new Extraction(text, state.places));
   }
 
   /** Show the views of what the model can do. */

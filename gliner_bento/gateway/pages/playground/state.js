@@ -1,6 +1,7 @@
 // What the visitor has entered. It is kept in the URL's fragment, which browsers do not send to the server.
 
 import { entry as chip } from "./chips.js";
+import { validPlaces } from "./places.js";
 
 const MAX_FRAGMENT = 16_000; // characters; longer links break in mail and chat
 
@@ -9,6 +10,7 @@ export const ASKED_SCORE = 0.3;
 
 export const state = {
   text: "",
+  places: [], // of the text, if it is a document: as `joined` of places.js makes them
   labels: [], // as `entry` of chips.js makes them
   relations: [],
   classify: "", // classifications as they are typed: "name: label, label; name: ..."
@@ -34,6 +36,7 @@ export const can = { entities: true, relations: true, classifications: true, str
 
 /** Take over what another state has, where it is of the right type. */
 export function assign(other) {
+  if (typeof other?.text === "string") state.places = validPlaces(other.places);
   for (const name of ["text", "classify", "structures"]) if (typeof other?.[name] === "string") state[name] = other[name];
   if (Array.isArray(other?.labels)) state.labels = other.labels.map(named).filter(Boolean);
   if (Array.isArray(other?.relations)) state.relations = other.relations.map(named).filter(Boolean);
@@ -123,7 +126,7 @@ function options({ name, description, threshold, head, tail }) {
 export async function writeFragment() {
   let fragment = await pack(state);
   const fits = fragment.length <= MAX_FRAGMENT;
-  if (!fits) fragment = await pack({ ...state, text: "" });
+  if (!fits) fragment = await pack({ ...state, text: "", places: [] });
   history.replaceState(null, "", `#${fragment}`);
   return fits;
 }

@@ -6,6 +6,7 @@ import { Arcs } from "./arcs.js";
 import { hueOf, paint } from "./colors.js";
 import { eachFrame, el } from "./dom.js";
 import { blocksOf, lanesOf, segmentsOf } from "./extraction.js";
+import { headingsOf } from "./places.js";
 
 const LANE_PX = 4;
 
@@ -42,15 +43,23 @@ export class TextView {
     return this._elements.get(index) ?? [];
   }
 
-  /** Show another text, without entities yet. */
-  setText(text) {
+  /** Show another text, without entities yet, with the headings of its places. */
+  setText(text, places) {
     this._text = text;
     this._shown = null;
     this._elements.clear();
     this._observer.disconnect();
-    this._blocks = blocksOf(text).map((range) => new Block(text, range));
+    const headings = headingsOf(places);
+    this._blocks = blocksOf(text, headings.map(([start]) => start)).map((range) => new Block(text, range));
     this._byElement = new Map(this._blocks.map((block) => [block.element, block]));
-    this._content.replaceChildren(...this._blocks.map((block) => block.element), this._arcs.element);
+    let next = 0;
+    const headingsBefore = (position) => {
+      const first = next;
+      while (headings[next]?.[0] <= position) next++;
+      return headings.slice(first, next).map(([, heading]) => el("h2", { class: "place", text: heading }));
+    };
+    const elements = this._blocks.flatMap((block) => [...headingsBefore(block.start), block.element]);
+    this._content.replaceChildren(...elements, ...headingsBefore(text.length), this._arcs.element);
     this._arcs.clear();
     for (const block of this._blocks) this._observer.observe(block.element);
   }
