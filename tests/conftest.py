@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import tempfile
@@ -29,6 +30,16 @@ for folder in ("BENTOML_HOME", "PROMETHEUS_MULTIPROC_DIR"):
     Path(os.environ[folder]).mkdir(parents=True, exist_ok=True)
 
 
+_TOGETHER = ("e2e", "service")
+"""Folders of tests that share servers. The longer comes first."""
+
+
+@pytest.fixture
+def no_level_of_logs() -> None:
+    """A server that ran in this process gave our logger its level: it would hide or add records in others' tests."""
+    logging.getLogger("gliner_bento").setLevel(logging.NOTSET)
+
+
 @pytest.fixture
 def restless() -> Iterator[None]:
     """Switch threads as often as possible."""
@@ -44,20 +55,32 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What one worker runs alone comes first, and small files last: no worker waits for another at the end."""
+    order = (*_TOGETHER, "contract", "unit")
+    items.sort(key=lambda item: order.index(folder) if (folder := _place(item.nodeid)[0]) in order else len(order))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One worker runs a folder of tests that share servers and engines, so that these are started once; of more than
-    three workers, each runs a file."""
+    """One worker runs a folder of tests that share servers, so that these are started once; any worker runs another
+    file. Of more than three workers, each runs files."""
     if config.option.numprocesses > 3:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     class LoadFolderScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            folder, _, rest = nodeid.partition("::")[0].removeprefix("tests/").partition("/")
-            return f"unit/{rest}" if folder == "unit" else folder
+            folder, file = _place(nodeid)
+            return folder if folder in _TOGETHER else f"{folder}/{file}"
 
     return LoadFolderScheduling(config, log)
+
+
+def _place(nodeid: str) -> tuple[str, str]:
+    """Folder of `tests`, and file in it."""
+    folder, _, file = nodeid.partition("::")[0].removeprefix("tests/").partition("/")
+    return folder, file
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -32,6 +32,11 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def _as_in_a_new_process(no_level_of_logs: None) -> None:
+    pass
+
+
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """The folder of a tiny checkpoint: `checkpoint(family, **options)`."""

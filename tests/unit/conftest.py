@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def no_settings_in_environment(monkeypatch):
+def no_settings_in_environment(monkeypatch, no_level_of_logs):
     for name in list(os.environ):
         if name.startswith("GLINER_"):
             monkeypatch.delenv(name)
