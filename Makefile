@@ -94,10 +94,11 @@ format: setup-dev ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+test-all: ARGS += --hypothesis-profile searching
 test-all: check ## Also slow tests, and a fresh clone with each Python
 	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock \
 		--editable '.[dataframes,haystack,ray,spacy]' langchain-openai langchain llama-index-core llama-index-llms-openai
-	$(BIN)/python -m pytest -m slow $(TESTS)
+	$(BIN)/python -m pytest -m slow $(TESTS) $(ARGS)
 	@if command -v podman; then $(BIN)/python -m deploy.containers image --out build/image; else echo "no podman: image not tested"; fi
 	$(BIN)/python tools/first_answer.py --every-python
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,14 @@ def executed(monkeypatch):
     calls = []
     monkeypatch.setattr(os, "execve", lambda *call: calls.append(call))
     return calls
+
+
+@pytest.fixture
+def url_of_nobody() -> Iterator[str]:
+    """A URL where no server listens, nor can: its port is bound."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmark.server import free_port
 from gliner_bento import cli
 
 COMMANDS = pytest.mark.parametrize(
@@ -36,8 +35,8 @@ def test_a_url_that_is_none_is_named(words, url, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("words", [["extract", "Ada.", "--labels", "person"], ["adapters", "list"], ["models", "list"]])
-def test_a_server_that_is_not_there_is_asked_for(words, tmp_path, capsys):
-    line = stderr_of([*words, "--url", f"http://127.0.0.1:{free_port()}"], tmp_path, capsys)
+def test_a_server_that_is_not_there_is_asked_for(words, url_of_nobody, tmp_path, capsys):
+    line = stderr_of([*words, "--url", url_of_nobody], tmp_path, capsys)
     assert "is a server running there?" in line
 
 

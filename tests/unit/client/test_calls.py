@@ -7,7 +7,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmark.server import free_port
 from gliner_bento.client import AsyncClient, Client, calls
 from gliner_bento.errors import Conflict, DeadlineExceeded, InternalError, InvalidField, NotReady
 
@@ -101,8 +100,8 @@ def test_a_url_that_is_none_is_refused_before_the_first_request(kind, url):
         kind(url)
 
 
-def test_a_server_that_is_not_there_is_one_error_of_ours():
-    with Client(f"http://127.0.0.1:{free_port()}") as client:
+def test_a_server_that_is_not_there_is_one_error_of_ours(url_of_nobody):
+    with Client(url_of_nobody) as client:
         for call in (
             client.model,
             lambda: client.extract("Ada", ["x"]),

@@ -55,22 +55,23 @@ def test_values_that_are_announced(find, marked):
 
 
 def cpu_s(find, text):
-    """The least CPU time of three tries, in seconds."""
-    times = []
-    for _ in range(3):
-        began_s = time.thread_time()
-        list(find(text))
-        times.append(time.thread_time() - began_s)
-    return min(times)
+    began_s = time.thread_time()
+    list(find(text))
+    return time.thread_time() - began_s
+
+
+def costs_at_most(times, find, text, plain):
+    """Whether `text` once takes less than so many times the CPU time of `plain`: on a busy machine the first tries may
+    not tell."""
+    return any(cpu_s(find, text) < times * cpu_s(find, plain) for _ in range(20))
 
 
 def test_words_with_hyphens_cost_as_much_as_words_with_blanks():
     """Nine times as much if each hyphen may divide words in several ways. CPU time, for a mistake in the number of
     ways: nothing finer."""
-    plain_s = cpu_s(announced_places, ("A " * 55 + "1 ") * 100)
-    assert cpu_s(announced_places, ("A-" * 55 + "1 ") * 100) < 4 * plain_s
+    assert costs_at_most(4, announced_places, ("A-" * 55 + "1 ") * 100, ("A " * 55 + "1 ") * 100)
 
 
 def test_numbers_without_blanks_between_them_take_linear_time():
     """As in `test_words_with_hyphens_cost_as_much_as_words_with_blanks`; a hundred times as much in quadratic time."""
-    assert cpu_s(announced_numbers, "nhs:1-" * 20_000) < 10 * cpu_s(announced_numbers, "nhs:1- " * 20_000)
+    assert costs_at_most(10, announced_numbers, "nhs:1-" * 20_000, "nhs:1- " * 20_000)

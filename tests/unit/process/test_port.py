@@ -7,7 +7,6 @@ import socket
 import pytest
 from circus.sockets import CircusSocket
 
-from benchmark.server import free_port
 from gliner_bento.process.port import check_port, listen_when_ready
 from gliner_bento.settings.configuration import SettingsError
 
@@ -19,7 +18,7 @@ def bound(monkeypatch):
     """A socket as circus opens it for a process that is starting, and its port."""
     monkeypatch.setattr(CircusSocket, "listen", CircusSocket.listen)  # restored after the test
     listen_when_ready()
-    with CircusSocket(host=HOST, port=free_port()) as opened:
+    with CircusSocket(host=HOST, port=0) as opened:
         opened.bind_and_listen()
         yield opened, opened.getsockname()[1]
 

@@ -198,10 +198,10 @@ def test_placing_among_a_thousand_replicas_is_cheap():
     for replica in range(0, 1000, 3):
         dispatcher.set_resident(replica, [f"adapter-{number}" for number in range(replica % 50)])
     tickets = []
-    began_s = time.process_time()
+    began_s = time.thread_time()
     for number in range(4000):
         tickets.append(submitted(dispatcher, number % 97 + 1, f"adapter-{number % 60}" if number % 2 else None))
         if number % 4:
             dispatcher.end(tickets.pop(number % len(tickets)))
-    per_request_s = (time.process_time() - began_s) / 4000
+    per_request_s = (time.thread_time() - began_s) / 4000
     assert per_request_s < 1e-3, "timing decides nothing finer than a mistake in the order of growth"
