@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import os
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -21,6 +23,7 @@ settings.register_profile("repeatable", settings.get_profile("searching"), deran
 settings.load_profile("repeatable")
 
 _PRIVATE = Path(tempfile.mkdtemp(prefix="gliner-bento-tests-"))
+atexit.register(shutil.rmtree, _PRIVATE, ignore_errors=True)  # a built bento alone has 60 MB
 
 os.environ["BENTOML_DO_NOT_TRACK"] = "True"
 os.environ["BENTOML_HOME"] = str(_PRIVATE / "bentoml")

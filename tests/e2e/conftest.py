@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import runpy
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from observed import Collector, Observed
+from quick import ENVIRONMENT
 
-from benchmark.server import running_server
+from benchmark.server import running_server, started
 from gliner_bento.settings import PROJECT_ROOT
 
 
@@ -30,6 +34,25 @@ def server(server_log: Path) -> Iterator[str]:
     command += ["--redaction-key", str(server_log.with_name("redaction-key"))]
     with running_server(command, cwd=PROJECT_ROOT, log=server_log) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
+    """A second server, with two models, adapters, a log in JSON and traces."""
+    folder, temporary = tmp_path_factory.mktemp("observed"), Path(tempfile.mkdtemp(prefix="t"))  # for sockets: short
+    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}", "--dtype", "float32"]
+    command += ["--model", "general=models/demo", "--model", "pii=models/demo", "--log-format", "json"]
+    command += ["--enable-lora", "--disk-cache-dir", str(folder / "adapters"), "--enable-tracing"]
+    log = folder / "log"
+    with Collector() as collector:
+        env = ENVIRONMENT | {"TMPDIR": str(temporary), "OTEL_BSP_SCHEDULE_DELAY": "100"}
+        env["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{collector.server_port}"
+        with started(command, cwd=PROJECT_ROOT, log=log, env=env) as server:
+            yield Observed(server.url, log, temporary, collector)
+        collector.shutdown()
+    left = list(temporary.glob("gliner-bento-*"))
+    shutil.rmtree(temporary)
+    assert left == []
 
 
 @pytest.fixture

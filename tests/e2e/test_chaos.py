@@ -52,6 +52,7 @@ def test_a_stream_that_cannot_finish_before_the_end_gets_a_last_line(tmp_path: P
     """In the plain ASGI app, which ends in time too."""
     command = [sys.executable, "-m", "uvicorn", "gliner_bento.asgi:create_app", "--factory", "--port", "{port}"]
     env = ENVIRONMENT | {"GLINER_SHUTDOWN_TIMEOUT_S": "8", "GLINER_REQUEST_TIMEOUT_S": "300"}
+    env |= {"GLINER_INFERENCE_LANES": "1", "GLINER_TORCH_THREADS": "1"}  # it computes for seconds: a core is enough
     body = {"text": "Ada Lovelace lived in London. " * 30_000, "labels": ["person", "city"]}
     with started(command, cwd=PROJECT_ROOT, log=tmp_path / "log", env=env) as server:
         with httpx.stream("POST", f"{server.url}/v1/extract/stream", json=body, timeout=120) as answer:

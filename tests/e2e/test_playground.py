@@ -15,9 +15,7 @@ import patient
 import pytest
 from chromium import Page, chromium, executable
 from on_a_socket import on_a_socket
-from quick import ENVIRONMENT
 
-from benchmark.server import running_server
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.settings import PROJECT_ROOT
 from gliner_bento.storage.api_keys import hash_of
@@ -622,8 +620,8 @@ def test_a_long_text_is_streamed_and_only_what_is_near_has_elements(page):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_one_of_several_models_can_be_chosen(tab, several_models, width):
-    tab.open(f"{several_models}/playground", width=width)
+def test_one_of_several_models_can_be_chosen(tab, observed, width):
+    tab.open(f"{observed.url}/playground", width=width)
     wait_for_marks(tab, "Marie Curie")
     assert tab.evaluate("[...document.getElementById('models').options].map(({value}) => value)") == ["general", "pii"]
     first = tab.wait("location.hash")
@@ -639,16 +637,6 @@ def test_one_of_several_models_can_be_chosen(tab, several_models, width):
     tab.wait("document.getElementById('status').textContent.endsWith(' · pii')")
     assert tab.evaluate("document.getElementById('models').value") == "pii"
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-@pytest.fixture(scope="module")
-def several_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with two models."""
-    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
-    command += ["--model", "general=models/demo", "--model", "pii=models/demo"]
-    log = tmp_path_factory.mktemp("models") / "log"
-    with running_server(command, cwd=PROJECT_ROOT, log=log, env=ENVIRONMENT) as url:
-        yield url
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import re
 import runpy
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 import torch
 from gliner import GLiNER
+from observed import Observed
 from peft import PeftModel
-from quick import ENVIRONMENT
 
-from benchmark.server import running_server
 from gliner_bento.client import Client
 from gliner_bento.settings import PROJECT_ROOT
 
@@ -44,14 +43,10 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
-    folder = tmp_path_factory.mktemp("trained")
-    command = [sys.executable, "-m", "gliner_bento.cli", "serve", "--port", "{port}"]
-    settings = {"ENABLE_LORA": "true", "DTYPE": "float32", "DISK_CACHE_DIR": str(folder / "cache")}
-    env = ENVIRONMENT | {f"GLINER_{name}": value for name, value in settings.items()}
-    with running_server(command, cwd=PROJECT_ROOT, log=folder / "log", env=env) as url:
-        printed = run("--out", str(folder / "adapter"), "--steps", "40", "--each", "8", "--url", url, "--id", "often")
-        yield Trained(url, folder / "adapter", printed)
+def trained(observed: Observed, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("trained") / "adapter"
+    printed = run("--out", str(folder), "--steps", "40", "--each", "8", "--url", observed.url, "--id", "often")
+    return Trained(observed.url, folder, printed)
 
 
 def run(*arguments: str) -> str:

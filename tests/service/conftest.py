@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -14,8 +15,11 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from saved_adapters import save_adapters
+from processes import server_of
+from saved_adapters import MAX_ADAPTER_BYTES, MAX_DISK_ADAPTERS, save_adapters
 from starlette.applications import Starlette
+
+from benchmark.server import Server
 
 os.environ["GLINER_DTYPE"] = "float32"
 os.environ["GLINER_MAX_TEXT_CHARS"] = "20000"
@@ -129,7 +133,21 @@ def serving(app: Starlette) -> Iterator[Service]:
     loop.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of adapters by their names."""
     return save_adapters(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="session")
+def own_server(adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server in processes of its own, with adapters of its operator: `own`, and `teams/b` to be named. Tests of
+    long texts that are streamed end it."""
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copytree(adapters["two"], folder / "root" / "own")
+    shutil.copytree(adapters["one"], folder / "root" / "teams" / "b")
+    settings = {"enable_polylora": True, "polylora_max_rank": 16, "max_device_adapters": 2, "warmup_iterations": 0}
+    settings |= {"adapter_root": folder / "root", "disk_cache_dir": folder / "cache"}
+    settings |= {"max_disk_adapters": MAX_DISK_ADAPTERS, "max_adapter_bytes": MAX_ADAPTER_BYTES}
+    with server_of(folder / "log", **settings) as server:
+        yield server

@@ -19,6 +19,10 @@ LABELS = ["person", "organization", "date", "location"]
 BODY = {"text": TEXT, "labels": LABELS, "threshold": 0.1}
 FILES = ("adapter_config.json", "adapter_model.safetensors")
 
+MAX_ADAPTER_BYTES = 4 * 2**20
+MAX_DISK_ADAPTERS = 5
+"""Of the server `own_server`."""
+
 
 def save_adapters(root: Path) -> dict[str, Path]:
     """Folders that PEFT has saved: adapters whose weights are drawn, so strong that answers change."""

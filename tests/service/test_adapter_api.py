@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,28 +14,30 @@ import httpx
 import patient
 import pytest
 from gliner.serve.client import GLiNERClient, GLiNERClientError
-from processes import server_of
-from saved_adapters import BODY, FILES, LABELS, TEXT, archive_of, error_of, ids, put, scores, tarred, zipped
+from saved_adapters import (
+    BODY,
+    FILES,
+    LABELS,
+    MAX_ADAPTER_BYTES,
+    MAX_DISK_ADAPTERS,
+    TEXT,
+    archive_of,
+    error_of,
+    ids,
+    put,
+    scores,
+    tarred,
+    zipped,
+)
 
 from gliner_bento.client import AsyncClient, Client
 from gliner_bento.errors import AdapterInvalid, AdapterNotFound, Conflict
 from gliner_bento.settings import PROJECT_ROOT
 
-MAX_ADAPTER_BYTES = 4 * 2**20
-MAX_DISK_ADAPTERS = 5
 
-
-@pytest.fixture(scope="module")
-def server(adapters, tmp_path_factory) -> Iterator[str]:
-    """A server that has adapters of its operator: `own`, and `teams/b` to be named."""
-    folder = tmp_path_factory.mktemp("server")
-    shutil.copytree(adapters["two"], folder / "root" / "own")
-    shutil.copytree(adapters["one"], folder / "root" / "teams" / "b")
-    settings = {"enable_polylora": True, "polylora_max_rank": 16, "max_device_adapters": 2, "warmup_iterations": 0}
-    settings |= {"adapter_root": folder / "root", "disk_cache_dir": folder / "cache"}
-    settings |= {"max_disk_adapters": MAX_DISK_ADAPTERS, "max_adapter_bytes": MAX_ADAPTER_BYTES}
-    with server_of(folder / "log", **settings) as server:
-        yield server.url
+@pytest.fixture
+def server(own_server) -> str:
+    return own_server.url
 
 
 @pytest.fixture

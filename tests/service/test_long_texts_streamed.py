@@ -6,14 +6,13 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import httpx
 import patient
 import psutil
 import pytest
 from long_texts import DOCUMENT, LABELS, RELATIONS, lines_of
-from processes import server_of
 
 from benchmark.server import Server, tree_of
 from gliner_bento.client import Client
@@ -23,15 +22,9 @@ PATIENCE_S = 240.0  # a safety net: no test passes or fails by waiting, unless s
 ENDLESS = " ".join([DOCUMENT] * 60)  # more than any machine reads while a test looks at its first lines
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with server_of(tmp_path_factory.mktemp("server") / "log") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def server(process: Server) -> str:
-    return process.url
+@pytest.fixture
+def server(own_server: Server) -> str:
+    return own_server.url
 
 
 def metric(url: str, name: str) -> float:
@@ -98,11 +91,11 @@ def test_our_client_streams_what_it_extracts(server):
     ]
 
 
-def test_a_model_process_that_dies_while_it_reads_is_the_last_line(process):
+def test_a_model_process_that_dies_while_it_reads_is_the_last_line(own_server):
     """Whether the process comes back is tested elsewhere."""
-    (runner,) = [child for child in tree_of(process.pid) if "GLiNERRunner" in child.cmdline()]
+    (runner,) = [child for child in tree_of(own_server.pid) if "GLiNERRunner" in child.cmdline()]
     received = []
-    with Client(process.url) as client, pytest.raises(NotReady):  # noqa: PT012
+    with Client(own_server.url) as client, pytest.raises(NotReady):  # noqa: PT012
         for one in client.extract_stream(ENDLESS, LABELS):
             if not received:
                 runner.kill()
@@ -110,7 +103,7 @@ def test_a_model_process_that_dies_while_it_reads_is_the_last_line(process):
     assert received
 
 
-def test_a_signal_while_its_model_process_is_replaced_ends_the_server(process):
+def test_a_signal_while_its_model_process_is_replaced_ends_the_server(own_server):
     """Runs right after the test above. BentoML's supervisor forgets a signal that comes meanwhile."""
-    os.kill(process.pid, signal.SIGTERM)
-    assert psutil.Process(process.pid).wait(PATIENCE_S) == 0
+    os.kill(own_server.pid, signal.SIGTERM)
+    assert psutil.Process(own_server.pid).wait(PATIENCE_S) == 0
