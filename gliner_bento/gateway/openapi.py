@@ -102,7 +102,7 @@ def _schemas(documented: Iterable[tuple[Endpoint, Operation]]) -> dict[str, Any]
 
 @cache
 def _definitions(types: tuple[type[Any], ...]) -> dict[str, Any]:
-    """JSON schemas by name. Cached: they take most of the CPU time of an app's start, and are the same for all apps."""
+    """JSON schemas by name. Cached: they take most of the CPU time of a document, and are the same for all apps."""
     _, definitions = TypeAdapter.json_schemas(
         [(kind.__name__, "validation", TypeAdapter(kind)) for kind in types],
         ref_template="#/components/schemas/{model}",
