@@ -213,7 +213,7 @@ class _Shorts:
         return {"statuses": dict(statuses), "latencies_s": latencies_s} | _percentiles(latencies_s)
 
 
-def _percentiles(latencies_s: Iterable[float]) -> dict[str, float]:
+def _percentiles(latencies_s: Iterable[float]) -> dict[str, float | None]:
     ordered = sorted(latencies_s)
     return {f"p{at}_ms": percentile_ms(ordered, at) for at in (50, 95)}
 
