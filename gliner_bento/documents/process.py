@@ -7,13 +7,11 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
-import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -28,8 +26,9 @@ from gliner_bento.documents.base import (
     install_documents,
 )
 from gliner_bento.errors import StartupError
+from gliner_bento.helper_process import HelperProcess
 
-_COMMAND = [sys.executable, "-m", "gliner_bento.documents.document_process"]
+_PROGRAM = "gliner_bento.documents.document_process"
 _WALL_FACTOR = 4
 """A document may take so many times its processor time, because other processes run too."""
 _HEAD_BYTES = 8
@@ -58,14 +57,13 @@ class Answer(msgspec.Struct):
     ends: bool = False
 
 
-class DocumentProcess:
+class DocumentProcess(HelperProcess):
     """A process that reads documents. It starts with the first one, and again after one that it did not survive.
     Threads wait for each other."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        super().__init__(_PROGRAM)
         self.limits = limits
-        self._process: subprocess.Popen[bytes] | None = None
-        self._finalizer: weakref.finalize[Any, Any] | None = None
         self._lock = threading.Lock()
 
     def read(self, content: bytes, name: str, encoding: str = "utf-8") -> Document:
@@ -84,17 +82,6 @@ class DocumentProcess:
         """A Word or Excel file with replaced texts, see `edit.edited`. Raises as `read`."""
         return self._run(Job("edit", name, content, self.limits, edits=edits), bytes)
 
-    @property
-    def pid(self) -> int | None:
-        """The process's id; None while there is none."""
-        return self._process.pid if self._process else None
-
-    def close(self) -> None:
-        """End the process."""
-        if self._finalizer:
-            self._finalizer()
-        self._process = self._finalizer = None
-
     def _run(self, job: Job, result: type[_Answer]) -> _Answer:
         if hint := install_documents():
             raise StartupError(hint)
@@ -103,8 +90,7 @@ class DocumentProcess:
         message = msgspec.msgpack.encode(job)
         with self._lock:
             try:
-                if self._process and self._process.poll() is not None:  # somebody has ended it
-                    self.close()
+                self.close_if_ended()
                 answer = self._answer(message)
                 if answer.ends:
                     self.close()
@@ -117,7 +103,7 @@ class DocumentProcess:
 
     def _answer(self, message: bytes) -> Answer:
         """The process's answer. Raises `DocumentError` if it ends without one."""
-        process = self._process or self._start()
+        process = self.started()
         assert process.stdin
         with suppress(BrokenPipeError):
             process.stdin.write(len(message).to_bytes(_HEAD_BYTES, "big") + message)
@@ -147,19 +133,3 @@ class DocumentProcess:
             pieces.append(piece)
             left -= len(piece)
         return b"".join(pieces)
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        """Start the process. It ends when its standard input does, also if this process is killed."""
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(_COMMAND, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
-        self._finalizer = weakref.finalize(self, _end, self._process)
-        return self._process
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        with suppress(OSError):  # what was not written cannot be any more
-            if pipe:
-                pipe.close()

@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
-import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from gliner_bento.helper_process import HelperProcess
 from gliner_bento.privacy.recognizers.base import CONTEXT_SCORE, MIN_CONTEXT_SCORE, Match, Rule
 
 TIMEOUT_S = 0.5
@@ -34,7 +31,7 @@ MAX_MATCHES = 100_000
 FLAGS = re.IGNORECASE | re.MULTILINE | re.DOTALL
 _NEAR_CHARS = 60
 _RECURSION = re.compile(r"\\.|(\(\?(?:R|\d+|&\w+|P>\w+)\))", re.DOTALL)
-_COMMAND = [sys.executable, "-m", "gliner_bento.privacy.recognizers.expression_process"]
+_PROGRAM = "gliner_bento.privacy.recognizers.expression_process"
 
 Expression = tuple[str, int]
 """A regular expression, and its flags, as in Python's re."""
@@ -64,13 +61,12 @@ def check(expressions: Sequence[Expression]) -> None:
             raise ExpressionError(f"recursion is not supported: {recursion[:50]}", index)
 
 
-class ExpressionProcess:
+class ExpressionProcess(HelperProcess):
     """The process that runs expressions. It starts with the first job, and again after a job that it did not survive.
     For one thread at a time."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._finalizer: weakref.finalize[Any, Any] | None = None
+        super().__init__(_PROGRAM)
 
     def spans(
         self, expressions: Sequence[Expression], texts: Sequence[str], *, first_only: bool = False
@@ -81,8 +77,7 @@ class ExpressionProcess:
         """
         job = as_line({"expressions": expressions, "texts": len(texts), "first_only": first_only})
         try:
-            if self._process and self._process.poll() is not None:  # somebody has ended it
-                self.close()
+            self.close_if_ended()
             answer = self._answer(job)
             if answer is None and self._process and self._process.wait() == 0:  # it was worn out by the last job
                 self.close()
@@ -100,15 +95,9 @@ class ExpressionProcess:
             raise
         return found
 
-    def close(self) -> None:
-        """End the process."""
-        if self._finalizer:
-            self._finalizer()
-        self._process = self._finalizer = None
-
     def _answer(self, line: bytes) -> Any:
         """The process's answer to a line; None if it has ended."""
-        process = self._process or self._start()
+        process = self.started()
         assert process.stdin
         assert process.stdout
         try:
@@ -118,13 +107,6 @@ class ExpressionProcess:
         except BrokenPipeError:
             return None
         return json.loads(answer) if answer.endswith(b"\n") else None
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        """Start the process. It ends when its standard input does, also if this process is killed."""
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(_COMMAND, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
-        self._finalizer = weakref.finalize(self, _end, self._process)
-        return self._process
 
     def _check(self, answer: Any) -> None:
         """Raise `ExpressionError` for an error, or for no answer."""
@@ -136,15 +118,6 @@ class ExpressionProcess:
             if answer["ends"]:
                 self.close()
             raise ExpressionError(answer["error"], answer["expression"])
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        with suppress(OSError):  # what was not written cannot be any more
-            if pipe:
-                pipe.close()
 
 
 def as_line(value: Any) -> bytes:

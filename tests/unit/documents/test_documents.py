@@ -7,15 +7,13 @@ import io
 import os
 import re
 import signal
-import subprocess
-import weakref
 import zipfile
 from email import message_from_bytes, policy
 
 import pytest
 
 from gliner_bento.documents.base import DocumentError, Limits
-from gliner_bento.documents.process import DocumentProcess, _end
+from gliner_bento.documents.process import DocumentProcess
 from gliner_bento.documents.read import document_of
 from gliner_bento.errors import StartupError, install_hint
 from reliability.document_files import (
@@ -299,8 +297,8 @@ def test_time_and_memory_of_a_document_are_bounded(limits, content, reason):
 def test_a_process_that_does_not_answer_is_killed():
     """The processor time is not used up: it waits, as a parser that has lost an event does."""
     one = DocumentProcess(Limits(max_cpu_s=0.1))
-    one._process = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    one._finalizer = weakref.finalize(one, _end, sleeping := one._process)
+    one._command = ["sleep", "600"]
+    sleeping = one.started()
     with pytest.raises(DocumentError, match=r"takes longer than 0\.1 s"):
         one.read(b"<p>Ada", "b.html")
     assert sleeping.returncode == -signal.SIGKILL
