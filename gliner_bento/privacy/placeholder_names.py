@@ -6,14 +6,21 @@ found by bisection, and not compared with each one.
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 _PER_UNDERSCORE = 3
 """Separators that may stand for one underscore."""
 _SEPARATOR = rf"[\s_\\-]{{0,{_PER_UNDERSCORE}}}"
 _ID = r"(?:[0-9a-f]{16}|\d{1,9})"
+ESCAPED_CHARS = 14
+"""Maximum length of a match of `_ESCAPED`."""
+_ESCAPED = re.compile(
+    r"\\{0,2}(\\u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4}))"
+)
+"""A character in JSON, also in JSON that is a string of JSON."""
 
 
 class PlaceholderNames:
@@ -42,10 +49,11 @@ class PlaceholderNames:
 
     def all_matches(self, text: str) -> Iterator[tuple[int, int]]:
         """[start, end) of all names with their ids, also of those that another one ends with."""
-        lowered = folded(text)
+        read, places = unescaped(text)
+        lowered = folded(read)
         for match in self._ends.finditer(lowered):
             for start in self._starts(lowered, match.end()):
-                yield start, match.end(1)
+                yield places[start], places[match.end(1)]
 
     def _starts(self, lowered: str, end: int) -> Iterator[int]:
         """Where the names that end there begin, the longest first."""
@@ -88,6 +96,23 @@ _FOLDED = _Folded()
 def folded(text: str) -> str:
     """A text in lower case, character by character: in `str.lower`, they depend on what is around them."""
     return text.lower() if text.isascii() else text.translate(_FOLDED)
+
+
+def unescaped(text: str) -> tuple[str, Sequence[int]]:
+    """A text with letters in place of their escapes in JSON, such as `\\u00e9`; and where each of its characters, and
+    its end, is in the text as it was. Escapes of what is an ASCII letter in lower case stay: names have none."""
+    if "\\u" not in text:
+        return text, range(len(text) + 1)
+    pieces: list[str] = []
+    places: list[int] = []
+    end = 0
+    for match in _ESCAPED.finditer(text):
+        char = json.loads(f'"{match[1]}"')
+        if not folded(char).isascii():
+            pieces += text[end : match.start()], char
+            places += *range(end, match.start()), match.start()
+            end = match.end()
+    return "".join([*pieces, text[end:]]), [*places, *range(end, len(text) + 1)]
 
 
 def _parents(ordered: list[str]) -> list[int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gliner_bento.errors import TooLarge
 from gliner_bento.mentions import normalized
+from gliner_bento.privacy.placeholder_names import unescaped
 from gliner_bento.privacy.spans import LabeledSpan, merged
 from gliner_bento.privacy.styles import PLACEHOLDER, Replace
 
@@ -151,17 +152,19 @@ class PlaceholderOriginals:
         self._lengths = sorted({len(placeholder) for placeholder in self._originals}, reverse=True)
 
     def found(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """Start and end of each placeholder of a text, and its original. Raises RestoreError if it has several."""
+        """Start and end of each placeholder of a text, which may have escapes of JSON, and its original. Raises
+        RestoreError if it has several."""
+        read, places = unescaped(text)
         end = 0
-        for bracket in re.finditer(r"\[", text):
+        for bracket in re.finditer(r"\[", read):
             start = bracket.start()
-            pieces = (text[start : start + length] for length in self._lengths)
+            pieces = (read[start : start + length] for length in self._lengths)
             placeholder = next((piece for piece in pieces if piece in self._originals), "") if start >= end else ""
             if placeholder in self._ambiguous:
                 raise RestoreError(f"the text has changed, and {placeholder} has several originals")
             if placeholder:
                 end = start + len(placeholder)
-                yield start, end, self._originals[placeholder]
+                yield places[start], places[end], self._originals[placeholder]
 
     def restored(self, text: str) -> Restored:
         """The text with the originals. Raises RestoreError if a placeholder has several."""
@@ -178,7 +181,7 @@ class PlaceholderOriginals:
 
 def _placeholders_in(text: str) -> list[str]:
     """What `Placeholders` and `hashes` may have written into a text: their names are in capitals."""
-    return [*filter(is_written_by_us, PLACEHOLDER.findall(text))]
+    return [*filter(is_written_by_us, PLACEHOLDER.findall(unescaped(text)[0]))]
 
 
 def is_written_by_us(placeholder: str) -> bool:

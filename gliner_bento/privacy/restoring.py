@@ -1,8 +1,8 @@
 r"""Restores the originals in what a language model has made of a redacted text, whole or in chunks.
 
 Language models change placeholders. These are restored for `[PERSON_1]`: `[Person 1]`, `[person-1]`, `<PERSON_1>`,
-`{PERSON_1}`, `\[PERSON\_1\]`, `%5BPERSON_1%5D`, and `PERSON_1` without brackets in exactly this form. What may stand
-for several placeholders stays as it is, and is counted.
+`{PERSON_1}`, `\[PERSON\_1\]`, `%5BPERSON_1%5D`, and `PERSON_1` without brackets in exactly this form; also with the
+escapes of JSON, such as `[\u00c9L\u00c8VE_1]`. What may stand for several placeholders stays as it is, and is counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
-from gliner_bento.privacy.placeholder_names import PlaceholderNames, folded
+from gliner_bento.privacy.placeholder_names import ESCAPED_CHARS, PlaceholderNames, folded, unescaped
 from gliner_bento.privacy.redact import CharBudget, is_written_by_us
 from gliner_bento.privacy.styles import PLACEHOLDER
 from gliner_bento.privacy.written_placeholders import Written, begins_word, canonical, kinds_in
@@ -31,7 +31,8 @@ _URL = re.compile(r""":(?:/(?:/[^\s"]*)?)?\Z""")
 _IN_URL = re.compile(r"""://[^\s"]*\Z""")
 _NO_URL = re.compile(r"""[\s"<>\\^`{|}\x00-\x1f]""")
 """What no URL has. An original without it stays as it is, because it may be a URL or a part of one."""
-_HALF_ESCAPE = re.compile(r"(?:\\(?:u[0-9a-fA-F]{0,3})?|%[0-9a-fA-F]?)\Z")
+_HALF_JSON_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+_HALF_ESCAPE = re.compile(rf"(?:{_HALF_JSON_ESCAPE.pattern}|%[0-9a-fA-F]?\Z)")
 _ESCAPE_CHARS = 6
 _MAX_REPORTED, _MAX_REPORTED_CHARS = 100, 80
 
@@ -66,7 +67,7 @@ class Restorer:
         self._heads = {folded(kind).split("_")[0] for kind in kinds}
         self._initials = {head[0] for head in self._heads}
         self._starts = re.compile("|".join([r"[\\\[<{&%【［]", *map(re.escape, self._initials)]))
-        self._longest = max((len(name) + 2 * name.count("_") for name in mapping), default=0) + _AROUND_CHARS
+        self._longest = max(map(_longest_form, mapping), default=0) + _AROUND_CHARS
 
     def restore(self, text: str, form: Form = "auto") -> str:
         """The text with originals."""
@@ -123,7 +124,7 @@ class Restorer:
         return None
 
     def _note_unknown(self, text: str) -> None:
-        self.counts.ambiguous += sum(canonical(kind) in self._kinds for kind in kinds_in(text))
+        self.counts.ambiguous += sum(canonical(kind) in self._kinds for kind in kinds_in(unescaped(text)[0]))
         for match in PLACEHOLDER.finditer(text):
             placeholder = match[0]
             if (
@@ -180,7 +181,7 @@ class Restorer:
             return True
         for mark in ("%5b", "&lt;"):
             lowered = lowered.removeprefix(mark)
-        body = lowered.lstrip("\\[<{【［ \t\n")
+        body = unescaped(_HALF_JSON_ESCAPE.sub("", lowered))[0].lstrip("\\[<{【［ \t\n")
         for end in ("%5", "%", "&gt", "&g", "&"):  # a closing bracket of which a part has arrived
             body = body.removesuffix(end)
         if re.search(r"[\]>}】］;%&,.:!?\"'()`*]", body):
@@ -190,6 +191,12 @@ class Restorer:
             kind.startswith(letters) or (letters.startswith(kind) and _is_id(letters[len(kind) :]))
             for kind in self._kinds
         )
+
+
+def _longest_form(placeholder: str) -> int:
+    """The length of the longest form of a placeholder, without what `_AROUND_CHARS` counts."""
+    escaped = sum(not char.isascii() for char in placeholder)
+    return len(placeholder) + 2 * placeholder.count("_") + (ESCAPED_CHARS - 1) * escaped
 
 
 def _notation(written: Written, original: str, *, is_json: bool) -> str:

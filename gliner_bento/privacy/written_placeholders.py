@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gliner_bento.privacy.placeholder_names import PlaceholderNames
+from gliner_bento.privacy.placeholder_names import PlaceholderNames, unescaped
 from gliner_bento.privacy.styles import PLACEHOLDER
 
 _PAIRS = {"[": "]", "\\[": "\\]", "<": ">", "{": "}", "&lt;": "&gt;", "%5b": "%5d", "【": "】", "［": "］"}
@@ -20,8 +20,8 @@ _ESCAPE_CHARS = 6
 
 @dataclass(slots=True)
 class Written:
-    """A placeholder as a text has it, at [start, end). inner: without brackets. opened: its opening bracket, if it has
-    both; then they are a part of it. is_word: see `begins_word`."""
+    """A placeholder as a text has it, at [start, end). inner: without brackets and escapes of JSON. opened: its opening
+    bracket, if it has both; then they are a part of it. is_word: see `begins_word`."""
 
     text: str
     start: int
@@ -33,7 +33,7 @@ class Written:
     @classmethod
     def at(cls, text: str, start: int, end: int) -> Written:
         """The placeholder whose inner part is at [start, end)."""
-        inner = text[start:end]
+        inner, _ = unescaped(text[start:end])
         if start and text[start - 1] == "[" and text[end : end + 1] == "]":
             return cls(text, start - 1, end + 1, inner, "[", is_word=True)
         opening = _OPEN.search(text, max(0, start - _OPEN_CHARS), start)

@@ -81,6 +81,14 @@ def test_equal_names_have_equal_placeholders_and_numbers_of_the_text_are_left_ou
     assert redacted.text == "[PERSON_1] [PERSON_2], [PERSON_3], [PERSON_3], [PERSON_2]"
 
 
+def test_a_placeholder_with_escapes_of_json_is_restored_or_named():
+    redacted = redact("Zoë and Ada", [LabeledSpan(0, 3, "élève"), LabeledSpan(8, 11, "élève")], Placeholders())
+    edited = r'{"summary": "caf\u00e9, [\u00c9L\u00c8VE_1]; [\u00c9L\u00c8VE_2] [\u00c9L\u00c8VE_3]"}'
+    restored = restore_placeholders(edited, redacted.replacements)
+    assert restored.text == r'{"summary": "caf\u00e9, Zoë; Ada [\u00c9L\u00c8VE_3]"}'
+    assert restored.left == ["[ÉLÈVE_3]"]
+
+
 def test_one_object_numbers_several_texts_consistently():
     replace = Placeholders()
     redact("Ada", [LabeledSpan(0, 3, "person")], replace)

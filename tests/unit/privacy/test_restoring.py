@@ -22,6 +22,8 @@ MAPPING = {
     "[A_B_1]": "x",
     "[AB_1]": "y",
     "[NAME_OR_ALIAS_1]": "A&B",
+    "[ÉLÈVE_1]": 'Zoë "Z"',
+    "[𐐀_ID_2]": "z",
 }
 RESTORED = {
     "[PERSON_1] and [PERSON_12]": "Ada Lovelace and Bob",
@@ -44,8 +46,14 @@ RESTORED = {
     "はPERSON_1です andPERSON_1": "はAda Lovelaceです andAda Lovelace",
     r'{"to": "a\nPERSON_1 \u00e9PERSON_12"}': json.dumps({"to": "a\nAda Lovelace éBob"}).replace("00E9", "00e9"),
     "[A_B_1] [AB_1]": "x y",
+    r'{"to": "[\u00C9L\u00c8VE_1], [\u00e9l\u00e8ve 1], \u00c9L\u00c8VE_1, [\ud801\udc00_ID_2]"}': (
+        json.dumps({"to": 'Zoë "Z", Zoë "Z", Zoë "Z", z'}, ensure_ascii=False)
+    ),
+    r'not JSON: [\u00c9L\u00c8VE\_1] \[\u00c9L\u00c8VE_1\] <\u00c9l\u00e8ve_1> [\\u00c9L\\u00c8VE_1]': (
+        "not JSON: " + " ".join(['Zoë "Z"'] * 4)
+    ),
 }
-LEFT = ["Person 1", "person_1", "XPERSON_1", "PERSON_1X", "PERSON_1_2", "persons 1", "[PERSON 1", "a_PERSON_1"]
+LEFT = [r"[PER\u017fON_1]", r"[\u212a_1]", "Person 1", "person_1", "XPERSON_1", "PERSON_1X", "PERSON_1_2", "persons 1", "[PERSON 1", "a_PERSON_1"]
 TEXT = (
     "Dear [PERSON_1], PERSON_12 **[Person 1]** %5BPERSON_1%5D &lt;AB_1&gt; [phone  number_1] in [a] persona 1, "
     r"\[PERSON\_1\] \nPERSON_1 a_PERSON_1 "
@@ -83,7 +91,7 @@ NAMES = "PERSON", "FULL_NAME", "NAME", "E", "İSIM"
 KEYS = [*(f"[{name}_{number}]" for name in NAMES for number in (1, 2, 12)), "[PERSON_6ac3c336e4094835]"]
 NASTY = ["Ada Ng", 'a "b" \\', "x\ny\t\x00", "\ud800z", "[PERSON_1]", "E_2 1", "A&B <c>", "é東\u2028", "", "%5B?&/#"]
 PIECES = [
-    *("hello ", "x", "PER", "person ", "[", "]", "<", "&", "&gt", "%", "%5", "%20", "\\", "\\n", "\\u00e9", "_", "1"),
+    *("hello ", "x", "PER", "person ", "[", "]", "<", "&", "&gt", "%", "%5", "%20", "\\", "\\n", "\\u00e9", "_", "1", "\\u01"),
     *("https://x.org/?q=", "://", "http:", "/", "//", "\n", " ", "é", "は", "(", '"', ",", "[1]", "](", "6ac3", "İ"),
     *("12", "'s", "e", "E"),
 ]
@@ -97,6 +105,7 @@ CHANGES = [
         lambda inner: inner.replace("_", "\\_"),
         lambda inner: inner.replace("_", ""),
         lambda inner: inner.replace("_", "__"),
+        lambda inner: json.dumps(inner)[1:-1],
     ),
 ]
 written = st.builds(
@@ -118,7 +127,7 @@ def test_chunks_of_any_size_give_the_same_text_and_hold_back_at_most_one_placeho
         part, held = restorer.restore_chunk(held + text[position : position + size], form)
         restored, position = restored + part, position + size
         url = held.find("://") if "://" in held else len(held)
-        assert len(held[:url]) <= max(map(len, mapping), default=0) + 24
+        assert len(held[:url]) <= max((len(json.dumps(name)) for name in mapping), default=0) + 24
     whole = Restorer(mapping)
     assert restored + restorer.restore(held, form) == whole.restore(text, form)
     assert restorer.counts.restored == whole.counts.restored

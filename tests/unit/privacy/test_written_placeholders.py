@@ -39,6 +39,13 @@ def test_placeholders_of_long_names_and_inside_brackets_are_reserved():
     assert reserved_in(texts, [name, "PERSON", "CITY"]) == {f"{name.lower()}1", "person2", "city3", "city8"}
 
 
+def test_a_placeholder_with_escapes_of_json_is_reserved_and_counted():
+    assert reserved_in([r"[\u00c9L\u00c8VE_1]"], ["ÉLÈVE"]) == {"élève1"}
+    restorer = Restorer({"[ÉLÈVE_1]": "Zoë"})
+    assert restorer.restore(r"[\u00c9L\u00c8VE] [\u00c9L\u00c8VE_2]") == r"[\u00c9L\u00c8VE] [\u00c9L\u00c8VE_2]"
+    assert (restorer.counts.ambiguous, [*restorer.counts.unknown]) == (1, [r"[\u00c9L\u00c8VE_2]"])
+
+
 def test_a_bracket_that_is_not_closed_is_read_once():
     """In every combination of its spaces, it would take hours."""
     for text in ("[" + " " * 100_000, "[" * 100_000, "[" + "1 " * 50_000, "<" + "A B" * 50_000, "%5B" * 50_000):
