@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
 from gliner_bento.mentions import normalized
-from gliner_bento.privacy.known_values import KnownValues
+from gliner_bento.privacy.known_values import KnownValues, Tokens
 from gliner_bento.privacy.lists import Listed
 from gliner_bento.privacy.redact import CharBudget, Redacted, is_written_by_us, substituted
 from gliner_bento.privacy.spans import LabeledSpan, merged
@@ -99,7 +99,7 @@ def outside(text: str, span: LabeledSpan, placeholders: Sequence[tuple[int, int]
     if not inside:
         return [span]
     starts, ends = [span.start, *(end for _, end in inside)], [*(start for start, _ in inside), span.end]
-    parts = (replace(span, start=start, end=end) for start, end in zip(starts, ends, strict=True) if start < end)
+    parts = (span.at(start, end) for start, end in zip(starts, ends, strict=True) if start < end)
     return [part for part in parts if any(map(str.isalnum, text[part.start : part.end]))]
 
 
@@ -128,21 +128,21 @@ def _everywhere(
             break
         new = {}
         joined = [
-            merged(
-                [
-                    *own,
-                    *(
-                        part
-                        for finder in finders
-                        for span in finder.spans_in(text)
-                        if not of_text.allows(span.start, span.end)
-                        for part in outside(text, span, placeholders)
-                    ),
-                ]
-            )
+            merged([*own, *_occurrences(text, finders, of_text, placeholders)])
             for text, own, of_text, placeholders in zip(texts, joined, listed, kept, strict=True)
         ]
     return joined
+
+
+def _occurrences(
+    text: str, finders: Iterable[KnownValues], listed: Listed, placeholders: Sequence[tuple[int, int]]
+) -> Iterator[LabeledSpan]:
+    """Where values are in a text, without what is allowed, and without placeholders."""
+    tokens = Tokens(text)
+    for finder in finders:
+        for span in finder.spans_in(tokens):
+            if not listed.allows(span.start, span.end):
+                yield from outside(text, span, placeholders)
 
 
 def _finders(values: Mapping[str, LabeledSpan]) -> list[KnownValues]:

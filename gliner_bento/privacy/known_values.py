@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
@@ -38,11 +39,42 @@ class Effort:
             raise LimitExceeded("text: it has values of lists, or words that begin some, too often", param="text")
 
 
+_ASCII_TOKEN = re.compile("[A-Za-z0-9]+")
+
+
 @cache
 def _token() -> Any:
     import regex  # noqa: PLC0415  # as in `recognizers.folding`
 
     return regex.compile(rf"[{_UNSPACED}]|[[\w]--[_{_UNSPACED}]]+", regex.V1)
+
+
+def _places(text: str) -> list[tuple[int, int]]:
+    """[start, end) of each token of a text."""
+    token = _ASCII_TOKEN if text.isascii() else _token()
+    return [found.span() for found in token.finditer(text)]
+
+
+class Tokens:
+    """The tokens of a text, for several `KnownValues`."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.places = _places(text)
+        self._names: dict[bool, tuple[str, ...]] = {}
+
+    def names(self, *, ignores_case: bool) -> tuple[str, ...]:
+        """The tokens in the form in which they are compared."""
+        if ignores_case not in self._names:
+            tokens = (self.text[start:end] for start, end in self.places)
+            self._names[ignores_case] = tuple(_folded(token, ignores_case=ignores_case) for token in tokens)
+        return self._names[ignores_case]
+
+
+def _folded(text: str, *, ignores_case: bool) -> str:
+    if not ignores_case:
+        return text
+    return (text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +106,19 @@ class KnownValues:
         min_chars: int = _MIN_CHARS,
     ) -> None:
         self._ignores_case = ignores_case
+        self._firsts: set[str] = set()  # the first tokens
         self._by_first: dict[tuple[str, ...], list[_Value]] = {}  # by the first two tokens
         for text, span in values:
             stripped = " ".join(text.split())
             if len(self._folded(stripped)) >= min_chars:
                 for value in dict.fromkeys(self._values(stripped, span)):
+                    self._firsts.add(value.tokens[0])
                     self._by_first.setdefault(value.tokens[:2], []).append(value)
 
     def __bool__(self) -> bool:
         return bool(self._by_first)
 
-    def spans_in(self, text: str, effort: Effort | None = None) -> Iterator[LabeledSpan]:
+    def spans_in(self, tokens: Tokens, effort: Effort | None = None) -> Iterator[LabeledSpan]:
         """Where the values are in a text; the spans may overlap. effort: of its request so far.
 
         Raises LimitExceeded.
@@ -92,9 +126,10 @@ class KnownValues:
         if not self._by_first:
             return
         effort = effort or Effort()
-        places = [token.span() for token in _token().finditer(text)]
-        names = tuple(self._folded(text[start:end]) for start, end in places)
+        text, places, names = tokens.text, tokens.places, tokens.names(ignores_case=self._ignores_case)
         for index, name in enumerate(names):
+            if name not in self._firsts:
+                continue
             values = self._by_first.get((name,), [])
             if index + 1 < len(names):
                 values = values + self._by_first.get((name, names[index + 1]), [])
@@ -107,7 +142,7 @@ class KnownValues:
                 effort.add(comparisons=end - start)
                 if names[index : last + 1] == value.tokens and self._is_at(text, start, end, value):
                     effort.add(found=1)
-                    yield replace(value.span, start=start, end=end)
+                    yield value.span.at(start, end)
 
     def _is_at(self, text: str, start: int, end: int, value: _Value) -> bool:
         """Whether [start, end) is a value, whose tokens are there."""
@@ -125,7 +160,7 @@ class KnownValues:
         others = () if text.isascii() or not self._ignores_case else _FORMS
         forms = [text, *(unicodedata.normalize(form, text) for form in others)]
         for form in forms:
-            if places := [token.span() for token in _token().finditer(form)]:
+            if places := _places(form):
                 start, end = places[0][0], places[-1][1]
                 parts = (form[start:end], form[:start], form[end:])
                 core, before, after = map(self._folded, parts)
@@ -133,6 +168,4 @@ class KnownValues:
                 yield _Value(tokens, core, before, after, start, len(form) - end, span)
 
     def _folded(self, text: str) -> str:
-        if not self._ignores_case:
-            return text
-        return (text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold()
+        return _folded(text, ignores_case=self._ignores_case)

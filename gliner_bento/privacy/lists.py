@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from gliner_bento.privacy.known_values import Effort, KnownValues
+from gliner_bento.privacy.known_values import Effort, KnownValues, Tokens
 from gliner_bento.privacy.recognizers.base import Match, Rule
 from gliner_bento.privacy.recognizers.expressions import FLAGS, Expression, Spans
 from gliner_bento.privacy.spans import LabeledSpan
@@ -95,9 +95,9 @@ class Lists:
         """What the lists say about a text. of_patterns: the matches of each of `patterns`. effort: of the request so
         far. Raises LimitExceeded."""
         allowing, denying = self._values
-        effort = effort or Effort()
-        allowed = [(span.start, span.end) for known in allowing for span in known.spans_in(text, effort)]
-        denied = [span for known in denying for span in known.spans_in(text, effort)]
+        effort, tokens = effort or Effort(), Tokens(text)
+        allowed = [(span.start, span.end) for known in allowing for span in known.spans_in(tokens, effort)]
+        denied = [span for known in denying for span in known.spans_in(tokens, effort)]
         for (name, entry), spans in zip(self.patterns, of_patterns, strict=True):
             if name == "allow_list":
                 allowed += [(start, end) for start, end in spans]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from gliner_bento.paragraphs import paragraphs
@@ -50,6 +50,10 @@ class LabeledSpan:
         """The number of characters."""
         return self.end - self.start
 
+    def at(self, start: int, end: int) -> LabeledSpan:
+        """Other characters with the same label; `dataclasses.replace` takes three times as long."""
+        return LabeledSpan(start, end, self.label, self.by_recognizer, self.score, self.is_denied)
+
 
 def spans_of(text: str, entities: Iterable[LabeledEntity]) -> list[LabeledSpan]:
     """The spans of the entities in a text. An entity that runs over an empty line has a span for each paragraph: the
@@ -89,6 +93,8 @@ def merged(spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
 
 
 def _joined(group: Sequence[LabeledSpan]) -> LabeledSpan:
+    if len(group) == 1:
+        return group[0]
     winner = max(group, key=lambda span: (span.is_denied, span.by_recognizer, span.chars, span.score))
     end, score = max(span.end for span in group), max(span.score for span in group)
-    return replace(winner, start=group[0].start, end=end, score=score)
+    return LabeledSpan(group[0].start, end, winner.label, winner.by_recognizer, score, winner.is_denied)
