@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from gliner_bento.privacy.name_words import PARTICLE, TITLES, WORD, WORD_START, is_full_name, is_particle, words_of
-from gliner_bento.privacy.near import has_fields, matches_near
+from gliner_bento.privacy.near import Clues, has_fields, matches_near
 from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.6
@@ -27,6 +27,11 @@ _FIELDS = (
     "soyadı?|họ tên|фио|имя|фамилия|отчество|ім'я|прізвище|όνομα|επώνυμο|姓名|氏名|お名前|名前|联系人|聯絡人|申请人|"
     "申請人|이름|성명|الاسم|اسم|שם|नाम|নাম|பெயர்|ชื่อ|სახელი|անուն"
 )
+_FIELD_PARTS = (
+    "name applicant holder beneficiary kin signed reported taxpayer landlord tenant recipient nom apellido cognome "
+    "naam namn navn nimi nazwisko soyad"
+).split()
+"""Each field that is ASCII has one of these in it."""
 _ROLES = (
     "to|from|ship to|bill to|sold to|deliver(?:ed)? to|issued to|assigned to|attn|attention|cc|owner|insured|"
     "policyholder|complainant|claimant|plaintiff|defendant|witness|driver(?: [a-d])?|employee|instructor|teacher|"
@@ -52,6 +57,12 @@ _PHRASES = (
     "tên tôi là|nama saya|ime mi je|zovem se|меня зовут|мене звати|казвам се|με λένε|ονομάζομαι|اسمي|שמי|मेरा नाम|"
     "আমার নাম|என் பெயர்|ฉันชื่อ|ผมชื่อ|我叫|我的名字是|私の名前は|제 이름은|저는(?= ?[\uac00-\ud7a3]{2,4}입니다)"
 )
+_PHRASE_PARTS = (
+    *("name is", "name's", "name’s", "name ist", "heisse", "appelle", "nom est", "llamo", "nombre es", "chiamo"),
+    *("chamo", "naam is", "heet", "heter", "hedder", "jmenuji", "nimeni", "numele", "nevem", "nama saya", "ime mi"),
+    "zovem",
+)
+"""Each phrase that is ASCII has one of these in it."""
 _CJK = "\u3040-\u30ff\u4e00-\u9fff々\uac00-\ud7a3"
 _CJK_NAME = rf"[{_CJK}]{{2,8}}?(?=です|と申|という|입니다|이고|이에요|예요|이라고|はは|[^{_CJK}]|\Z)|[{_CJK}]{{2,4}}"
 _NAME = rf"(?:{_CJK_NAME}|{WORD}(?:[ \u00a0]{WORD}){{0,3}})"
@@ -86,21 +97,40 @@ _TITLED = re.compile(
     rf"{WORD_START}(?P<title>{TITLES})(?:\.[ \u00a0]?|[ \u00a0])(?=(?P<name>{WORD}(?:[ \u00a0]{WORD}){{0,2}}))",
     re.IGNORECASE,
 )
-_GREETING = re.compile(
-    r"(?:^|(?<=[\n\"“>(.!?] )|(?<=[\"“>(]))[ \t]*(?:dear|hi|hello|hey|good (?:morning|afternoon|evening)|lieber?|hallo|"
+_TITLE_WORDS = words_of(
+    "mr mrs ms mx miss dr prof professor sir dame rev reverend sgt sergeant capt captain officer nurse coach judge "
+    "detective uncle aunt auntie herr herrn frau monsieur madame mme mlle senor sra srta signor signora sig dott dhr "
+    "mevr mevrouw meneer pan pani senhor senhora"
+)
+_GREETING_WORDS = words_of(
+    "dear hi hello hey good liebe lieber hallo sehr guten bonjour bonsoir salut querido querida estimado estimada hola "
+    "gentile caro cara ciao egregio prezado prezada beste geachte hej szanowny szanowna drogi droga"
+)
+_CLOSING_WORDS = words_of(
+    "regards sincerely faithfully truly best cheers thanks thank wishes love yours respectfully gruss cordialement "
+    "salutations atentamente saludo saludos saluti atenciosamente groet groeten hilsen pozdrawiam pozdravem signed"
+)
+"""In each match that is ASCII, one of these is a word."""
+_GREETINGS = (
+    r"(?:dear|hi|hello|hey|good (?:morning|afternoon|evening)|lieber?|hallo|"
     r"sehr geehrter?|guten (?:tag|morgen|abend)|chère?|bonjour|bonsoir|salut|querid[oa]|estimad[oa]|hola|gentile|"
     r"car[oa]|"
     r"ciao|egregio|prezad[oa]|olá|beste|geachte|hej|kära?|kjære|szanown[ya]|cześć|drog[ia]|vážen[ýá]|уважаем(?:ый|ая)|"
     r"дорог(?:ой|ая)|здравствуйте|привет|шановн(?:ий|а)|γεια σου|αγαπητ[έή])"
-    rf",?[ ]{_TITLE}(?=(?P<name>{_NAME})[ ]?(?:[,:!.\n–—-]|\Z))",
+)
+_GREETING = re.compile(
+    rf"(?:^|(?<=[\n\"“>(.!?] )|(?<=[\"“>(]))[ \t]*{_GREETINGS},?[ ]{_TITLE}(?=(?P<name>{_NAME})[ ]?(?:[,:!.\n–—-]|\Z))",
     re.IGNORECASE | re.MULTILINE,
 )
 _CLOSES = r"(?:kind|best|warm|warmest|many|with|yours|sincerely|thanks?|regards|cheers|mit|viele|bien|un|the)[ ,]"
-_CLOSING = re.compile(
-    r"(?:\A|\n|(?<=[.!?] ))[ \t]{0,4}(?:(?:[^\W\d_]{1,14}[ ,]{1,2}){0,3}(?:"
-    r"regards|sincerely|faithfully|truly|best|cheers|thanks|thank you|wishes|love|yours|respectfully|grü(?:ß|ss)en?|"
+_CLOSINGS = (
+    r"(?:regards|sincerely|faithfully|truly|best|cheers|thanks|thank you|wishes|love|yours|respectfully|grü(?:ß|ss)en?|"
     r"gru(?:ß|ss)|cordialement|bien à vous|salutations|atentamente|saludos?|saluti|atenciosamente|groet(?:en)?|"
-    r"hälsningar|hilsen|pozdrawiam|pozdravem|уважением|повагой|signed)|[-–—]{1,3})"
+    r"hälsningar|hilsen|pozdrawiam|pozdravem|уважением|повагой|signed)"
+)
+_CLOSING = re.compile(
+    r"(?:\A|\n|(?<=[.!?] ))[ \t]{0,4}"
+    rf"(?:(?:[^\W\d_]{{1,14}}[ ,]{{1,2}}){{0,3}}{_CLOSINGS}|[-–—]{{1,3}})"
     rf"[,.!]{{0,2}}[ \t]{{0,4}}(?:\r?\n[ \t]{{0,4}}){{0,3}}(?<![a-zß])(?:[-–—~] ?)?(?!{_CLOSES})"
     rf"{_TITLE}"
     rf"(?=(?P<name>{WORD}(?:[ ]{WORD}){{0,3}})[ \t]{{0,4}}(?:\r?\n|,|\||\Z))",
@@ -137,16 +167,18 @@ _NOT_APPLICABLE = re.compile(r"n(?:/|\.| )?a\.?(?![^\W_])", re.IGNORECASE)
 _NO_TITLED = words_of("president chairman chairwoman speaker minister ambassador pepper and or universe")
 
 
-def announced_names(text: str) -> Iterable[LabeledSpan]:
+def announced_names(clues: Clues) -> Iterable[LabeledSpan]:
     """The names that a text announces; spans may overlap. In linear time."""
-    return dict.fromkeys((*_behind_words(text), *_of_persons(text)))
+    return dict.fromkeys((*_behind_words(clues), *_of_persons(clues)))
 
 
-def _behind_words(text: str) -> Iterator[LabeledSpan]:
+def _behind_words(clues: Clues) -> Iterator[LabeledSpan]:
     """Names behind fields and phrases, and before honorifics."""
+    text, may_be_field = clues.text, clues.has_part(_FIELD_PARTS)
     in_code = matches_near(_QUOTED, text, _QUOTE, before=40, behind=200)
-    fields = _FIELD.finditer(text) if has_fields(text) else ()
-    for match in chain(fields, _ALONE.finditer(text), in_code):
+    fields = _FIELD.finditer(text) if may_be_field and has_fields(text) else ()
+    alone = _ALONE.finditer(text) if may_be_field else ()
+    for match in chain(fields, alone, in_code):
         name, pattern = match["name"], match.re
         if pattern is _FIELD and _NOT_APPLICABLE.match(text, match.start("name")):
             continue
@@ -154,7 +186,7 @@ def _behind_words(text: str) -> Iterator[LabeledSpan]:
             continue
         words = " ".join(name.split(" ")[:2]) if name[:1].islower() else _capitalised(name)
         yield from _span(words, match.start("name"), name)
-    for match in _PHRASE.finditer(text):
+    for match in _PHRASE.finditer(text) if clues.has_part(_PHRASE_PARTS) else ():
         yield from _span(_capitalised(match["name"]), match.start("name"), match["name"])
     if text.isascii():
         return
@@ -165,8 +197,9 @@ def _behind_words(text: str) -> Iterator[LabeledSpan]:
         yield from _span(match["name"], match.start("name"), match["name"])
 
 
-def _of_persons(text: str) -> Iterator[LabeledSpan]:
+def _of_persons(clues: Clues) -> Iterator[LabeledSpan]:
     """Full names in fields that may have other values, names behind titles, in greetings, and at the end of letters."""
+    text = clues.text
     for match in _ROLE.finditer(text) if has_fields(text) else ():
         found: re.Match[str] | None = match
         for _ in range(_MAX_LISTED):
@@ -175,7 +208,12 @@ def _of_persons(text: str) -> Iterator[LabeledSpan]:
                 break
             yield from _span(name, found.start("name"), name)
             found = _LISTED.match(text, found.start("name") + len(name))
-    for pattern in (_TITLED, _GREETING, _CLOSING):
+    patterns = (
+        (_TITLED, clues.has_word(_TITLE_WORDS)),
+        (_GREETING, clues.has_word(_GREETING_WORDS)),
+        (_CLOSING, clues.has_word(_CLOSING_WORDS) or clues.has_part("-–—")),
+    )
+    for pattern in (pattern for pattern, may_match in patterns if may_match):
         for match in pattern.finditer(text):
             name = _capitalised(match["name"])
             is_name = is_full_name(name, min_words=1) and name.split(" ")[0].lower() not in _NO_TITLED

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gliner_bento.privacy.name_words import WORD_START
-from gliner_bento.privacy.near import matches_near
+from gliner_bento.privacy.name_words import WORD_START, words_of
+from gliner_bento.privacy.near import Clues, has_fields, matches_near
 from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.6
@@ -36,6 +36,13 @@ _NUMBERS = re.compile(
     rf"\*{{0,2}}[ \t]{{0,8}}[\"']?(?=(?P<value>{_CODE}))(?<![\d.,-])",
     re.IGNORECASE,
 )
+_NUMBER_PARTS = (
+    "employee personnel staff customer client member patient student pupil account acct policy card case file claim "
+    "licen passport badge tax national identity insurance security voter registration certificate accession chart "
+    "record beneficiary subscriber group visa residence payroll loan mortgage enrolment enrollment applicant "
+    "participant donor vehicle plate nummer nr num. ssn mrn nhs dni nie codice cpf rut curp nip pesel"
+).split()
+"""Each match of `_NUMBERS` that is ASCII has one of these in it."""
 _DIGITS = re.compile(r"\d{1,40}")
 _USERS = re.compile(
     WORD_START + r"(?:user(?:[ _-]?(?:name|id))?|login|log-?in|handle|nick(?:name)?|account|screen ?name|"
@@ -58,29 +65,39 @@ _USER_IS = re.compile(
     r"[._-](?=[^\W_])){2,40})(?![^\W_]))",
     re.IGNORECASE,
 )
+_PASSWORDS = "(?:password|passphrase|passwd|passcode|passwort|pwd|pw|mot de passe|contraseña|senha|пароль)"
 _PASSWORD_IS = re.compile(
-    WORD_START + r"(?:password|passphrase|passwd|passcode|passwort|pwd|pw|mot de passe|contraseña|senha|"
-    r"пароль)(?: (?:of|for|von|de) [^\W_]{1,20})?"
+    rf"{WORD_START}{_PASSWORDS}"
+    r"(?: (?:of|for|von|de) [^\W_]{1,20})?"
     r"(?: (?:is|was|ist|est|es|é)|:)[ ]{1,2}[\"'“]?(?=(?P<value>[^\s\"'“”]{6,64}))",
     re.IGNORECASE,
 )
+_PASSWORD_WORDS = words_of("password passphrase passwd passcode passwort pwd pw mot senha")
+_USER_WORDS = words_of("username user login handle")
+"""In each match of `_PASSWORD_IS`, and `_USER_IS`, that is ASCII, one of these is a word."""
 _NO_WORD = re.compile(r"\d|.[!@#$%^&*_+=-]")
 """What no word has, but many passwords."""
 _TODO = re.compile(r"(?<![^\W_])(?:todo|fixme|xxx|hack)\((?=(?P<value>[a-z][a-z0-9._-]{2,30})\))", re.IGNORECASE)
 
 
-def announced_numbers(text: str) -> Iterator[LabeledSpan]:
+def announced_numbers(clues: Clues) -> Iterator[LabeledSpan]:
     """The numbers and account names that a text announces; spans may overlap. In linear time."""
-    for match in matches_near(_NUMBERS, text, _DIGITS, before=100, behind=40):
+    text, may_be_number = clues.text, clues.has_part(_NUMBER_PARTS)
+    for match in matches_near(_NUMBERS, text, _DIGITS, before=100, behind=40) if may_be_number else ():
         start, end = match.span("value")
         if sum(map(str.isdigit, match["value"])) >= 3:
             yield LabeledSpan(start, end, "id number", by_recognizer=True, score=_SCORE)
-    for match in _PASSWORD_IS.finditer(text):
+    for match in _PASSWORD_IS.finditer(text) if clues.has_word(_PASSWORD_WORDS) else ():
         value = match["value"].rstrip(".,;:)")
         if any(map(str.isalnum, value)) and _NO_WORD.search(value):
             end = match.start("value") + len(value)
             yield LabeledSpan(match.start("value"), end, "password", by_recognizer=True, score=_SCORE)
-    for pattern in (_USERS, _TODO, _USER_IS):
+    patterns = (
+        (_USERS, has_fields(text)),
+        (_TODO, "(" in text),
+        (_USER_IS, clues.has_word(_USER_WORDS)),
+    )
+    for pattern in (pattern for pattern, may_match in patterns if may_match):
         for match in pattern.finditer(text):
             start, end = match.span("value")
             if not _NO_USERS.fullmatch(match["value"]) and text[end : end + 1] not in ("(", "[", "="):

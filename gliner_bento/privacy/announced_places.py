@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gliner_bento.privacy.name_words import WORD_START, has_role
-from gliner_bento.privacy.near import has_fields, matches_near
+from gliner_bento.privacy.name_words import WORD_START, has_role, words_of
+from gliner_bento.privacy.near import Clues, has_fields, matches_near
 from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.6
@@ -59,6 +59,15 @@ _STREET_FORMS = re.compile(
     rf"|[\uac00-\ud7a3]{{2,8}}(?:시|도)(?: [\uac00-\ud7a3]{{1,8}}(?:시|군|구|읍|면|"
     rf"동)){{1,2}}(?: [\uac00-\ud7a3\d]{{1,12}}(?:로|길|가))?(?: \d{{1,5}}(?:-\d{{1,5}})?)?"
 )
+_STREET_WORDS = words_of(
+    f"{_STREETS[3:-1].replace('|', ' ')} via rue avenue boulevard bd chemin impasse calle c avenida avda paseo plaza "
+    "viale piazza corso rua travessa ul ulica aleja al ulice strada bulevardul"
+)
+_STREET_ENDS = (
+    "strasse str. gasse allee platz weg damm ufer straat laan gracht gatan gata gaten veien vej gade katu utca"
+).split()
+_STATE = re.compile(r", [A-Z]{2} \d{5}")
+"""Each match of `_STREET_FORMS` that is ASCII has one of these words, of these ends of words, or this."""
 _ADDRESS_FIELDS = (
     "(?:(?:home|street|postal|mailing|billing|shipping|delivery|old|new|permanent|current|work|business|full|"
     "registered|"
@@ -80,8 +89,8 @@ _ADDRESS_FIELD = re.compile(
     rf"{WORD_START}(?<![^\W_][ ])(?:{_ADDRESS_FIELDS}){_FIELD_END}(?=(?P<value>{_VALUE}))", re.IGNORECASE
 )
 _CITY_FIELD = re.compile(rf"{WORD_START}(?<![^\W_][ ]){_CITY_FIELDS}{_FIELD_END}(?=(?P<value>{_VALUE}))", re.IGNORECASE)
-_LIVES = re.compile(
-    WORD_START + r"(?:live[sd]? (?:in|at|on)|living (?:in|at)|resid(?:es?|ing|ed) (?:in|at)|grew up in|born in|"
+_HOMES = (
+    r"(?:live[sd]? (?:in|at|on)|living (?:in|at)|resid(?:es?|ing|ed) (?:in|at)|grew up in|born in|"
     r"native of|resident of|"
     r"wohn(?:e|t|haft) in(?: der)?|leb(?:e|t) in|komme aus|habite(?:z)? (?:à|au|en)|vi[st] à|demeurant(?: au| à)?|"
     r"vivo en|vive en|"
@@ -90,12 +99,21 @@ _LIVES = re.compile(
     r"bydlím v|asun|sống (?:ở|tại)|tinggal di|"
     r"жив(?:у|ёт|ет|ем) (?:в|на(?: улице)?)|проживает (?:в|по адресу)|мешка(?:ю|є) в|живу у|μένω στ(?:η|ο|ην|ον)|"
     r"(?:و?أسكن|و?أعيش|و?يسكن) في|من سكان|(?:גר|גרה|מתגורר|מתגוררת) ב|住在|อาศัยอยู่(?:ที่|ใน)|"
-    r"(?:مرحبا، )?أنا [\u0600-\u06ff]{2,12} [\u0600-\u06ff]{2,12} من)[ ]?"
+    r"(?:مرحبا، )?أنا [\u0600-\u06ff]{2,12} [\u0600-\u06ff]{2,12} من)"
+)
+_LIVES = re.compile(
+    rf"{WORD_START}{_HOMES}[ ]?"
     rf"(?=(?P<value>(?-i:[\d\W]{{0,8}}{_CITY}(?:, [A-Z]{{2}}(?![^\W_])(?: \d{{5}})?|, {_CITY}(?=[,.;!?\n]|$| and))?)"
     r"|[\u0600-\u06ff]{2,15}(?: [\u0600-\u06ff]{2,15})?|[\u0590-\u05ff]{2,15}(?: [\u0590-\u05ff]{2,15})?"
     r"|[\u4e00-\u9fff]{2,20}|[\u0e00-\u0e7f]{2,20}|[а-яё][а-яё-]{2,20}(?:, (?:дом|д\.?) ?\d{1,4})?))",
     re.IGNORECASE,
 )
+_LIVES_WORDS = words_of(
+    "live lives lived living reside resides residing resided grew born native resident wohne wohnt wohnhaft lebe lebt "
+    "komme habite habitez vivo vive resido abito abita residente moro mora woon woont bor mieszka mieszkam tinggal"
+)
+_LIVES_PARTS = ("demeurant", "asun")
+"""Each match of `_LIVES` that is ASCII has one of these words or parts of words."""
 _NONE = re.compile(
     r"(?:n/?a|none|unknown|see|same|as|not|-+|_+|tbd|unchanged|null|string|str|text|required|optional|default|true|"
     r"false|"
@@ -114,18 +132,23 @@ _HOSPITAL = re.compile(
 )
 
 
-def announced_places(text: str) -> Iterable[LabeledSpan]:
+_HOSPITAL_WORDS = words_of("hospital clinic center centre infirmary nursing hospice")
+
+
+def announced_places(clues: Clues) -> Iterable[LabeledSpan]:
     """The addresses and places that a text announces; spans may overlap. In linear time."""
-    return dict.fromkeys((*_addresses(text), *_places(text)))
+    return dict.fromkeys((*_addresses(clues), *_places(clues)))
 
 
-def _addresses(text: str) -> Iterator[LabeledSpan]:
-    for match in matches_near(_STREET_FORMS, text, _NUMBER, before=120, behind=160):
+def _addresses(clues: Clues) -> Iterator[LabeledSpan]:
+    text = clues.text
+    may_be_street = clues.has_word(_STREET_WORDS) or clues.has_part(_STREET_ENDS) or _STATE.search(text)
+    for match in matches_near(_STREET_FORMS, text, _NUMBER, before=120, behind=160) if may_be_street else ():
         start, end = match.span("russian") if match["russian"] else match.span()
         start += _before_place(text[start:end])
         if any(char.isdigit() for char in match[0]) or "丁目" in match[0]:
             yield from _span(text, start, end, "street address")
-    for match in _POSTCODE_LINE.finditer(text):
+    for match in _POSTCODE_LINE.finditer(text) if "\n" in text else ():
         yield from _span(text, *match.span("value"), "street address")
     for match in _ADDRESS_FIELD.finditer(text) if has_fields(text) else ():
         value = match["value"]
@@ -138,7 +161,8 @@ def _before_place(text: str) -> int:
     return max(text.find(char, 0, _MAX_BEFORE) for char in "在于是は") + 1
 
 
-def _places(text: str) -> Iterator[LabeledSpan]:
+def _places(clues: Clues) -> Iterator[LabeledSpan]:
+    text = clues.text
     for match in _CITY_FIELD.finditer(text) if has_fields(text) else ():
         value = match["value"]
         if (
@@ -147,11 +171,12 @@ def _places(text: str) -> Iterator[LabeledSpan]:
             and not has_role(value)
         ):
             yield from _span(text, *match.span("value"), "city")
-    for match in _LIVES.finditer(text):
+    may_be_home = clues.has_word(_LIVES_WORDS) or clues.has_part(_LIVES_PARTS)
+    for match in _LIVES.finditer(text) if may_be_home else ():
         value = match["value"]
         if value[:1].isupper() or value[:1].isdigit() or not value.isascii():
             yield from _span(text, *match.span("value"), "city")
-    for match in _HOSPITAL.finditer(text):
+    for match in _HOSPITAL.finditer(text) if clues.has_word(_HOSPITAL_WORDS) else ():
         yield from _span(text, *match.span(), "organization")
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from gliner_bento.privacy.announced_names import announced_names
 from gliner_bento.privacy.announced_numbers import announced_numbers
 from gliner_bento.privacy.announced_places import announced_places
+from gliner_bento.privacy.near import Clues
 from gliner_bento.privacy.plausible import SURE, is_misread_person, is_plausible
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.word_names import word_names
@@ -40,4 +41,5 @@ def personal_spans(
 
 def announced_in(text: str) -> list[LabeledSpan]:
     """What a text announces; spans may overlap."""
-    return [*announced_names(text), *announced_places(text), *announced_numbers(text), *word_names(text)]
+    clues = Clues(text)
+    return [*announced_names(clues), *announced_places(clues), *announced_numbers(clues), *word_names(text)]

@@ -357,11 +357,11 @@ def _is_full_name(context: _Context) -> bool:
 
 def _is_eponym(context: _Context) -> bool:
     """Whether a name is that of a disease, a score or a device."""
-    if " " in context.text.strip() or _TITLE_BEFORE.search(context.before):
+    if " " in context.text.strip():
         return False
-    if _IS_DISEASE.match(context.behind) or _BARE_EPONYM.match(context.behind):
-        return True
-    return _EPONYM.match(context.text + context.behind) is not None
+    behind = context.behind
+    is_one = _IS_DISEASE.match(behind) or _BARE_EPONYM.match(behind) or _EPONYM.match(context.text + behind)
+    return is_one is not None and not _TITLE_BEFORE.search(context.before)
 
 
 def _is_city(context: _Context) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gliner_bento.privacy.announced_names import announced_names
+from gliner_bento.privacy.near import Clues
 
 NAMES = {
     "Surname: [Castellanos]\nGiven names: [Ximena Paola]\nFile name: report final": "fields of a form",
@@ -39,6 +40,6 @@ NAMES = {
 def test_names_that_are_announced(marked):
     text = marked.replace("[", "").replace("]", "")
     expected = [part.split("]")[0] for part in marked.split("[")[1:]]
-    found = sorted(announced_names(text), key=lambda span: span.start)
+    found = sorted(announced_names(Clues(text)), key=lambda span: span.start)
     assert [text[span.start : span.end] for span in found] == expected
     assert all((span.label, span.by_recognizer) == ("person", True) for span in found)

@@ -8,6 +8,7 @@ import pytest
 
 from gliner_bento.privacy.announced_numbers import announced_numbers
 from gliner_bento.privacy.announced_places import announced_places
+from gliner_bento.privacy.near import Clues
 
 PLACES = {
     "Ship to:\n[12 Oakfield Road, Truro TR1 3QJ]\nTotal: 12.00": "British",
@@ -47,7 +48,7 @@ NUMBERS = {
 def test_values_that_are_announced(find, marked):
     text = marked.replace("[", "").replace("]", "")
     expected = [part.split("]")[0] for part in marked.split("[")[1:]]
-    covered = {index for span in find(text) for index in range(span.start, span.end)}
+    covered = {index for span in find(Clues(text)) for index in range(span.start, span.end)}
     values = {text.index(value) for value in expected}
     assert {start for start in covered if start - 1 not in covered} >= values
     shown = "".join(char if index in covered else "\0" for index, char in enumerate(text))
@@ -56,7 +57,7 @@ def test_values_that_are_announced(find, marked):
 
 def cpu_s(find, text):
     began_s = time.thread_time()
-    list(find(text))
+    list(find(Clues(text)))
     return time.thread_time() - began_s
 
 
