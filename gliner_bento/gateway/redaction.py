@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.offload import offloaded
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.conversation import OnePlaceholder, RedactedConversation, redact_conversation
@@ -249,7 +250,14 @@ async def redact(
     found = await find(
         gateway, context, texts, options, request or extraction_of([], ExtractionOptions()), single=single
     )
-    return await asyncio.to_thread(_sealed, texts, found.extractions, found.listed, options, mappings, opened), found
+    size = sum(map(len, texts)) + chars_of(opened)
+    work = partial(_sealed, texts, found.extractions, found.listed, options, mappings, opened)
+    return await offloaded(size, work), found
+
+
+def chars_of(mapping: Mapping[str, str]) -> int:
+    """The characters of a mapping, whose values are looked for in each text."""
+    return sum(map(len, mapping)) + sum(map(len, mapping.values()))
 
 
 def _sealed(

@@ -8,12 +8,12 @@ the rows of `structured_messages`, or the request is blocked.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -27,6 +27,7 @@ from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
+from gliner_bento.gateway.offload import offloaded
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
 from gliner_bento.privacy.json_texts import Change, changed, changed_json
@@ -183,18 +184,22 @@ class _Pieces:
 
 
 async def _guard(gateway: Gateway, context: Context, request: Request) -> Response:
-    body = await json_body(request, GuardrailRequest)
+    body, size = await json_body(request, GuardrailRequest), len(await request.body())
     mappings = await redaction.mappings_of(gateway, context)
     if body.input_type == "response":
         mapping = await _opened(gateway, _keys(body, mappings.tenant), mappings)
+        if not mapping:
+            return json_response(_NOTHING)
         max_chars = gateway.options.max_body_bytes
-        return json_response(await asyncio.to_thread(_restored, body, mapping, max_chars) if mapping else _NOTHING)
-    return json_response(await _redacted(gateway, context, body, mappings))
+        work = partial(_restored, body, mapping, max_chars)
+        return json_response(await offloaded(size + redaction.chars_of(mapping), work))
+    return json_response(await _redacted(gateway, context, body, size, mappings))
 
 
 async def _redacted(
-    gateway: Gateway, context: Context, body: GuardrailRequest, mappings: redaction.Mappings
+    gateway: Gateway, context: Context, body: GuardrailRequest, size: int, mappings: redaction.Mappings
 ) -> GuardrailAnswer:
+    """The answer to a request of `size` bytes."""
     params = body.additional_provider_specific_params or GuardrailParams()
     options = _options(params)
     served = await gateway.served(context)
@@ -204,7 +209,7 @@ async def _redacted(
         return _blocked("it has images, audio or files, which cannot be read")
     contents = _Contents(body.texts or [], body.structured_messages or [], body.tools or [], body.tool_calls or [])
     pieces = _Pieces()
-    await asyncio.to_thread(contents.visited, pieces)
+    await offloaded(size, partial(contents.visited, pieces))
     found = await _find(gateway, context, pieces.documents, options)
     keys = _keys(body, mappings.tenant)
     opened = await _opened(gateway, keys, mappings)
@@ -229,7 +234,7 @@ async def _redacted(
             return _blocked("it has personal data in a tool call that cannot be changed"), None
         return _answer(contents, redacted), mappings.seal(mapping) if mapping else None
 
-    answer, sealed = await asyncio.to_thread(guarded)
+    answer, sealed = await offloaded(size + redaction.chars_of(opened), guarded)
     if sealed is not None:
         await gateway.waiting.put(keys, sealed)
     return answer
