@@ -18,8 +18,8 @@ from benchmark.jobs.overhead import Bench, gateway_app, local_replica
 from benchmark.over_http import EXTRACT
 from benchmark.rows import Row
 from gliner_bento.asgi import create_app
+from gliner_bento.privacy.personal import personal_labels
 from gliner_bento.privacy.recognizers.find import RECOGNIZERS
-from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, for_model
 from gliner_bento.privacy.restoring import Restorer
 
 _PER_KB = "us of CPU per kB"
@@ -153,8 +153,7 @@ def _body(**fields: Any) -> bytes:
 
 def _extract_body(texts: Sequence[str]) -> bytes:
     """A request for what `/v1/redact` finds."""
-    personal = for_model(PERSONAL_LABELS, RECOGNIZERS)
-    labels = {**{label: {} for label in personal}, **{label: {"returned": False} for label in DECOYS}}
+    labels = personal_labels(RECOGNIZERS)
     return _body(texts=texts, labels=labels, recognizers=[*RECOGNIZERS], on_limit="error", long_text="window")
 
 

@@ -24,7 +24,6 @@ from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.records.sources import READABLE, SUFFIXES, UNCOMPRESSED
 from gliner_bento.files.redaction.files import (
     Answers,
-    Find,
     RedactionJob,
     RedactionReport,
     find_files,
@@ -34,9 +33,9 @@ from gliner_bento.files.redaction.files import (
 )
 from gliner_bento.files.redaction.mapping import new_mapping
 from gliner_bento.privacy.lists import NOTHING, Listed, Lists
+from gliner_bento.privacy.personal import lowers_persons, personal_labels, personal_spans
+from gliner_bento.privacy.plausible import SURE
 from gliner_bento.privacy.recognizers.expressions import ExpressionProcess
-from gliner_bento.privacy.recognizers.find import RECOGNIZERS
-from gliner_bento.privacy.recognizers.labels import PERSONAL_LABELS, for_model
 from gliner_bento.privacy.spans import LabeledSpan, find_patterns
 from gliner_bento.privacy.styles import Placeholders, Replace, hashes, mask, remove
 from gliner_bento.process.exits import exit_on_sigterm, write_line
@@ -157,7 +156,7 @@ def _run(
     if output is None and not options.check:
         raise CommandError("redact: -o is required: where to write")
     pattern_flags = {name: value for name, value in flags.items() if name in PATTERN_SETTINGS}
-    patterns = _patterns(options, pattern_flags)
+    finders = _Finders(options, pattern_flags)
     model_flags = {name: value for name, value in flags.items() if name not in PATTERN_SETTINGS}
     columns = backend.comma_separated(options.columns, "redact: --columns")
     kept = backend.comma_separated(options.keep_columns, "redact: --keep-columns") if options.keep_columns else []
@@ -172,7 +171,7 @@ def _run(
         with options.restore.open(encoding="utf-8", errors="surrogateescape") as mapping:
             restore_files(jobs, read_options, mapping, report)
         return
-    asyncio.run(_redact(options, model_flags, jobs, read_options, patterns, report))
+    asyncio.run(_redact(options, model_flags, jobs, read_options, finders, report))
 
 
 @contextmanager
@@ -193,28 +192,42 @@ def _inputs(options: argparse.Namespace) -> Iterator[tuple[list[Path], Path | No
             sys.stdout.buffer.flush()
 
 
-def _patterns(options: argparse.Namespace, flags: Mapping[str, Any]) -> Find | None:
-    """A function that finds spans with the recognizers of the settings, and with the lists of flags and settings; None
-    if there are neither. Raises `CommandError`."""
-    settings, process = Settings.load(flags), ExpressionProcess()
-    names = () if options.no_patterns else enabled(settings.recognizers)
-    try:
-        own = checked(**backend.list_fields(options))
-    except ValueError as error:
-        raise CommandError(f"redact: {error}") from None
-    both = [lists for lists in (own, read_lists(settings.allow_list, settings.deny_list)) if lists]
+class _Finders:
+    """What to replace, by the recognizers of the settings, and by the lists of flags and settings. Raises
+    `CommandError`."""
 
-    def listed(lists: Lists, text: str) -> Listed:
+    def __init__(self, options: argparse.Namespace, flags: Mapping[str, Any]) -> None:
+        settings = Settings.load(flags)
+        self.recognizers = () if options.no_patterns else enabled(settings.recognizers)
+        self._regions = settings.phone_regions
+        self._announced = not options.no_patterns
+        self._sure = SURE if options.threshold is None else options.threshold
+        self._expressions = ExpressionProcess()
+        try:
+            own = checked(**backend.list_fields(options))
+        except ValueError as error:
+            raise CommandError(f"redact: {error}") from None
+        self._lists = [lists for lists in (own, read_lists(settings.allow_list, settings.deny_list)) if lists]
+
+    def __bool__(self) -> bool:
+        """Whether anything is found without a model."""
+        return bool(self.recognizers or self._lists)
+
+    def found(self, text: str, by_model: list[LabeledSpan], *, is_default: bool = False) -> Iterable[LabeledSpan]:
+        """See `Find`. is_default: whether the model has read the default labels; then what is replaced is the same as
+        in `/v1/redact`."""
+        spans = [*by_model, *find_patterns(text, self.recognizers, self._regions)]
+        if is_default:
+            spans = personal_spans(text, spans, announced=self._announced, sure=self._sure)
+        if not self._lists:
+            return spans
+        of_text = sum((self._listed(lists, text) for lists in self._lists), NOTHING)
+        return [*of_text.denied, *(span for span in spans if not of_text.allows(span.start, span.end))]
+
+    def _listed(self, lists: Lists, text: str) -> Listed:
         expressions = [entry.expression for _, entry in lists.patterns]
-        (spans,) = process.spans(expressions, [text]) if expressions else ([],)
+        (spans,) = self._expressions.spans(expressions, [text]) if expressions else ([],)
         return lists.listed(text, spans)
-
-    def find(text: str) -> list[LabeledSpan]:
-        of_text = sum((listed(lists, text) for lists in both), NOTHING)
-        found = find_patterns(text, names, settings.phone_regions)
-        return [*of_text.denied, *(span for span in found if not of_text.allows(span.start, span.end))]
-
-    return find if names or both else None
 
 
 async def _redact(
@@ -222,25 +235,27 @@ async def _redact(
     flags: Mapping[str, Any],
     jobs: list[RedactionJob],
     read_options: ReadOptions,
-    patterns: Find | None,
+    finders: _Finders,
     report: RedactionReport,
 ) -> None:
     """Redact, then check. The model takes part in the check if --labels is given."""
     writes = any(job.target for job in jobs)
     model_checks = bool(options.labels) and not options.patterns_only
     model_redacts = writes and not options.patterns_only
-    if options.check and not patterns and not model_checks:
+    if options.check and not finders and not model_checks:
         raise CommandError("redact: --check: --no-patterns leaves nothing to look for without --labels")
-    process = partial(redact_files, options=read_options, styles=_styles(options), patterns=patterns, report=report)
+    process = partial(redact_files, options=read_options, styles=_styles(options), report=report)
+    find = partial(finders.found, is_default=model_redacts and not options.labels)
     with new_mapping(options.mapping) if writes and options.mapping else nullcontext() as mapping:
-        async with _answers(options, flags, by_model=model_checks or model_redacts) as answers:
+        async with _answers(options, flags, finders, by_model=model_checks or model_redacts) as answers:
             if writes:
-                await process(jobs, answers=answers, mapping=mapping)
+                await process(jobs, answers=answers, find=find, mapping=mapping)
             if options.check:
                 redacted = replace(report, unseen={**report.unseen}, warnings={**report.warnings})
                 files = [file for job in jobs for file in job.copies or [job.source]]
                 checks = [RedactionJob(file, None, file.name) for file in files if file.path.exists()]
-                await process(checks, answers=answers if model_checks else _empty_results, mapping=None)
+                answers = answers if model_checks else _empty_results
+                await process(checks, answers=answers, find=finders.found, mapping=None)
                 if writes:
                     # The same files are checked, of which the same is not looked at.
                     report.files, report.records = redacted.files, redacted.records
@@ -248,17 +263,25 @@ async def _redact(
 
 
 @asynccontextmanager
-async def _answers(options: argparse.Namespace, flags: Mapping[str, Any], *, by_model: bool) -> AsyncIterator[Answers]:
+async def _answers(
+    options: argparse.Namespace, flags: Mapping[str, Any], finders: _Finders, *, by_model: bool
+) -> AsyncIterator[Answers]:
     """A function that returns the model's results for texts; if not `by_model`, empty results."""
     if not by_model:
         yield _empty_results
         return
-    recognizers = () if options.no_patterns else RECOGNIZERS
-    labels = backend.names(options.labels, "--labels") or for_model(PERSONAL_LABELS, recognizers)
+    labels = backend.names(options.labels, "--labels") or _default_labels(options, flags, finders)
     fields = {**backend.request_fields(options), "across_empty_lines": True}  # see `spans_of`
     check_shared(labels, fields)
     async with backend.client(options, flags) as client:
         yield lambda texts: client.extract_many(texts, labels, window=_WINDOW, **fields)
+
+
+def _default_labels(options: argparse.Namespace, flags: Mapping[str, Any], finders: _Finders) -> Mapping[str, Any]:
+    """As those of `/v1/redact`. The thresholds of another server are not known: they count as not set."""
+    settings = Settings.load({} if options.url else flags)
+    lowered = lowers_persons(options.threshold, settings.default_threshold, settings.label_thresholds)
+    return personal_labels(finders.recognizers, max_labels=settings.max_labels, lowered=lowered)
 
 
 async def _empty_results(texts: Iterable[str]) -> AsyncIterator[BatchResult]:

@@ -15,10 +15,10 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.conversation import OnePlaceholder, RedactedConversation, redact_conversation
 from gliner_bento.privacy.lists import NO_LISTS, Listed, Lists
-from gliner_bento.privacy.personal import PERSON_THRESHOLD, personal_spans
+from gliner_bento.privacy.personal import lowers_persons, personal_labels, personal_spans
 from gliner_bento.privacy.plausible import SURE
 from gliner_bento.privacy.recognizers.folding import shown
-from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, PRESIDIO_LABELS, for_model
+from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS
 from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Form, Restorer
 from gliner_bento.privacy.sealing import Sealer
@@ -80,12 +80,9 @@ class RedactionOptions:
             recognizers = {name: PRESIDIO_LABELS.get(name, name) for name in running}
         labels = self.labels
         if labels is None:
-            personal = for_model(PERSONAL_LABELS, [*recognizers] if recognizers else ())
-            decoys = () if 0 < limits.max_labels < len(personal) + len(DECOYS) else DECOYS
-            labels = {**{label: {} for label in personal}, **{label: {"returned": False} for label in decoys}}
-            is_lowered = self.threshold is None and limits.label_thresholds.get("person", SURE) >= SURE
-            if is_lowered and limits.default_threshold == SURE and "person" in labels:
-                labels["person"] = {"threshold": PERSON_THRESHOLD}
+            lowered = lowers_persons(self.threshold, limits.default_threshold, limits.label_thresholds)
+            names = [*recognizers] if recognizers else ()
+            labels = personal_labels(names, max_labels=limits.max_labels, lowered=lowered)
         return ExtractionOptions(
             labels=labels if isinstance(labels, Mapping) else [*labels],
             threshold=self.threshold,

@@ -4,14 +4,16 @@ announces."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from gliner_bento.privacy.announced_names import announced_names
 from gliner_bento.privacy.announced_numbers import announced_numbers
 from gliner_bento.privacy.announced_places import announced_places
 from gliner_bento.privacy.near import Clues
 from gliner_bento.privacy.plausible import SURE, is_misread_person, is_plausible
+from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, for_model
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.word_names import word_names
 
@@ -25,10 +27,31 @@ _SOMEBODY = re.compile(
 """Words for the writer, or for somebody without a name."""
 
 
+def personal_labels(
+    recognizers: Collection[str], *, max_labels: int = -1, lowered: bool = True
+) -> dict[str, dict[str, Any]]:
+    """The labels that the model reads by default, with their options as in a request.
+
+    recognizers: those that run. max_labels: maximum number; -1: any. lowered: see `lowers_persons`.
+    """
+    personal = for_model(PERSONAL_LABELS, recognizers)
+    decoys = () if 0 < max_labels < len(personal) + len(DECOYS) else DECOYS
+    labels: dict[str, dict[str, Any]] = {label: {} for label in personal}
+    labels |= {label: {"returned": False} for label in decoys}
+    if lowered and "person" in labels:
+        labels["person"] = {"threshold": PERSON_THRESHOLD}
+    return labels
+
+
+def lowers_persons(threshold: float | None, default: float, of_labels: Mapping[str, float]) -> bool:
+    """Whether the threshold of persons is `PERSON_THRESHOLD`: if neither the request nor the server has set one."""
+    return threshold is None and default == SURE and of_labels.get("person", SURE) >= SURE
+
+
 def personal_spans(
     text: str, found: Iterable[LabeledSpan], *, announced: bool, sure: float = SURE
 ) -> list[LabeledSpan]:
-    """The spans to replace. found: by the model and the recognizers, with the default labels. announced: whether to
+    """The spans to replace. found: by the model, with `personal_labels`, and by the recognizers. announced: whether to
     add what the text announces. sure: see `is_plausible`. In linear time."""
     spans = [replace(span, label="person") if is_misread_person(text, span) else span for span in found]
     added = announced_in(text) if announced else []

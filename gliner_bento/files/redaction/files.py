@@ -25,6 +25,7 @@ from gliner_bento.files.redaction.document_file import DocumentFile, is_text_cop
 from gliner_bento.files.redaction.mapping import Mapping, MappingWriter, read_mapping, replaced_text
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.text_file import TextFile, TextRecord
+from gliner_bento.privacy.recognizers.folding import shown
 from gliner_bento.privacy.redact import is_placeholder
 from gliner_bento.privacy.spans import LabeledSpan, merged, spans_of
 from gliner_bento.privacy.styles import PLACEHOLDER, Replace
@@ -39,8 +40,8 @@ _PART = "gliner-bento-part"
 Answers = Callable[[Iterable[str]], AsyncIterator[BatchResult]]
 """Returns a result or an error for each text, in order."""
 
-Find = Callable[[str], Iterable[LabeledSpan]]
-"""Finds spans in a text without a model."""
+Find = Callable[[str, list[LabeledSpan]], Iterable[LabeledSpan]]
+"""What to replace in a text: gets the text, and what the model has found in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +253,8 @@ class _Step:
 
     @property
     def texts(self) -> list[str]:
-        """The texts for the model. In a file that is only checked, spaces replace placeholders."""
-        texts = [field.text for field in self.record.fields] if self.record else []
+        """The texts for the model, in plain letters. In a file that is only checked, spaces replace placeholders."""
+        texts = [shown(field.text) for field in self.record.fields] if self.record else []
         return texts if self.file.job.target else [PLACEHOLDER.sub(_blank, text) for text in texts]
 
 
@@ -267,14 +268,14 @@ async def redact_files(
     styles: Callable[[], Replace],
     answers: Answers,
     *,
-    patterns: Find | None,
+    find: Find,
     mapping: MappingWriter | None,
     report: RedactionReport,
 ) -> None:
     """Write the redacted copies. A file with an error gets no copy, and the others are not affected.
 
     For a job without a target, the spans that would be redacted are reported. styles: makes the `Replace` of a document
-    (a text file, or a record). patterns: finds further spans.
+    (a text file, or a record).
     """
     _remove_unfinished(jobs)
     open_files: set[_OpenFile] = set()
@@ -289,9 +290,9 @@ async def redact_files(
                     open_files.remove(file)
                     report.finish(file)
                 elif file.job.target is None:
-                    report.left += _leftovers(step, patterns)
+                    report.left += _leftovers(step, find)
                 else:
-                    for entry in file.content.redact(step.record, _spans(step, patterns), styles()):
+                    for entry in file.content.redact(step.record, _spans(step, find), styles()):
                         report.redacted[entry["label"]] += 1
                         if mapping:
                             mapping.add(file.job.name, entry)
@@ -344,7 +345,7 @@ async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_
         yield waiting.popleft()
 
 
-def _spans(step: _Step, patterns: Find | None) -> list[list[LabeledSpan]]:
+def _spans(step: _Step, find: Find) -> list[list[LabeledSpan]]:
     """The spans of each text of a record. Raises ValueError for an error, and for a result that may be incomplete."""
     assert step.record
     all_spans = []
@@ -358,17 +359,17 @@ def _spans(step: _Step, patterns: Find | None) -> list[list[LabeledSpan]]:
             raise ValueError("the server returned only a part of the entities, see max_entities")
         if not result.result.is_of(text):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
-        spans = spans_of(text, result.result.entities)
+        spans = [*find(record_field.text, spans_of(text, result.result.entities))]
         if record_field.label and any(map(str.isalnum, text)):
             spans.append(LabeledSpan(0, len(text), record_field.label, by_recognizer=True, score=1.0))
-        all_spans.append(merged([*spans, *(patterns(record_field.text) if patterns else [])]))
+        all_spans.append(merged(spans))
     return all_spans
 
 
-def _leftovers(step: _Step, patterns: Find | None) -> Iterator[Leftover]:
+def _leftovers(step: _Step, find: Find) -> Iterator[Leftover]:
     assert step.record
     path, raw = str(step.file.job.source.path), step.record.raw
-    for record_field, spans in zip(step.record.fields, _spans(step, patterns), strict=True):
+    for record_field, spans in zip(step.record.fields, _spans(step, find), strict=True):
         for span in spans:
             lines_before = raw.count("\n", 0, record_field.in_record(span).start) if isinstance(raw, str) else 0
             text = record_field.text[span.start : span.end]

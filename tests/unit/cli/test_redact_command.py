@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import resource
 import signal
 import stat
@@ -20,10 +21,14 @@ from doubles.memory_replica import INFO
 from gliner_bento import cli
 from gliner_bento.cli import backend
 from gliner_bento.client import AsyncClient
+from gliner_bento.gateway.options import GatewayOptions
+from gliner_bento.gateway.redaction import RedactionOptions
 from gliner_bento.privacy.recognizers.labels import PERSONAL_LABELS, PRESIDIO_LABELS
+from gliner_bento.privacy.redact import redact as redact_text
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.styles import Placeholders
-from gliner_bento.tasks.extraction import BatchResult, Extraction
+from gliner_bento.settings import Settings
+from gliner_bento.tasks.extraction import BatchResult, Entity, Extraction, SourcedEntity
 from tests.unit.bulk.bulk_program import MemoryReplica, client
 
 pytestmark = pytest.mark.long
@@ -109,30 +114,74 @@ def test_a_label_has_one_placeholder_whoever_has_found_it():
     assert {PRESIDIO_LABELS[name] for name in ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD")} <= set(PERSONAL_LABELS)
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        ((), ["person", "street address", "city", "date", "id number"]),
-        (("--no-patterns",), [*PERSONAL_LABELS]),
-        (("--labels", "person,credit card number"), ["person", "credit card number"]),
-    ],
-)
-def test_the_model_is_asked_for_what_no_recognizer_finds(folder, monkeypatch, flags, expected):
-    asked = []
+class Model:
+    """A client whose model takes `NOW` for a date and persons, and finds nothing else. asked: labels of its calls."""
 
-    class Client:
-        async def extract_many(self, texts, labels, **_):
-            asked.append([*labels])
-            for _ in texts:
-                yield BatchResult(Extraction(()))
+    def __init__(self):
+        self.asked, self.texts = [], []
+
+    async def extract_many(self, texts, labels, **_):
+        self.asked.append(labels)
+        for text in texts:
+            self.texts.append(text)
+            found = [Entity(*match.span(), match[0], *about) for match in re.finditer("NOW", text) for about in NOW]
+            yield BatchResult(Extraction(found))
+
+
+NOW = [("date", 0.9), ("person", 0.4)]
+PERSONAL = "My name is \U0001d5d4\U0001d5f1\U0001d5ee Ek, write to ada@example.org NOW.\n"
+
+
+@pytest.fixture
+def model(monkeypatch):
+    model = Model()
 
     @asynccontextmanager
     async def client(*_):
-        yield Client()
+        yield model
 
     monkeypatch.setattr(backend, "client", client)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("flags", "asked"),
+    [
+        ((), RedactionOptions()),
+        (("--no-patterns",), RedactionOptions(recognizers=False)),
+        (("--threshold", "0.3"), RedactionOptions(threshold=0.3)),
+        (("--recognizers", "CREDIT_CARD"), RedactionOptions(recognizers=["CREDIT_CARD"])),
+        (("--default-threshold", "0.7"), RedactionOptions()),
+    ],
+)
+def test_by_default_the_same_is_redacted_as_by_the_server(folder, model, flags, asked):
+    """The same labels are asked for; what a text announces is found, and what can be no personal data is left."""
+    (folder / "in" / "a.txt").write_text(PERSONAL)
     assert cli.main(["redact", str(folder / "in" / "a.txt"), "-o", str(folder / "a.txt"), *flags]) == 0
-    assert asked == [expected]
+    settings = {"default_threshold": 0.7} if "--default-threshold" in flags else {}
+    options = asked.extraction(Settings.load(settings).view(GatewayOptions))
+    assert model.asked == [options.labels]
+    found = [SourcedEntity(*match.span(), match[0], *about, "model") for match in re.finditer("NOW", PERSONAL) for about in NOW]
+    email = re.search("ada@example.org", PERSONAL)
+    if "CREDIT_CARD" not in flags and asked.recognizers is not False:
+        found.append(SourcedEntity(*email.span(), email[0], "email address", 1.0, "pattern"))
+    expected = redact_text(PERSONAL, asked.spans(PERSONAL, Extraction(found)), Placeholders()).text
+    assert (folder / "a.txt").read_text() == expected
+    assert model.texts == ["My name is Ada Ek, write to ada@example.org NOW.\n"]
+
+
+def test_with_labels_all_is_redacted_that_the_model_says(folder, model):
+    (folder / "in" / "a.txt").write_text(PERSONAL)
+    flags = ["--labels", "person,date"]
+    assert cli.main(["redact", str(folder / "in" / "a.txt"), "-o", str(folder / "a.txt"), *flags]) == 0
+    assert model.asked == [["person", "date"]]
+    assert (folder / "a.txt").read_text() == PERSONAL.replace("NOW", "[DATE_1]").replace("ada@example.org", "[EMAIL_ADDRESS_1]")
+
+
+def test_an_allow_list_holds_for_what_a_text_announces(folder, model):
+    (folder / "in" / "a.txt").write_text("my name is Ada Ek")
+    assert cli.main(["redact", f"{folder}/in/a.txt", "-o", f"{folder}/a.txt", "--allow-list", "Ada Ek"]) == 0
+    assert (folder / "a.txt").read_text() == "my name is Ada Ek"
 
 
 def test_an_earlier_mapping_is_not_overwritten(folder, capsys):

@@ -57,12 +57,16 @@ async def people_later(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
         yield result
 
 
-def redact_folder(folder, out, options=ReadOptions(), styles=Placeholders, patterns=find_patterns, model=people):  # noqa: B008
+def find(text, by_model):
+    return [*by_model, *find_patterns(text)]
+
+
+def redact_folder(folder, out, options=ReadOptions(), styles=Placeholders, model=people):  # noqa: B008
     report = RedactionReport()
     jobs, report.skipped = find_files([folder], out)
     with tempfile.TemporaryDirectory() as scratch:
         with new_mapping(Path(scratch, "mapping.jsonl")) as mapping:
-            asyncio.run(redact_files(jobs, options, styles, model, patterns=patterns, mapping=mapping, report=report))
+            asyncio.run(redact_files(jobs, options, styles, model, find=find, mapping=mapping, report=report))
         return report, Path(scratch, "mapping.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
 
 
@@ -421,7 +425,7 @@ def test_a_killed_run_has_the_originals_of_every_copy_on_the_disk(tmp_path, reco
         f"folder = Path({str(tmp_path)!r})\n"
         "with one.new_mapping(folder / 'mapping') as mapping:\n"
         "    jobs, _ = one.find_files([folder / 'in'], folder / 'out')\n"
-        "    asyncio.run(one.redact_files(jobs, one.ReadOptions(), one.Placeholders, model, patterns=None,\n"
+        "    asyncio.run(one.redact_files(jobs, one.ReadOptions(), one.Placeholders, model, find=one.find,\n"
         "        mapping=mapping, report=one.RedactionReport()))"
     )
     ended = subprocess.run([sys.executable, "-c", program], cwd=PROJECT_ROOT, check=False)
