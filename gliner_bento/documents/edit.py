@@ -51,18 +51,18 @@ _CONTENT_TYPES = "[Content_Types].xml"
 _TEXT_ATTRIBUTES = frozenset({
     *("descr", "description", "title", "alt", "tooltip", "string", "instr", "displayText", "prompt", "promptTitle"),
     *("error", "errorTitle", "display", "totalsRowLabel", "comment", "text", "help", "statusBar"),
-    *("docLocation", "href"),
+    *("docLocation", "href", "lastValue", "invalidUrl", "suggestedsigner2", "signinginstructions"),
 })  # fmt: skip
 _AUTHORS = frozenset({
     *("author", "initials", "displayName", "userId", "creator", "lastModifiedBy", "Manager"),
-    *("userName", "user"),
+    *("userName", "user", "ed", "suggestedsigner", "suggestedsigneremail"),
 })  # fmt: skip
 _HEADERS = frozenset(f"{pages}{place}" for pages in ("odd", "even", "first") for place in ("Header", "Footer"))
-_NAMED = frozenset({"cNvPr", "docPr", "tableColumn", "docVar", "property", "attr", "scenario"})
+_NAMED = frozenset({"cNvPr", "docPr", "tableColumn", "docVar", "property", "attr", "scenario", "customWorkbookView"})
 """Elements whose attribute `name` is a text."""
 _VALUED = frozenset({
     *("alias", "tag", "helpText", "statusText", "default", "docVar", "attr", "tblCaption", "tblDescription", "filter"),
-    *("customFilter", "connectString", "query", "udl", "mailSubject", "listEntry"),
+    *("customFilter", "connectString", "query", "udl", "mailSubject", "listEntry", "inputCells"),
 })  # fmt: skip
 """Elements whose attribute `val` is a text."""
 _OWN_TEXT_ATTRIBUTES = {"name": _NAMED, "val": _VALUED, "value": frozenset({"listItem"})}
@@ -71,9 +71,25 @@ _IDENTIFIERS = {
     **{("sheet", "name"): "a sheet's name", ("definedName", "name"): "a defined name"},
     **{("table", "name"): "a table's name", ("table", "displayName"): "a table's name"},
     **{("bookmarkStart", "name"): "a bookmark's name", ("hyperlink", "anchor"): "a bookmark's name"},
-    **{("hyperlink", "location"): "the place of a link"},
+    **{("hyperlink", "location"): "the place of a link", ("ffData/name", "val"): "the name of a field"},
 }
 """Attributes that others refer to, so that they cannot be replaced."""
+_OF_THE_FORMAT = frozenset({
+    *("ascii", "hAnsi", "cs", "eastAsia", "typeface", "font", "lang", "altLang", "style", "type", "Type", "ObjectType"),
+    *("progId", "ProgID", "classid", "algorithmName", "hashValue", "saltValue", "hash", "salt", "password", "gfxdata"),
+    *("xpath", "prefixMappings", "uri", "namespaceuri", "element", "schemaLocation", "Ignorable", "Requires"),
+    *("providerId", "appName", "formatCode", "presName", "loTypeId", "qsTypeId", "csTypeId", "TargetMode", "Id"),
+    *("dataCellStyle", "headerRowCellStyle", "totalsRowCellStyle", "fmla", "eqn", "path", "DrawAspect", "UpdateMode"),
+})  # fmt: skip
+"""Attributes whose values are of the format's own vocabulary, or names of fonts and styles."""
+_REFERRING = frozenset({
+    *("pStyle", "rStyle", "tblStyle", "lang", "rFont", "family", "scheme", "mathFont", "docPart", "compatSetting"),
+    *("docPartGallery", "tableStyleInfo", "smartTagType", "defaultTableStyle", "clickAndTypeStyle", "numFmt"),
+})  # fmt: skip
+"""Elements whose attributes `val` and `name` are such."""
+_NAME_LIKE = re.compile(r"(?<![A-Za-z])(?:[A-Z][a-z]|(?=[A-F]*[G-Z])[A-Z]{4,}(?![A-Za-z\d]))|[^\W\d_](?<![A-Za-z])|@")
+"""What a name of a person has, and no word of the format: a word that begins with a capital, or has only capitals; a
+letter that is not ASCII."""
 _FORMULAS = frozenset({"f", "formula", "formula1", "formula2", "definedName", "calculatedColumnFormula"})
 _CONSTANTS = frozenset({
     *("Application", "AppVersion", "DocSecurity", "TotalTime", "created", "modified", "revision"),
@@ -195,7 +211,7 @@ class _Editor:
             yield from cell_passages(root, self._workbook)
         is_any = _is(kind, _ANY_TEXT) and not _is(kind, ("relationships+xml", "settings", "sheet.main", "table+"))
         for element in root.iter("*"):
-            yield from _of_element(element, is_any=is_any)
+            yield from _of_element(element, is_any=is_any, is_data=kind.endswith("/xml"))
 
     @property
     def _workbook(self) -> Any:
@@ -237,9 +253,9 @@ class _Editor:
         return self._package.written(parts, self._removed)
 
 
-def _of_element(element: Any, *, is_any: bool) -> Iterator[Passage]:
+def _of_element(element: Any, *, is_any: bool, is_data: bool) -> Iterator[Passage]:
     """The passages of an element's attributes and, if `is_any`, of its text, and the text after it;
-    of formulas their literals."""
+    of formulas their literals. is_data: whether the element is of somebody's own format."""
     name = local(element)
     if name in _FORMULAS:
         yield from formula_passages(element)
@@ -251,7 +267,7 @@ def _of_element(element: Any, *, is_any: bool) -> Iterator[Passage]:
         yield Passage([(element.tail, _Tail(element))], "text")
     for attribute, value in element.attrib.items():
         if _is_text(value):
-            yield from _of_attribute(element, name, attribute, value)
+            yield from _of_attribute(element, name, attribute, value, is_data=is_data)
 
 
 def _of_text(element: Any, name: str) -> Iterator[Passage]:
@@ -262,8 +278,11 @@ def _of_text(element: Any, name: str) -> Iterator[Passage]:
         yield Passage([(element.text, owner)], "property", label)
 
 
-def _of_attribute(element: Any, name: str, attribute: str, value: str) -> Iterator[Passage]:
+def _of_attribute(element: Any, name: str, attribute: str, value: str, *, is_data: bool) -> Iterator[Passage]:
     short = attribute.rpartition("}")[2]
+    if name == "name":  # of an entry of the glossary, of its category, or of a field
+        parent = local(element.getparent())
+        name = "ffData/name" if parent == "ffData" else "alias"
     if fixed := _IDENTIFIERS.get((name, short)):
         if not value.startswith("_"):  # of Word's own
             yield of_attribute(element, attribute, fixed=fixed)
@@ -273,6 +292,13 @@ def _of_attribute(element: Any, name: str, attribute: str, value: str) -> Iterat
         yield _link(element)
     elif short in _TEXT_ATTRIBUTES or name in _OWN_TEXT_ATTRIBUTES.get(short, ()):
         yield of_attribute(element, attribute)
+    elif _NAME_LIKE.search(value) and (is_data or not _is_of_the_format(name, attribute)):
+        yield of_attribute(element, attribute, fixed="" if is_data else f"the attribute {short} of {name}")
+
+
+def _is_of_the_format(name: str, attribute: str) -> bool:
+    namespace, _, short = attribute.rpartition("}")
+    return short in _OF_THE_FORMAT or name in _REFERRING or namespace.endswith("/relationships")
 
 
 def _is_text(value: str | None) -> bool:

@@ -92,6 +92,10 @@ BODIES = {
     '<w:listItem w:displayText="x" w:value="ada@example.org"/></w:comboBox>'
     '<w:date w:fullDate="1985-03-12T00:00:00Z"/></w:sdtPr><w:sdtContent><w:p/>'
     "</w:sdtContent></w:sdt>",
+    "who may edit": '<w:permStart w:id="1" w:ed="bob@example.org"/>',
+    "the value of a list": '<w:sdt><w:sdtPr><w:comboBox w:lastValue="Eve"/></w:sdtPr><w:sdtContent><w:p/></w:sdtContent></w:sdt>',
+    "a line for a signature": '<w:p><w:r><o:signatureline xmlns:o="urn:o" o:suggestedsigner="Grace Hopper" '
+    'o:suggestedsigner2="Bob" o:suggestedsigneremail="ada@example.org"/></w:r></w:p>',
     "WordArt": '<w:p><w:r><v:textpath xmlns:v="urn:v" string="Ada Lovelace"/></w:r></w:p>',
 }
 
@@ -131,12 +135,17 @@ SERIES = "<c:ser><c:tx><c:v>{}</c:v></c:tx><c:trendline><c:name>of {}</c:name></
 CHART = f'<c:chart xmlns:c="urn:c">{SERIES.format("Ada Lovelace", "Bob")}{SERIES.format("Eve", "Grace")}</c:chart>'
 
 
+GLOSSARY = (
+    f'<w:glossaryDocument {W}><w:docParts><w:docPart><w:docPartPr><w:name w:val="Eve"/><w:category><w:name w:val="Bob"/>'
+    "</w:category></w:docPartPr></w:docPart></w:docParts></w:glossaryDocument>"
+)
 PARTS = {
     "word/footnotes.xml": (OFFICE + "wordprocessingml.footnotes+xml", FOOTNOTES),
     "word/people.xml": (OFFICE + "wordprocessingml.people+xml", '<people><person author="Grace Hopper"/></people>'),
     "word/charts/chart1.xml": (OFFICE + "drawingml.chart+xml", CHART),
     "docProps/custom.xml": (OFFICE + "custom-properties+xml", CUSTOM),
-    "customXml/item9.xml": ("application/xml", "<a b='1'>Ada Lovelace<c/>Bob</a>"),
+    "customXml/item9.xml": ("application/xml", "<a b='1' who='Grace' mails='to ada@example.org'>Ada Lovelace<c/>Bob</a>"),
+    "word/glossary/document.xml": (OFFICE + "wordprocessingml.document.glossary+xml", GLOSSARY),
     "docProps/thumbnail.jpeg": ("image/jpeg", "Ada Lovelace"),
 }
 
@@ -278,6 +287,13 @@ def test_restoring_prepares_the_originals_once(tmp_path, monkeypatch):
     assert [cell.value for (cell,) in openpyxl.load_workbook(again)["People"]] == [*cells.values()]
 
 
+def beginning_with(body: str) -> bytes:
+    """A Word file whose text begins with an element."""
+    content = word()
+    document = part_of(content, "word/document.xml").replace(b"<w:body>", f"<w:body>{body}".encode())
+    return rezipped(content, {"word/document.xml": document})
+
+
 SHARED_FORMULA = "<c r='A1' t='str'><f t='shared' ref='A1:A9' si='0'>B1</f><v>Ada Lovelace</v></c>"
 AS_TEXT = {
     "an embedded file": ("docx", lambda: rezipped(word(), {"word/embeddings/a.bin": b"Bob"}), "word/embeddings/a.bin"),
@@ -295,15 +311,25 @@ AS_TEXT = {
     ),
     "a bookmark": (
         "docx",
-        lambda: rezipped(
-            word(),
-            {
-                "word/document.xml": part_of(word(), "word/document.xml").replace(
-                    b"<w:body>", b'<w:body><w:bookmarkStart w:id="1" w:name="Bob"/>'
-                )
-            },
-        ),
+        lambda: beginning_with('<w:bookmarkStart w:id="1" w:name="Bob"/>'),
         "a bookmark's name cannot be replaced",
+    ),
+    "the name of a field": (
+        "docx",
+        lambda: beginning_with('<w:p><w:ffData><w:name w:val="Bob"/></w:ffData></w:p>'),
+        "the name of a field cannot be replaced",
+    ),
+    "an attribute that we do not know": (
+        "docx",
+        lambda: beginning_with('<w:p><w:smart w:owner="Bob" w:ascii="Eve"/></w:p>'),
+        "the attribute owner of smart cannot be replaced",
+    ),
+    "a name in capitals in an attribute": (
+        "xlsx",
+        lambda: rezipped(
+            excel(), {"xl/workbook.xml": part_of(excel(), "xl/workbook.xml").replace(b"<workbookPr", b'<workbookPr codeName="GRACE"')}
+        ),
+        "the attribute codeName of workbookPr cannot be replaced",
     ),
     "a style with a name": (
         "docx",
