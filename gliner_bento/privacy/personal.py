@@ -14,6 +14,7 @@ from gliner_bento.privacy.announced_places import announced_places
 from gliner_bento.privacy.near import Clues
 from gliner_bento.privacy.plausible import SURE, is_misread_person, is_plausible
 from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, for_model
+from gliner_bento.privacy.related_names import related_names
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.word_names import word_names
 
@@ -65,4 +66,5 @@ def personal_spans(
 def announced_in(text: str) -> list[LabeledSpan]:
     """What a text announces; spans may overlap."""
     clues = Clues(text)
-    return [*announced_names(clues), *announced_places(clues), *announced_numbers(clues), *word_names(text)]
+    names = (*announced_names(clues), *related_names(clues), *word_names(text))
+    return [*names, *announced_places(clues), *announced_numbers(clues)]
