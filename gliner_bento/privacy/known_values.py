@@ -111,7 +111,7 @@ class KnownValues:
         for text, span in values:
             stripped = " ".join(text.split())
             if len(self._folded(stripped)) >= min_chars:
-                for value in dict.fromkeys(self._values(stripped, span)):
+                for value in self._values(stripped, span):
                     self._firsts.add(value.tokens[0])
                     self._by_first.setdefault(value.tokens[:2], []).append(value)
 
@@ -155,17 +155,20 @@ class KnownValues:
             and (len(value.tokens) == 1 or self._folded(" ".join(text[first:last].split())) == value.core)
         )
 
-    def _values(self, text: str, span: LabeledSpan) -> Iterator[_Value]:
+    def _values(self, text: str, span: LabeledSpan) -> Iterable[_Value]:
         """A value in the forms that have other tokens: as it is, composed, and decomposed."""
-        others = () if text.isascii() or not self._ignores_case else _FORMS
-        forms = [text, *(unicodedata.normalize(form, text) for form in others)]
-        for form in forms:
-            if places := _places(form):
-                start, end = places[0][0], places[-1][1]
-                parts = (form[start:end], form[:start], form[end:])
-                core, before, after = map(self._folded, parts)
-                tokens = tuple(self._folded(form[first:last]) for first, last in places)
-                yield _Value(tokens, core, before, after, start, len(form) - end, span)
+        if text.isascii() or not self._ignores_case:
+            return self._in_form(text, span)
+        forms = [text, *(unicodedata.normalize(form, text) for form in _FORMS)]
+        return dict.fromkeys(value for form in forms for value in self._in_form(form, span))
+
+    def _in_form(self, text: str, span: LabeledSpan) -> Sequence[_Value]:
+        if not (places := _places(text)):
+            return ()
+        start, end = places[0][0], places[-1][1]
+        core, before, after = map(self._folded, (text[start:end], text[:start], text[end:]))
+        tokens = tuple(self._folded(text[first:last]) for first, last in places)
+        return [_Value(tokens, core, before, after, start, len(text) - end, span)]
 
     def _folded(self, text: str) -> str:
         return _folded(text, ignores_case=self._ignores_case)

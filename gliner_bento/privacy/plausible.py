@@ -261,8 +261,10 @@ def _is_version(context: _Context, text: str) -> bool:
 
 def is_misread_person(text: str, span: LabeledSpan) -> bool:
     """Whether what a model took for an address has the form of a full name, behind a word such as "for"."""
+    if span.label not in ("street address", "city"):
+        return False
     context = _Context(text, span, mentions_somebody=True, sure=SURE)
-    is_read = span.label in ("street address", "city") and _FOR.search(context.before) is not None
+    is_read = _FOR.search(context.before) is not None
     return is_read and _is_full_name(context) and not any(word.lower() in NO_SURNAMES for word in context.text.split())
 
 

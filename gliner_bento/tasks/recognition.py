@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -25,6 +25,7 @@ from gliner_bento.tasks.base import ExtractionWarning, Limits
 from gliner_bento.tasks.fields import Elements, Names
 
 ALL, NONE = ("all",), ("none",)  # values of the setting `recognizers`
+_KNOWN = {**dict.fromkeys(find.RECOGNIZERS, ""), **find.FORMS}
 _SURE = 0.5  # score from which a match replaces any entity, and excludes a phone number at its position
 
 Source = Literal["model", "pattern"]
@@ -56,7 +57,7 @@ def recognition_options(
     """The fields of an item for recognizers. labels: names with their descriptions. Raises InvalidField."""
     for index, name in enumerate([] if isinstance(requested, bool) else requested or []):
         place = name[:50] if isinstance(requested, Mapping) else index
-        check_known(name, (*find.RECOGNIZERS, *find.FORMS), f"recognizers.{place}", "recognizer")
+        check_known(name, _KNOWN, f"recognizers.{place}", "recognizer")
     for index, region in enumerate(regions or ()):
         check_known(region, phones.regions(), f"phone_regions.{index}", "region")
     return {
@@ -65,7 +66,7 @@ def recognition_options(
     }
 
 
-def check_known(name: str, known: Sequence[str], param: str, what: str) -> None:
+def check_known(name: str, known: Collection[str], param: str, what: str) -> None:
     """Raise InvalidField for a name that is not known."""
     if name not in known:
         nearest = _nearest(name.upper(), known) if len(name) < 100 else []
@@ -73,7 +74,7 @@ def check_known(name: str, known: Sequence[str], param: str, what: str) -> None:
         raise InvalidField(f"{param}: no {what} {name[:50]!r}{suggestion}", param=param)
 
 
-def _nearest(name: str, known: Sequence[str]) -> list[str]:
+def _nearest(name: str, known: Collection[str]) -> list[str]:
     """The known name that is most similar, or the first one that contains `name`."""
     return difflib.get_close_matches(name, known, n=1) or [longer for longer in known if name and name in longer][:1]
 
