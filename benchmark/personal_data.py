@@ -1,8 +1,8 @@
 """How much personal data `/v1/redact` covers by default, and how much of what it replaces is some, beside Presidio's
 analyzer on the same texts.
 
-The texts are those of personal_texts. The rules were made with what was missed in the first set, then in the second one;
-of the third and the fourth, nothing was looked at. `\\n` and `\\t` in them are line ends and tabs.
+The texts are those of personal_texts. The rules were made with what was missed in the first set, then in the second
+one; of the third and the fourth, nothing was looked at. `\\n` and `\\t` in them are line ends and tabs.
 """
 
 from __future__ import annotations

@@ -19,9 +19,7 @@ def has_empty_line(text: str, start: int, end: int) -> bool:
 def paragraphs(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The parts of text[start:end] between empty lines, as offsets without the white space around each part."""
     gaps = [*EMPTY_LINE.finditer(text, start, end)] if has_empty_line(text, start, end) else []
-    for first, last in zip(
-        [start, *(gap.end() for gap in gaps)], [*(gap.start() for gap in gaps), end], strict=True
-    ):
+    for first, last in zip([start, *(gap.end() for gap in gaps)], [*(gap.start() for gap in gaps), end], strict=True):
         part = text[first:last]
         if stripped := part.strip():
             offset = first + len(part) - len(part.lstrip())

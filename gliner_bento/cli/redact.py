@@ -254,8 +254,8 @@ async def _redact(
                 redacted = replace(report, unseen={**report.unseen}, warnings={**report.warnings})
                 files = [file for job in jobs for file in job.copies or [job.source]]
                 checks = [RedactionJob(file, None, file.name) for file in files if file.path.exists()]
-                answers = answers if model_checks else _empty_results
-                await process(checks, answers=answers, find=finders.found, mapping=None)
+                checked_by = answers if model_checks else _empty_results
+                await process(checks, answers=checked_by, find=finders.found, mapping=None)
                 if writes:
                     # The same files are checked, of which the same is not looked at.
                     report.files, report.records = redacted.files, redacted.records

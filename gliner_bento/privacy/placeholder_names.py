@@ -17,9 +17,7 @@ _SEPARATOR = rf"[\s_\\-]{{0,{_PER_UNDERSCORE}}}"
 _ID = r"(?:[0-9a-f]{16}|\d{1,9})"
 ESCAPED_CHARS = 14
 """Maximum length of a match of `_ESCAPED`."""
-_ESCAPED = re.compile(
-    r"\\{0,2}(\\u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4}))"
-)
+_ESCAPED = re.compile(r"\\{0,2}(\\u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4}))")
 """A character in JSON, also in JSON that is a string of JSON."""
 
 

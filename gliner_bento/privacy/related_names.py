@@ -1,6 +1,6 @@
-"""Names of persons who are related to somebody in an English text, such as "my sister Willow" and "Dallas's nephew", or
-do what only persons do, such as "Phoenix, who lives". Models take a single word that is also a place, a plant or a brand
-for that.
+"""Names of persons who are related to somebody in an English text, such as "my sister Willow" and "Dallas's nephew",
+or do what only persons do, such as "Phoenix, who lives". Models take a single word that is also a place, a plant or a
+brand for that.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ _WORD = r"[A-Z][a-zß-öø-ÿ]{1,20}(?:['’-][A-Z][a-zß-öø-ÿ]{1,20})?"
 _WORDS = rf"{_WORD}(?:[ ]{_WORD}){{0,2}}(?![\w-])"
 _BEHIND_RELATION = re.compile(
     rf"(?:(?<![^\W_])(?:[Mm]y|[Hh]is|[Hh]er|[Oo]ur|[Yy]our|[Tt]heir)|[a-z]['’]s)[ ]{_RELATED}"
-    rf"(?:[ ](?:(?:is[ ])?called[ ]|named[ ])?(?P<name>{_WORDS})(?![ ]?[\d(])|,[ ](?P<between>{_WORDS})(?=[,.;:!?)]|\Z))"
+    rf"(?:[ ](?:(?:is[ ])?called[ ]|named[ ])?(?P<name>{_WORDS})(?![ ]?[\d(])"
+    rf"|,[ ](?P<between>{_WORDS})(?=[,.;:!?)]|\Z))"
 )
 """The second name is between two commas."""
 _BEFORE_RELATION = re.compile(
-    rf"(?<![\w'’-])(?P<name>{_WORD})(?=['’]s[ ](?:[a-z]{{2,12}}[ ]){{0,2}}{_KIN}(?![^\W_])(?![ ](?:city|company|school))"
+    rf"(?<![\w'’-])(?P<name>{_WORD})"
+    rf"(?=['’]s[ ](?:[a-z]{{2,12}}[ ]){{0,2}}{_KIN}(?![^\W_])(?![ ](?:city|company|school))"
     rf"|(?P<acts>,[ ](?:my|his|her|our|your|their|an?)[ ]{_RELATED}(?:[ ]of[ ][^,.;]{{1,30}})?[,.;:!?]"
     rf"|[ ](?:and|or)[ ](?:his|her)[ ]{_RELATED}(?![^\W_])"
     r"|[ ](?:him|her)self(?![^\W_])"
@@ -42,11 +44,11 @@ _BEFORE_RELATION = re.compile(
 )
 _NO_NAMES = words_of(
     "he she they we you it who everyone everybody everything someone somebody anyone nobody mum mom mummy dad daddy "
-    "mother father grandma grandpa granny brother sister doctor people god lord santa today yesterday tomorrow then now "
-    "monday tuesday wednesday thursday friday saturday sunday january february march july september october november "
-    "december english french german spanish italian chinese the this that these those here there what when where why "
-    "how if but and or so as at in on to from with for of by not no yes all both each other another one two three some "
-    "many mr mrs ms miss dr prof professor sir"
+    "mother father grandma grandpa granny brother sister doctor people god lord santa today yesterday tomorrow then "
+    "now monday tuesday wednesday thursday friday saturday sunday january february march july september october "
+    "november december english french german spanish italian chinese the this that these those here there what when "
+    "where why how if but and or so as at in on to from with for of by not no yes all both each other another one two "
+    "three some many mr mrs ms miss dr prof professor sir"
 )
 _GIVES = re.compile(
     r"(?<![^\W_])(?:gives?|gave|given|giving|teach(?:es)?|taught|teaching|buy|bought|feeds?|fed|show(?:ed)?)[ ]\Z"
@@ -61,7 +63,9 @@ def related_names(clues: Clues) -> Iterator[LabeledSpan]:
     for pattern in (_BEHIND_RELATION, _BEFORE_RELATION):
         for match in pattern.finditer(clues.text):
             before = clues.text[max(0, match.start() - _BEFORE_CHARS) : match.start()]
-            is_thing = _GIVES.search(before) if pattern is _BEHIND_RELATION else match["acts"] and _PLACES.search(before)
+            is_thing = (
+                _GIVES.search(before) if pattern is _BEHIND_RELATION else match["acts"] and _PLACES.search(before)
+            )
             group = "name" if match["name"] else "between"
             if not is_thing and match[group].split(" ")[0].lower() not in _NO_NAMES:
                 yield LabeledSpan(*match.span(group), "person", by_recognizer=True, score=_SCORE)

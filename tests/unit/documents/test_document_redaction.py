@@ -93,7 +93,8 @@ BODIES = {
     '<w:date w:fullDate="1985-03-12T00:00:00Z"/></w:sdtPr><w:sdtContent><w:p/>'
     "</w:sdtContent></w:sdt>",
     "who may edit": '<w:permStart w:id="1" w:ed="bob@example.org"/>',
-    "the value of a list": '<w:sdt><w:sdtPr><w:comboBox w:lastValue="Eve"/></w:sdtPr><w:sdtContent><w:p/></w:sdtContent></w:sdt>',
+    "the value of a list": '<w:sdt><w:sdtPr><w:comboBox w:lastValue="Eve"/></w:sdtPr><w:sdtContent><w:p/>'
+    "</w:sdtContent></w:sdt>",
     "a line for a signature": '<w:p><w:r><o:signatureline xmlns:o="urn:o" o:suggestedsigner="Grace Hopper" '
     'o:suggestedsigner2="Bob" o:suggestedsigneremail="ada@example.org"/></w:r></w:p>',
     "WordArt": '<w:p><w:r><v:textpath xmlns:v="urn:v" string="Ada Lovelace"/></w:r></w:p>',
@@ -136,15 +137,18 @@ CHART = f'<c:chart xmlns:c="urn:c">{SERIES.format("Ada Lovelace", "Bob")}{SERIES
 
 
 GLOSSARY = (
-    f'<w:glossaryDocument {W}><w:docParts><w:docPart><w:docPartPr><w:name w:val="Eve"/><w:category><w:name w:val="Bob"/>'
-    "</w:category></w:docPartPr></w:docPart></w:docParts></w:glossaryDocument>"
+    f'<w:glossaryDocument {W}><w:docParts><w:docPart><w:docPartPr><w:name w:val="Eve"/><w:category>'
+    '<w:name w:val="Bob"/></w:category></w:docPartPr></w:docPart></w:docParts></w:glossaryDocument>'
 )
 PARTS = {
     "word/footnotes.xml": (OFFICE + "wordprocessingml.footnotes+xml", FOOTNOTES),
     "word/people.xml": (OFFICE + "wordprocessingml.people+xml", '<people><person author="Grace Hopper"/></people>'),
     "word/charts/chart1.xml": (OFFICE + "drawingml.chart+xml", CHART),
     "docProps/custom.xml": (OFFICE + "custom-properties+xml", CUSTOM),
-    "customXml/item9.xml": ("application/xml", "<a b='1' who='Grace' mails='to ada@example.org'>Ada Lovelace<c/>Bob</a>"),
+    "customXml/item9.xml": (
+        "application/xml",
+        "<a b='1' who='Grace' mails='to ada@example.org'>Ada Lovelace<c/>Bob</a>",
+    ),
     "word/glossary/document.xml": (OFFICE + "wordprocessingml.document.glossary+xml", GLOSSARY),
     "docProps/thumbnail.jpeg": ("image/jpeg", "Ada Lovelace"),
 }
@@ -327,7 +331,12 @@ AS_TEXT = {
     "a name in capitals in an attribute": (
         "xlsx",
         lambda: rezipped(
-            excel(), {"xl/workbook.xml": part_of(excel(), "xl/workbook.xml").replace(b"<workbookPr", b'<workbookPr codeName="GRACE"')}
+            excel(),
+            {
+                "xl/workbook.xml": part_of(excel(), "xl/workbook.xml").replace(
+                    b"<workbookPr/>", b'<workbookPr codeName="GRACE"/>'
+                )
+            },
         ),
         "the attribute codeName of workbookPr cannot be replaced",
     ),

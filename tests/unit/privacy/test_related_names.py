@@ -10,13 +10,13 @@ from gliner_bento.privacy.related_names import related_names
 NAMES = {
     "My older sister [Sahara] met his late wife [Erie Falls] and our landlord is called [Vault].": "behind a relation",
     "Her mother-in-law, [Mercia], came; my friend’s dentist, [Vane], too; my dad's boss named [Rio]": "and more",
-    "[Lagos]'s nephew and [Trinidad]’s little brother, but Lagos's company and Lagos's sister city": "before a relation",
+    "[Lagos]'s nephew and [Trinidad]’s little brother, but Lagos's company and Lagos's sister city": "before one",
     "[Rhodes], my neighbour's daughter, and [Ember], an old friend of Ada Ng, sat.": "between commas",
     "[Nairobi] and her husband moved; [Alto] himself was ill; [Tundra], who lives there, and Lima, who won": "together",
     "[Volvo] said that she would; [Cargo] told me so; Volvo said it would; [Slate] smiled; Slate fell": "by a verb",
-    "Everyone and his brother laughed. She whispered. Monday, my son. In Malta, my brother, of all. Mum smiled.": "no names",
-    "I gave my son Calpol, taught his daughter Latin; my patient Heparin 500; my partner Acme-soft; our coach Mr. X": "things",
-    "the sister Ada; her twin towers; my mother and I; your doctor": "nobody",
+    "Everyone and his brother laughed. She whispered. Monday, my son. In Malta, my brother, too. Mum smiled.": "none",
+    "I gave my son Calpol, taught his daughter Latin; my patient Heparin 500; my partner Acme-soft": "things",
+    "our coach Mr. X; the sister Ada; her twin towers; my mother and I; your doctor": "nobody",
 }
 
 

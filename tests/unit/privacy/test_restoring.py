@@ -49,11 +49,22 @@ RESTORED = {
     r'{"to": "[\u00C9L\u00c8VE_1], [\u00e9l\u00e8ve 1], \u00c9L\u00c8VE_1, [\ud801\udc00_ID_2]"}': (
         json.dumps({"to": 'Zoë "Z", Zoë "Z", Zoë "Z", z'}, ensure_ascii=False)
     ),
-    r'not JSON: [\u00c9L\u00c8VE\_1] \[\u00c9L\u00c8VE_1\] <\u00c9l\u00e8ve_1> [\\u00c9L\\u00c8VE_1]': (
+    r"not JSON: [\u00c9L\u00c8VE\_1] \[\u00c9L\u00c8VE_1\] <\u00c9l\u00e8ve_1> [\\u00c9L\\u00c8VE_1]": (
         "not JSON: " + " ".join(['Zoë "Z"'] * 4)
     ),
 }
-LEFT = [r"[PER\u017fON_1]", r"[\u212a_1]", "Person 1", "person_1", "XPERSON_1", "PERSON_1X", "PERSON_1_2", "persons 1", "[PERSON 1", "a_PERSON_1"]
+LEFT = [
+    r"[PER\u017fON_1]",
+    r"[\u212a_1]",
+    "Person 1",
+    "person_1",
+    "XPERSON_1",
+    "PERSON_1X",
+    "PERSON_1_2",
+    "persons 1",
+    "[PERSON 1",
+    "a_PERSON_1",
+]
 TEXT = (
     "Dear [PERSON_1], PERSON_12 **[Person 1]** %5BPERSON_1%5D &lt;AB_1&gt; [phone  number_1] in [a] persona 1, "
     r"\[PERSON\_1\] \nPERSON_1 a_PERSON_1 "
@@ -91,7 +102,26 @@ NAMES = "PERSON", "FULL_NAME", "NAME", "E", "İSIM"
 KEYS = [*(f"[{name}_{number}]" for name in NAMES for number in (1, 2, 12)), "[PERSON_6ac3c336e4094835]"]
 NASTY = ["Ada Ng", 'a "b" \\', "x\ny\t\x00", "\ud800z", "[PERSON_1]", "E_2 1", "A&B <c>", "é東\u2028", "", "%5B?&/#"]
 PIECES = [
-    *("hello ", "x", "PER", "person ", "[", "]", "<", "&", "&gt", "%", "%5", "%20", "\\", "\\n", "\\u00e9", "_", "1", "\\u01"),
+    *(
+        "hello ",
+        "x",
+        "PER",
+        "person ",
+        "[",
+        "]",
+        "<",
+        "&",
+        "&gt",
+        "%",
+        "%5",
+        "%20",
+        "\\",
+        "\\n",
+        "\\u00e9",
+        "_",
+        "1",
+        "\\u01",
+    ),
     *("https://x.org/?q=", "://", "http:", "/", "//", "\n", " ", "é", "は", "(", '"', ",", "[1]", "](", "6ac3", "İ"),
     *("12", "'s", "e", "E"),
 ]
