@@ -28,16 +28,14 @@ _SOMEBODY = re.compile(
 """Words for the writer, or for somebody without a name."""
 
 
-def personal_labels(
-    recognizers: Collection[str], *, max_labels: int = -1, lowered: bool = True
-) -> dict[str, dict[str, Any]]:
+def personal_labels(recognizers: Collection[str], *, max_labels: int = -1, lowered: bool = True) -> dict[str, Any]:
     """The labels that the model reads by default, with their options as in a request.
 
     recognizers: those that run. max_labels: maximum number; -1: any. lowered: see `lowers_persons`.
     """
     personal = for_model(PERSONAL_LABELS, recognizers)
     decoys = () if 0 < max_labels < len(personal) + len(DECOYS) else DECOYS
-    labels: dict[str, dict[str, Any]] = {label: {} for label in personal}
+    labels: dict[str, Any] = {label: {} for label in personal}
     labels |= {label: {"returned": False} for label in decoys}
     if lowered and "person" in labels:
         labels["person"] = {"threshold": PERSON_THRESHOLD}
