@@ -27,28 +27,10 @@ _FIELDS = (
     "soyadı?|họ tên|фио|имя|фамилия|отчество|ім'я|прізвище|όνομα|επώνυμο|姓名|氏名|お名前|名前|联系人|聯絡人|申请人|"
     "申請人|이름|성명|الاسم|اسم|שם|नाम|নাম|பெயர்|ชื่อ|სახელი|անուն"
 )
-_FIELD_PARTS = [
-    "name",
-    "applicant",
-    "holder",
-    "beneficiary",
-    "kin",
-    "signed",
-    "reported",
-    "taxpayer",
-    "landlord",
-    "tenant",
-    "recipient",
-    "nom",
-    "apellido",
-    "cognome",
-    "naam",
-    "namn",
-    "navn",
-    "nimi",
-    "nazwisko",
-    "soyad",
-]
+_FIELD_PARTS = words_of(
+    "name applicant holder beneficiary kin signed reported taxpayer landlord tenant recipient nom apellido "
+    "cognome naam namn navn nimi nazwisko soyad"
+)
 """Each field that is ASCII has one of these in it."""
 _ROLES = (
     "to|from|ship to|bill to|sold to|deliver(?:ed)? to|issued to|assigned to|attn|attention|cc|owner|insured|"

@@ -63,27 +63,9 @@ _STREET_WORDS = words_of(
     f"{_STREETS[3:-1].replace('|', ' ')} via rue avenue boulevard bd chemin impasse calle c avenida avda paseo plaza "
     "viale piazza corso rua travessa ul ulica aleja al ulice strada bulevardul"
 )
-_STREET_ENDS = [
-    "strasse",
-    "str.",
-    "gasse",
-    "allee",
-    "platz",
-    "weg",
-    "damm",
-    "ufer",
-    "straat",
-    "laan",
-    "gracht",
-    "gatan",
-    "gata",
-    "gaten",
-    "veien",
-    "vej",
-    "gade",
-    "katu",
-    "utca",
-]
+_STREET_ENDS = words_of(
+    "strasse str. gasse allee platz weg damm ufer straat laan gracht gatan gata gaten veien vej gade katu utca"
+)
 _STATE = re.compile(r", [A-Z]{2} \d{5}")
 """Each match of `_STREET_FORMS` that is ASCII has one of these words, of these ends of words, or this."""
 _ADDRESS_FIELDS = (
