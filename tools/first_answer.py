@@ -1,7 +1,7 @@
 """Measures `make serve` from a fresh clone to the first answer: time, CPU time, megabytes of .venv, lines of output.
 
     first_answer.py                  in this checkout, as CI does before it installs developer tools
-    first_answer.py --every-python   in a clone per Python 3.10 to 3.13 that is found, with an empty pip cache
+    first_answer.py --every-python   in a clone per Python 3.10 to 3.14 that is found, with an empty pip cache
 
 Standard library only. Where pip would install the CUDA build of torch (6 GB), `--every-python` only lets pip resolve
 the lock; with --cuda it installs that build too.
@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from install import megabytes
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 MAX_LINES = 25
 REQUEST = {"text": "Bill Gates founded Microsoft in 1975.", "labels": ["person", "organization"]}
 LIMIT_S = 600

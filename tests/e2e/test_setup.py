@@ -193,7 +193,7 @@ def test_an_interpreter_that_does_not_run_is_one_line(empty):
 def test_shims_that_do_not_run_are_skipped(empty):
     for name in ("python3.11", "python3"):
         empty.executable(name, "exit 127")
-    for name in ("python3.12", "python3.13", "python3.10"):
+    for name in ("python3.12", "python3.13", "python3.14", "python3.10"):
         empty.executable(name, f'echo {name} >>chosen; [ "$2" = -c ] && exec {sys.executable} "$@"; exit 0')
     empty.make("setup")
     assert (empty.folder / "chosen").read_text().split() == ["python3.12", "python3.12"]

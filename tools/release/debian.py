@@ -63,6 +63,7 @@ class CleanRoot:
         output_of("perl", bootstrap, *options, suite, folder, _MIRROR)
         self._pip, self._shared = pip_configuration.write(folder / "etc", **pip)
         shutil.copy("/etc/resolv.conf", folder / "etc" / "resolv.conf")
+        (folder / "etc" / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
 
     def command(self, line: str) -> tuple[list[str], dict[str, str]]:
         """The words and the environment of a process that runs a line of shell in the root."""
