@@ -15,7 +15,7 @@ import yaml
 from gliner_bento import __version__
 from gliner_bento.settings import PROJECT_ROOT, Settings
 from tools.release import __main__ as release
-from tools.release import changelog, images, places, site, table, workflows
+from tools.release import advisories, changelog, images, places, site, table, workflows
 
 MODEL = {"1.0.0": "0b3db07112fea442"}
 """The first digits of the weights' SHA-256 by the version of gliner-bento-demo: other weights are another version."""
@@ -205,6 +205,17 @@ def test_a_failed_row_fails_the_table_and_hides_no_other(capsys):
     assert printed.endswith("\n4 checks: 1 ok; 1 FAILED (a); 1 FOR A PERSON (d); 1 not here (b)\n")
     assert table.run({"d": undecided}) == 1
     assert table.run({"b": missing, "c": lambda: "fine"}) == 0
+
+
+def test_a_package_that_cannot_be_looked_up_is_not_one_without_vulnerabilities():
+    fine = {"name": "click", "version": "8.5.1", "vulns": []}
+    skipped = {"name": "rich", "skip_reason": "not found on PyPI and could not be audited"}
+    bad = {"name": "jinja2", "version": "2.4.1", "vulns": [{"id": "PYSEC-2019-217"}]}
+    assert advisories.verdict([fine]) == "1 packages, none with a known vulnerability"
+    with pytest.raises(table.NotHere, match="no advisories for 1 of 2 packages, first rich"):
+        advisories.verdict([fine, skipped])
+    with pytest.raises(ValueError, match="jinja2: PYSEC-2019-217"):
+        advisories.verdict([fine, skipped, bad])
 
 
 def test_the_names_of_the_workflow_need_no_package():

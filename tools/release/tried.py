@@ -15,7 +15,7 @@ import tarfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from . import places, site, stranger
+from . import advisories, places, site, stranger
 from .debian import files_of
 from .places import ROOT
 from .processes import Words, clean, free_port, running, wait_for
@@ -220,14 +220,7 @@ class Trial(ExitStack):
 
     def audit(self) -> str:
         """The lock against the index's advisories."""
-        audit: Words = [program("pip-audit"), "--requirement", ROOT / "requirements.lock", "--no-deps", "--disable-pip"]
-        try:
-            lines = output_of(*audit, "--progress-spinner", "off", env=clean()).splitlines()
-            return next(line for line in lines if "known vulnerabilities" in line)
-        except ValueError as problem:
-            if "ConnectionError" in str(problem) or "ServiceError" in str(problem):
-                raise NotHere(f"no answer from the advisories: {str(problem)[-120:]}") from None
-            raise
+        return advisories.audit(program("pip-audit"), ROOT / "requirements.lock")
 
     def docs(self) -> str:
         """The site in a folder of this version, and as the latest."""
