@@ -6,6 +6,7 @@ Knows no engine, and not how items run. What runs them puts entries into `Items.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -50,6 +51,7 @@ class Items:
         self._deadline_moved = threading.Condition(self._lock)
         self._all_answered = threading.Condition(self._lock)
         self._unanswered = 0
+        self._awaited_s = math.inf  # the deadline that `watch_deadlines` waits for
         self._closed = False
 
     def register(self, entries: Sequence[Entry], deadline_s: float | None) -> None:
@@ -60,7 +62,8 @@ class Items:
             entry.future = Future()
             # Callers may keep the future. Its callback gets the sequence, so that it keeps no entry in memory.
             entry.future.add_done_callback(partial(self._on_done, entry.sequence))
-        if deadline_s is not None and deadline_s == self.queue.next_deadline_s:
+        if deadline_s is not None and deadline_s < self._awaited_s:
+            self._awaited_s = deadline_s
             self._deadline_moved.notify()
 
     def wait_until_answered(self, timeout_s: float | None) -> bool:
@@ -127,7 +130,8 @@ class Items:
                 if self._closed:
                     return
                 deadline_s = self.queue.next_deadline_s
-                wait_s = _MAX_WAIT_S if deadline_s is None else min(deadline_s - self._clock(), _MAX_WAIT_S)
+                self._awaited_s = math.inf if deadline_s is None else deadline_s
+                wait_s = min(self._awaited_s - self._clock(), _MAX_WAIT_S)
                 if wait_s > 0:
                     self._deadline_moved.wait(wait_s)
             self.expire()
