@@ -9,7 +9,7 @@ in vLLM). The scheduler's waiting items, the fleet's tickets and the work of pre
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
@@ -110,20 +110,23 @@ class FairQueue(Generic[W]):
 
     def take(self, works: Sequence[W]) -> None:
         """`works` are served. Charges their cost to their tenants."""
-        self._virtual_time = max(self._virtual_time, self._lowest_virtual_time())
         by_tenant: dict[str, list[W]] = {}
         for work in works:
             by_tenant.setdefault(work.share.tenant, []).append(work)
-        for name, own in by_tenant.items():
-            tenant = self._tenants[name]
-            self._drop(tenant, own, sum(work.cost for work in own) / tenant.share.weight)
-        self._forget()
+        self._take((self._tenants[name], own) for name, own in by_tenant.items())
 
     def serve(self) -> W:
         """Take the first work of the order. The queue must not be empty."""
-        work = self._active[0].waiting[0]
-        self.take([work])
+        tenant = self._active[0]
+        work = tenant.waiting[0]
+        self._take([(tenant, [work])])
         return work
+
+    def _take(self, taken: Iterable[tuple[_Tenant[W], list[W]]]) -> None:
+        self._virtual_time = max(self._virtual_time, self._lowest_virtual_time())
+        for tenant, works in taken:
+            self._drop(tenant, works, sum(work.cost for work in works) / tenant.share.weight)
+        self._forget()
 
     def charge(self, tenant: str, cost: float) -> None:
         """Charge a tenant more, for work that was taken at less than its cost. Ignores a tenant that was forgotten."""
@@ -175,11 +178,14 @@ class FairQueue(Generic[W]):
             return self._active[0].virtual_time
         return min(tenant.virtual_time for tenant in self._active)
 
-    def _drop(self, tenant: _Tenant[W], works: Sequence[W], charge: float = 0.0) -> None:
+    def _drop(self, tenant: _Tenant[W], works: list[W], charge: float = 0.0) -> None:
         """Remove `works` of a tenant, and add `charge` to its virtual time."""
         self._deactivate(tenant)
-        for work in works:
-            del tenant.waiting[bisect_left(tenant.waiting, work.order, key=_order)]
+        if tenant.waiting[: len(works)] == works:  # mostly, the first ones are removed
+            del tenant.waiting[: len(works)]
+        else:
+            for work in works:
+                del tenant.waiting[bisect_left(tenant.waiting, work.order, key=_order)]
         tenant.virtual_time += charge
         self._activate(tenant)
 
