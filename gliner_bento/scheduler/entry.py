@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Any, Protocol
@@ -63,6 +62,34 @@ class Stream:
     idle_timeout_s: float
 
 
+Answer = Callable[[Sequence[ResultOrError]], None]
+"""Takes the outcomes of items that were submitted together, in their order, once all have ended. Called by any thread,
+without the lock. Must not block or raise."""
+
+
+@dataclass(slots=True, eq=False)
+class Submission:
+    """Items that are answered together.
+
+    outcomes: in the order of the items; None for those that have not ended, of which there are `unended`.
+    sequences: those of their entries.
+    """
+
+    answer: Answer
+    outcomes: list[Any]
+    unended: int
+    sequences: range
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry], answer: Answer) -> Submission:
+        """The submission of new entries, at least one, whose sequences follow each other."""
+        count, first = len(entries), entries[0].sequence
+        submission = cls(answer, [None] * count, count, range(first, first + count))
+        for entry in entries:
+            entry.submission = submission
+        return submission
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """An admitted item, or a pass of a chunked one.
@@ -76,7 +103,7 @@ class Entry:
     charged_items: how many items it is charged as in its tenant's order of service.
     cost: tokens in a batch; 0 until it is prepared. adapter: key of its adapter; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
-    future: of an item; `Items` sets it.
+    submission: of an item; set when it has been admitted.
     trace: passed to `Observer.on_traced` with the item's timing; None: the item is not traced.
     """
 
@@ -91,7 +118,7 @@ class Entry:
     parent: Entry | None = None
     size: Size = SHORT
     charged_items: int = 1
-    future: Future[Result] | None = None
+    submission: Submission | None = None
     state: State = PREPARING
     prepared: Prepared | None = None
     lease: AdapterLease | None = None

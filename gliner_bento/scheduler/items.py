@@ -10,13 +10,11 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
-from functools import partial
 from typing import Protocol
 
-from gliner_bento.engine.base import AdapterLease, Result
+from gliner_bento.engine.base import AdapterLease
 from gliner_bento.errors import Aborted, DeadlineExceeded, GLiNERBentoError, InternalError
-from gliner_bento.scheduler.entry import RUNNING, Entry, ResultOrError
+from gliner_bento.scheduler.entry import RUNNING, Entry, ResultOrError, Submission
 from gliner_bento.scheduler.observer import Observer, Outcome
 from gliner_bento.scheduler.queue import WaitingQueue
 
@@ -55,27 +53,23 @@ class Items:
         self._closed = False
 
     def register(self, entries: Sequence[Entry], deadline_s: float | None) -> None:
-        """Make the futures of items that were admitted with this deadline, and watch it. Cancelling a future aborts its
-        item. Called with the lock held."""
+        """Items that belong to submissions were admitted with this deadline, which is watched from now on. Called with
+        the lock held."""
         self._unanswered += len(entries)
-        for entry in entries:
-            entry.future = Future()
-            # Callers may keep the future. Its callback gets the sequence, so that it keeps no entry in memory.
-            entry.future.add_done_callback(partial(self._on_done, entry.sequence))
         if deadline_s is not None and deadline_s < self._awaited_s:
             self._awaited_s = deadline_s
             self._deadline_moved.notify()
 
     def wait_until_answered(self, timeout_s: float | None) -> bool:
-        """Return when every future is answered; False after `timeout_s`."""
+        """Return when every item is answered; False after `timeout_s`."""
         with self._all_answered:
             return self._all_answered.wait_for(lambda: not self._unanswered, timeout_s)
 
     # How an item ends
 
     def finish(self, entry: Entry, outcome: ResultOrError) -> bool:
-        """Finish an item and answer its future, or merge the outcome of a pass into its item. Returns False if the item
-        had finished before, so that `outcome` is ignored."""
+        """Finish an item and answer it, or merge the outcome of a pass into its item. Returns False if the item had
+        finished before, so that `outcome` is ignored."""
         return self.finish_all([(entry, outcome)])
 
     def finish_all(self, outcomes: Iterable[tuple[Entry, ResultOrError]]) -> bool:
@@ -117,6 +111,12 @@ class Items:
             entries = self.queue.of_request(request_id)
         return self.finish_all([(entry, Aborted("the request was aborted")) for entry in entries])
 
+    def cancel(self, sequences: range) -> None:
+        """Nobody waits for the answer of these entries any more: abort those that have not ended."""
+        with self._lock:
+            entries = [entry for sequence in sequences if (entry := self.queue.find(sequence))]
+        self.fail_all(entries, lambda: Aborted("the client has disconnected"))
+
     def expire(self) -> None:
         """Fail every item whose deadline has passed."""
         with self._lock:
@@ -142,38 +142,27 @@ class Items:
         self._deadline_moved.notify_all()
 
     def _answer(self, outcomes: Sequence[tuple[Entry, ResultOrError]]) -> None:
-        counts: Counter[Outcome] = Counter()
-        answers: list[tuple[Future[Result], ResultOrError]] = []
-        for entry, outcome in outcomes:
-            future = entry.future
-            assert future is not None
-            if future.set_running_or_notify_cancel():
-                counts[_outcome(outcome)] += 1
-                answers.append((future, outcome))
-            else:  # its caller has cancelled it
-                counts["aborted"] += 1
-            if entry.lease:
-                release(entry.lease)
+        counts = Counter(_outcome(outcome) for _, outcome in outcomes)
         for name, items in counts.items():
             self._observer.on_finish(name, items)
-        for future, outcome in answers:
-            if isinstance(outcome, GLiNERBentoError):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
+        for entry, _ in outcomes:
+            if entry.lease:
+                release(entry.lease)
+        ended: list[Submission] = []
+        with self._lock:
+            for entry, outcome in outcomes:
+                submission = entry.submission
+                assert submission is not None
+                submission.outcomes[entry.sequence - submission.sequences.start] = outcome
+                submission.unended -= 1
+                if not submission.unended:
+                    ended.append(submission)
+        for submission in ended:
+            submission.answer(submission.outcomes)
         with self._lock:
             self._unanswered -= len(outcomes)
             if not self._unanswered:
                 self._all_answered.notify_all()
-
-    def _on_done(self, sequence: int, future: Future[Result]) -> None:
-        """A future is answered or cancelled."""
-        if not future.cancelled():
-            return
-        with self._lock:
-            entry = self.queue.find(sequence)
-        if entry is not None:
-            self.finish(entry, Aborted("the client has disconnected"))
 
 
 def release(lease: AdapterLease) -> None:

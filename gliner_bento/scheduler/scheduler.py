@@ -1,6 +1,6 @@
-"""The scheduler: items in, futures out. Connects its parts, starts and ends their threads.
+"""The scheduler: items in, answers out. Connects its parts, starts and ends their threads.
 
-    submit ─▶ preparation ─┬─▶ waiting queue ─▶ dispatcher: schedule, forward, postprocess ─▶ future
+    submit ─▶ preparation ─┬─▶ waiting queue ─▶ dispatcher: schedule, forward, postprocess ─▶ answer
                            └─▶ chunked requests: passes ─▶ waiting queue …
 
 Knows the engine's contract and nothing of HTTP, tensors or metrics libraries. Locking: see `queue`.
@@ -24,7 +24,7 @@ from gliner_bento.fairness.queue import NO_TENANT, TenantShare
 from gliner_bento.scheduler.batching import at_least
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import BatchDispatcher, DispatcherConfig
-from gliner_bento.scheduler.entry import RUNNING, WAITING, Sink, Stream
+from gliner_bento.scheduler.entry import RUNNING, WAITING, Answer, Entry, ResultOrError, Sink, Stream, Submission
 from gliner_bento.scheduler.items import Items
 from gliner_bento.scheduler.observer import GuardedObserver, Observer
 from gliner_bento.scheduler.preparation import Preparation
@@ -175,7 +175,7 @@ class Scheduler:
         return self._queue.tokens_run
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Stop admitting, and wait until every future is answered; returns False after `timeout` seconds."""
+        """Stop admitting, and wait until every item is answered; returns False after `timeout` seconds."""
         with self._lock:
             self._queue.close("the server is draining")
         return self._items.wait_until_answered(timeout)
@@ -207,7 +207,7 @@ class Scheduler:
         share: TenantShare = NO_TENANT,
     ) -> Future[Result]:
         """`submit_many` of one item."""
-        return self._submit([item], request_id, deadline, priority, share)[0]
+        return self._submit_each([item], request_id, deadline, priority, share)[0]
 
     def submit_many(
         self,
@@ -233,7 +233,31 @@ class Scheduler:
 
         Futures fail only with `GLiNERBentoError`. Cancelling a future (its client has disconnected) aborts the item.
         """
-        return self._submit(items, request_id, deadline, priority, share, trace=trace)
+        return self._submit_each(items, request_id, deadline, priority, share, trace=trace)
+
+    def submit_together(
+        self,
+        items: Sequence[Item],
+        answer: Answer,
+        *,
+        request_id: str,
+        deadline: float | None = None,
+        priority: int = 0,
+        share: TenantShare = NO_TENANT,
+        trace: str | None = None,
+    ) -> range:
+        """As `submit_many`, for at least one item, but without futures, which cost time: `answer` gets all outcomes
+        when the last item has ended. Returns what `cancel` takes. Raises the errors of admission."""
+
+        def together(entries: Sequence[Entry]) -> list[Submission]:
+            return [Submission.of(entries, answer)]
+
+        (submission,) = self._submit(items, together, request_id, deadline, priority, share, trace=trace)
+        return submission.sequences
+
+    def cancel(self, submitted: range) -> None:
+        """Abort the items of a `submit_together` that have not ended: their client has disconnected."""
+        self._items.cancel(submitted)
 
     def submit_stream(
         self,
@@ -251,7 +275,7 @@ class Scheduler:
         none). idle_timeout_s: the item also fails if no pass finishes for this time."""
         stream = Stream(sink, deadline, idle_timeout_s)
         first_deadline = min(deadline, self._clock() + idle_timeout_s)
-        return self._submit([item], request_id, first_deadline, priority, share, stream, trace)[0]
+        return self._submit_each([item], request_id, first_deadline, priority, share, stream, trace)[0]
 
     def resume(self, request_id: str) -> None:
         """Continue a request that paused because its sink was full."""
@@ -261,7 +285,7 @@ class Scheduler:
         """Fail every unfinished item of the request with `Aborted`; False if there is none, or if all finish now."""
         return self._items.abort(request_id)
 
-    def _submit(
+    def _submit_each(
         self,
         items: Sequence[Item],
         request_id: str,
@@ -271,22 +295,53 @@ class Scheduler:
         stream: Stream | None = None,
         trace: str | None = None,
     ) -> list[Future[Result]]:
+        """See `submit_many`."""
+        futures: list[Future[Result]] = [Future() for _ in items]
+
+        def each(entries: Sequence[Entry]) -> list[Submission]:
+            pairs = zip(entries, futures, strict=True)
+            return [Submission.of([entry], partial(_answer, future)) for entry, future in pairs]
+
+        try:
+            submissions = self._submit(items, each, request_id, deadline, priority, share, stream, trace)
+        except GLiNERBentoError as refusal:
+            for future in futures:
+                future.set_exception(refusal)
+        else:
+            for future, submission in zip(futures, submissions, strict=True):
+                # Callers may keep the future, which keeps no entry in memory.
+                future.add_done_callback(partial(self._on_done, submission.sequences))
+        return futures
+
+    def _submit(
+        self,
+        items: Sequence[Item],
+        submissions_of: Callable[[Sequence[Entry]], list[Submission]],
+        request_id: str,
+        deadline: float | None,
+        priority: int,
+        share: TenantShare,
+        stream: Stream | None = None,
+        trace: str | None = None,
+    ) -> list[Submission]:
+        """Admit items. Raises the errors of admission."""
         try:
             with self._lock:
                 entries = self._queue.admit(items, request_id, deadline, priority, stream, share)
                 for entry in entries:
                     entry.trace = trace
+                submissions = submissions_of(entries)
                 self._items.register(entries, deadline)
                 self._preparation.submit(entries)
-        except GLiNERBentoError as refusal:
-            return [self._refuse(refusal) for _ in items]
-        return [entry.future for entry in entries if entry.future is not None]
+        except GLiNERBentoError:
+            self._observer.on_finish("refused", len(items))
+            raise
+        return submissions
 
-    def _refuse(self, refusal: GLiNERBentoError) -> Future[Result]:
-        self._observer.on_finish("refused")
-        refused: Future[Result] = Future()
-        refused.set_exception(refusal)
-        return refused
+    def _on_done(self, sequences: range, future: Future[Result]) -> None:
+        """A future is answered or cancelled."""
+        if future.cancelled():
+            self._items.cancel(sequences)
 
     # Threads
 
@@ -312,3 +367,14 @@ class Scheduler:
         self._items.fail_all(work.entries, lambda: InternalError("the model did not finish this item (hang_timeout_s)"))
         self._items.fail_all(others, lambda: NotReady("the model does not respond; try again"))
         on_hang(reason)
+
+
+def _answer(future: Future[Result], outcomes: Sequence[ResultOrError]) -> None:
+    """Set a future to the only outcome, unless its caller has cancelled it."""
+    (outcome,) = outcomes
+    if not future.set_running_or_notify_cancel():
+        return
+    if isinstance(outcome, GLiNERBentoError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 
 class LoopCalls:
@@ -31,17 +30,3 @@ class LoopCalls:
             calls, self._calls = self._calls, []
         for call in calls:
             call()
-
-
-@dataclass(slots=True)
-class Countdown:
-    """Sets `reached` when `count` was called `left` times. For one event loop."""
-
-    left: int
-    reached: asyncio.Future[None]
-
-    def count(self) -> None:
-        """Count one less."""
-        self.left -= 1
-        if not self.left and not self.reached.done():  # done: its caller was cancelled
-            self.reached.set_result(None)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -17,7 +16,7 @@ from gliner_bento.engine.options import EngineOptions
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.replicas.base import Archive, Call, Outcome, ReplicaStatus, StreamStep
 from gliner_bento.replicas.local.adapters import LocalAdapters
-from gliner_bento.replicas.local.loop_calls import Countdown, LoopCalls
+from gliner_bento.replicas.local.loop_calls import LoopCalls
 from gliner_bento.replicas.local.partial_results import PartialResults
 from gliner_bento.replicas.local.work_log import WorkLog
 from gliner_bento.scheduler.observer import Observer
@@ -133,16 +132,30 @@ class LocalReplica:
 
     async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:
         """See `Replica`."""
-        futures = self.scheduler.submit_many(
-            items,
-            request_id=call.request_id,
-            deadline=call.deadline_s,
-            priority=call.priority,
-            share=call.share,
-            trace=call.trace,
-        )
-        await self._until_ended(futures)
-        return list(map(_outcome, futures))
+        if not items:
+            return []
+        loop = asyncio.get_running_loop()
+        if self._loop_calls is None or self._loop_calls.loop is not loop:
+            self._loop_calls = LoopCalls(loop)
+        calls, answered = self._loop_calls, loop.create_future()
+        try:
+            submitted = self.scheduler.submit_together(
+                items,
+                lambda outcomes: calls.add(partial(_resolve, answered, outcomes)),
+                request_id=call.request_id,
+                deadline=call.deadline_s,
+                priority=call.priority,
+                share=call.share,
+                trace=call.trace,
+            )
+        except GLiNERBentoError as refusal:
+            return [refusal] * len(items)
+        try:
+            outcomes: list[Outcome] = await answered
+        except asyncio.CancelledError:
+            self.scheduler.cancel(submitted)
+            raise
+        return outcomes
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """See `Replica`."""
@@ -167,22 +180,6 @@ class LocalReplica:
             yield result.rest(streamed)
         finally:
             future.cancel()
-
-    async def _until_ended(self, futures: Sequence[Future[Any]]) -> None:
-        """Wait until all items of a call have ended. Aborts them if the caller is cancelled."""
-        loop = asyncio.get_running_loop()
-        if self._loop_calls is None or self._loop_calls.loop is not loop:
-            self._loop_calls = LoopCalls(loop)
-        calls, unended = self._loop_calls, Countdown(len(futures), loop.create_future())
-        for future in futures:
-            future.add_done_callback(lambda _: calls.add(unended.count))
-        try:
-            if futures:
-                await unended.reached
-        except asyncio.CancelledError:
-            for future in futures:
-                future.cancel()
-            raise
 
     async def abort(self, request_id: str) -> bool:
         """See `Replica`."""
@@ -231,12 +228,6 @@ class LocalReplica:
             self.adapters.close()
 
 
-def _outcome(future: Future[Any]) -> Outcome:
-    """The outcome of an item that has ended."""
-    error = future.exception()
-    if error is None:
-        result: Result = future.result()
-        return result
-    if isinstance(error, GLiNERBentoError):
-        return error
-    raise error
+def _resolve(answered: asyncio.Future[Any], outcomes: Sequence[Outcome]) -> None:
+    if not answered.done():  # else its caller was cancelled
+        answered.set_result(outcomes)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from gliner_bento.replicas.local.loop_calls import Countdown, LoopCalls
+from gliner_bento.replicas.local.loop_calls import LoopCalls
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -42,15 +42,3 @@ def test_a_call_into_a_closed_loop_has_no_effect() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
     LoopCalls(loop).add(lambda: None)
-
-
-def test_a_countdown_ends_with_the_last_and_ignores_a_caller_that_has_left() -> None:
-    loop = asyncio.new_event_loop()
-    waited, left = Countdown(2, loop.create_future()), Countdown(1, loop.create_future())
-    waited.count()
-    assert not waited.reached.done()
-    waited.count()
-    assert waited.reached.done()
-    left.reached.cancel()
-    left.count()
-    loop.close()

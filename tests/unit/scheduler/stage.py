@@ -212,14 +212,14 @@ def submit_waiting(
 ) -> list[Future[Extraction]]:
     """Submit items while every lane is held, and return when all of them wait, whatever other items do meanwhile."""
     futures = [scheduler.submit(item, **({"request_id": item.text} | options)) for item in items]
-    until(lambda: not _prepares(scheduler, futures))
+    until(lambda: not _prepares(scheduler, items))
     return futures
 
 
-def _prepares(scheduler: Scheduler, futures: Sequence[Future[Extraction]]) -> bool:
+def _prepares(scheduler: Scheduler, items: Sequence[Item]) -> bool:
     with scheduler._lock:
-        unfinished = scheduler._queue.unfinished()
-        return any(entry.future in futures and entry.state < State.WAITING for entry in unfinished)
+        preparing = [entry.item for entry in scheduler._queue.unfinished() if entry.state < State.WAITING]
+        return any(one is other for one in preparing for other in items)
 
 
 class LongTexts:
