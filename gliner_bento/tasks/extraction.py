@@ -177,11 +177,11 @@ class ExtractionItem(Item):
     @property
     def chars(self) -> int:
         """See `Item`: the model also reads the descriptions of labels and relations."""
-        return len(self.text) + sum(part.chars(asked) for part in PARTS if (asked := getattr(self, part.option)))
+        return len(self.text) + sum(part.chars(asked) for part in MODEL_PARTS if (asked := getattr(self, part.option)))
 
     @property
     def abilities(self) -> Mapping[str, str]:
-        return {part.option: part.ability for part in self._parts() if part.ability}
+        return {part.option: part.ability for part in MODEL_PARTS if part.ability and getattr(self, part.option)}
 
     @property
     def is_large(self) -> bool:
@@ -193,10 +193,10 @@ class ExtractionItem(Item):
 
     @property
     def has_merger(self) -> bool:
-        return bool(self.decoys or self.review_band) or any(part.merger for part in self._parts())
+        return bool(self.decoys or self.review_band or self._merged_parts())
 
     def merger(self, *, all_found: bool) -> ResultMerger:
-        mergers: list[ResultMerger] = [part.merger(self, all_found) for part in self._parts() if part.merger]
+        mergers: list[ResultMerger] = [merge(self, all_found) for merge in self._merged_parts()]
         if self.decoys:
             mergers.append(WithoutDecoys(self.decoys, self.denied))
         if self.review_band:
@@ -212,9 +212,14 @@ class ExtractionItem(Item):
         """The item with what its lists, and others, say about its text, in place of its lists."""
         return replace(self, allow_list=[], deny_list=[], allowed=listed.allowed, denied=listed.denied)
 
-    def _parts(self) -> list[Part]:
-        """The parts that the item asks for. Recognizers' matches are merged together with what a deny list has."""
-        return [part for part in PARTS if getattr(self, part.option) or (part is RECOGNIZERS and self.denied)]
+    def _merged_parts(self) -> list[Callable[[Any, bool], ResultMerger]]:
+        """`Part.merger` of the parts that the item asks for. Recognizers' matches are merged together with what a deny
+        list has."""
+        return [
+            part.merger
+            for part in PARTS
+            if part.merger and (getattr(self, part.option) or (part is RECOGNIZERS and self.denied))
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,9 +410,10 @@ _UNCHANGED = (
 def decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], ExtractionItem]:
     """A function that makes the item of a text with these options. Raises InvalidField."""
     threshold, relation_threshold = options.threshold, options.relation_threshold
-    decided: dict[str, Any] = {}
-    for part in (*BASIC_PARTS, *OPTIONAL_PARTS):
-        decided |= part.decide(options, limits, decided)
+    decided: dict[str, Any] = {part.option: {} for part in MODEL_PARTS}
+    for part in MODEL_PARTS:
+        if getattr(options, part.option):  # else the item's defaults apply
+            decided |= part.decide(options, limits, decided)
     _check_names(decided, limits.max_labels)
     for part in ADDED_PARTS:
         decided |= part.decide(options, limits, decided)
@@ -427,8 +433,10 @@ def decide(options: ExtractionOptions, limits: Limits) -> Callable[[str], Extrac
 def _check_names(decided: Mapping[str, Any], max_labels: int) -> None:
     """Raise InvalidField for too many names of all parts, if there are any of `OPTIONAL_PARTS`."""
     sizes = {part.option: part.names(decided[part.option]) for part in OPTIONAL_PARTS}
+    if not any(sizes.values()):
+        return
     total = sum(sizes.values()) + sum(part.names(decided[part.option]) for part in BASIC_PARTS)
-    if any(sizes.values()) and 0 < max_labels < total:
+    if 0 < max_labels < total:
         param = max(sizes, key=sizes.__getitem__)
         message = f"{param}: {total} names, including labels and relations; the limit is {max_labels} (max_labels)"
         raise InvalidField(message, param=param)
@@ -482,7 +490,8 @@ BASIC_PARTS = (ENTITIES, RELATIONS)
 """Their columns are in every table of results. Each has `max_labels` of its own."""
 OPTIONAL_PARTS = (CLASSIFICATIONS, STRUCTURES)
 """Their columns are in the tables of requests that ask for them. Their names and all others share `max_labels`."""
+MODEL_PARTS = (*BASIC_PARTS, *OPTIONAL_PARTS)
 ADDED_PARTS = (RECOGNIZERS, DENY_LIST)
 """Parts that need no model."""
-PARTS = (*BASIC_PARTS, *OPTIONAL_PARTS, *ADDED_PARTS)
+PARTS = (*MODEL_PARTS, *ADDED_PARTS)
 """A request asks for at least one of them."""

@@ -142,6 +142,8 @@ def _entries(given: Any, label: str, before: str = "") -> Iterator[ListEntry]:
 
 
 def _decide(options: Any, _limits: Limits, _decided: Decided) -> Decided:
+    if options.allow_list is None and options.deny_list is None:
+        return {}
     lists = lists_of(options.allow_list, options.deny_list)
     return {"allow_list": lists.allow, "deny_list": lists.deny}
 
