@@ -55,20 +55,24 @@ class LazyText:
 Text = Annotated[LazyText, WithJsonSchema({"type": "string"})]
 
 
+_encode = msgspec.json.Encoder(enc_hook=list).encode  # list: for a LazySequence
+_LISTS = (list, tuple, LazySequence)  # the last is slow to test for
+
+
 def json_parts(value: Any) -> Iterator[bytes]:
     """The JSON of a value, in parts. Each part has a bounded size if each list element has one."""
     if isinstance(value, LazyText):
         yield from _string(value.pieces())
     elif isinstance(value, str):
         yield from _string([value])
-    elif isinstance(value, list | tuple | LazySequence):
-        yield from _joined(b"[", _elements(value), b"]")
     elif isinstance(value, dict):
         yield from _joined(b"{", map(_member, value, value.values()), b"}")
     elif is_dataclass(value) and not _is_flat(value):
-        members = {field.name: getattr(value, field.name) for field in fields(value)}
+        members = {name: getattr(value, name) for name in _names_of(value.__class__)}
         is_short = all(map(_is_short, members.values()))
         yield from ([_encode(value)] if is_short else json_parts(members))
+    elif isinstance(value, _LISTS):
+        yield from _joined(b"[", _elements(value), b"]")
     else:
         yield _encode(value)
 
@@ -113,25 +117,22 @@ def _joined(begin: bytes, members: Iterable[Iterable[bytes]], end: bytes) -> Ite
     yield end
 
 
-def _encode(value: Any) -> bytes:
-    return msgspec.json.encode(value, enc_hook=list)  # list: for a LazySequence
-
-
 def _is_short(value: Any) -> bool:
     """Whether a value is small enough to be encoded in one part."""
-    if isinstance(value, str):
-        return len(value) <= _PART_BYTES
-    if isinstance(value, list | tuple | LazySequence):
-        return len(value) <= _FEW_ELEMENTS and _has_flat_elements(value)
+    kind = type(value)
+    if kind in _SCALARS:
+        return kind is not str or len(value) <= _PART_BYTES
     if isinstance(value, dict):
         return len(value) <= _FEW_ELEMENTS and all(map(_is_flat, value.values()))
+    if isinstance(value, _LISTS):
+        return len(value) <= _FEW_ELEMENTS and _has_flat_elements(value)
     return _is_flat(value)
 
 
 def _has_flat_elements(values: Sequence[Any]) -> bool:
     """Whether the elements are flat, and no long texts. The first element decides, because all elements of a list have
     one type."""
-    if isinstance(values, LazySequence) or not values:
+    if not values or not isinstance(values, list | tuple):  # those of a LazySequence are
         return True
     return all(map(_is_short, values)) if isinstance(values[0], str) else _is_flat(values[0])
 
@@ -140,6 +141,12 @@ def _is_flat(value: Any) -> bool:
     """Whether a value is a scalar, or a dataclass of flat values."""
     kind: Any = type(value)
     return _is_flat_type(kind)
+
+
+@cache
+def _names_of(kind: Any) -> Sequence[str]:
+    """The names of a dataclass's fields."""
+    return [field.name for field in fields(kind)]
 
 
 @cache
