@@ -10,6 +10,8 @@ it, but it ends middleware that waits for an answer: BentoML's would wait for it
 from __future__ import annotations
 
 import asyncio
+import sys
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,43 +31,52 @@ class CancelOnDisconnect:
             await self.app(scope, receive, send)
             return
         exchange = _Exchange(receive, send)
-        serving = asyncio.ensure_future(self.app(scope, exchange.receive, exchange.send))
-        watching = asyncio.ensure_future(exchange.cancel_when_left(serving))
         try:
-            await serving
+            await self.app(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:
-            if not exchange.left:  # the server itself has cancelled this request, and with it `serving`
+            if not exchange.left:  # the server itself has cancelled this request
                 raise
+            exchange.end_cancellation()
             if not exchange.begun:
                 await Response(status_code=CLIENT_CLOSED_REQUEST)(scope, receive, send)
         finally:
-            watching.cancel()
+            exchange.stop_watching()
 
 
 class _Exchange:
-    """One request and its response. begun: the response has begun. answered: the response is complete. left: the client
-    has disconnected before the response was complete."""
+    """One request, in the current task, and its response. begun: the response has begun. left: the client has
+    disconnected before the response was complete."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
-        self._body_read = asyncio.Event()
-        self.begun = self.answered = self.left = False
+        self._task: Any = asyncio.current_task()
+        self._watching: asyncio.Task[None] | None = None
+        self.begun = self.left = False
+        self._answered = False
 
     async def receive(self) -> Message:
         message = await self._receive()
-        if not message.get("more_body", False):
-            self._body_read.set()
+        if self._watching is None and not message.get("more_body", False):  # the body has been read
+            self._watching = asyncio.ensure_future(self._cancel_when_left())
         return message
 
     async def send(self, message: Message) -> None:
         self.begun = True
-        self.answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+        self._answered = message["type"] == "http.response.body" and not message.get("more_body", False)
         await self._send(message)
 
-    async def cancel_when_left(self, serving: asyncio.Future[None]) -> None:
-        await self._body_read.wait()
+    def stop_watching(self) -> None:
+        if self._watching:
+            self._watching.cancel()
+
+    def end_cancellation(self) -> None:
+        """The task continues, although it was cancelled."""
+        if sys.version_info >= (3, 11):
+            self._task.uncancel()
+
+    async def _cancel_when_left(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        if not self.answered:  # after the response, background work continues
+        if not self._answered:  # after the response, background work continues
             self.left = True
-            serving.cancel()
+            self._task.cancel()

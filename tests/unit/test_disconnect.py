@@ -54,6 +54,23 @@ def test_a_request_is_cancelled_when_its_caller_has_gone():
     asyncio.run(scene())
 
 
+def test_the_task_of_a_cancelled_request_continues():
+    async def scene():
+        connection, task = Connection(), asyncio.current_task()
+
+        async def app(scope, receive, send):
+            await read_body(receive)
+            connection.hung_up.set()
+            await asyncio.Event().wait()
+
+        await serve(app, connection)
+        await asyncio.sleep(0)
+        assert not getattr(task, "cancelling", bool)()  # from Python 3.11
+        assert asyncio.all_tasks() == {task}
+
+    asyncio.run(scene())
+
+
 def test_an_answer_that_has_begun_gets_no_second_one():
     async def scene():
         connection = Connection()
