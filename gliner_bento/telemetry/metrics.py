@@ -130,14 +130,17 @@ class Metrics(Collector):
         self.adapter_evictions = counter(
             "gliner_adapter_evictions_total", "Adapters evicted from memory, or removed by a request.", ["model"]
         )
+        # Cached, because `labels` takes longer than counting.
+        self._http_requests_of = cache(self._http_requests.labels)
+        self._http_seconds_of = cache(self._http_seconds.labels)
 
     def on_answer(
         self, route: str, method: str, status: int, seconds: float, admitted: bool, error: str | None
     ) -> None:
         """A request was answered. admitted: its items were sent to the replica. error: the code of its error."""
-        self._http_requests.labels(route, method, status).inc()
+        self._http_requests_of(route, method, status).inc()
         if admitted:
-            self._http_seconds.labels(route).observe(seconds)
+            self._http_seconds_of(route).observe(seconds)
         if error:
             self._errors.labels(error).inc()
 
@@ -166,11 +169,13 @@ class ModelMetrics:
         self._splits = metrics.splits.labels(model)
         self._not_finite = metrics.not_finite.labels(model)
         self._adapter_evictions = metrics.adapter_evictions.labels(model)
+        self._items_of = cache(partial(metrics.items.labels, model))
+        self._stage_seconds_of = cache(partial(metrics.stage_seconds.labels, model))
         self._metrics, self._model = metrics, model
 
     def on_stage(self, stage: str, seconds: float) -> None:
         """A stage has ended."""
-        self._metrics.stage_seconds.labels(self._model, stage).observe(seconds)
+        self._stage_seconds_of(stage).observe(seconds)
 
     def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
         """The model has processed a batch."""
@@ -193,7 +198,7 @@ class ModelMetrics:
 
     def on_finish(self, outcome: str, items: int = 1) -> None:
         """Items have ended."""
-        self._metrics.items.labels(self._model, outcome).inc(items)
+        self._items_of(outcome).inc(items)
 
     def on_traced(self, timing: object) -> None:
         """Counts nothing, because only traced items are reported here."""
