@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from dataclasses import dataclass, field
 
 from gliner_bento.gateway.policy.tenants import OUTSIDE_HTTP, Tenant
@@ -30,7 +30,7 @@ class RequestRecord:
 
 def new_id() -> str:
     """An id for a request without one."""
-    return uuid.uuid4().hex
+    return os.urandom(16).hex()
 
 
 @dataclass(slots=True)

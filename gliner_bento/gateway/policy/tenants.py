@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from starlette.datastructures import Headers
 
@@ -49,6 +50,7 @@ def named_in(headers: Headers, tenant_header: str | None) -> Tenant | None:
     return Tenant(name) if name else None
 
 
+@lru_cache(maxsize=1024)
 def at_address(address: str) -> Tenant:
     """The tenant of a client's address."""
     return Tenant(_NOT_IN_NAMES.sub("_", address)[:128] or OUTSIDE_HTTP.name)
