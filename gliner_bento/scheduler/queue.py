@@ -254,7 +254,9 @@ class WaitingQueue:
         for entry in batch.entries:
             self._move(entry, RUNNING)
             entry.tenant.serve(entry.charged_items)
-            if entry.size is SHORT and not batch.express:
+        if not batch.express:
+            short = {entry.tenant: entry for entry in batch.entries if entry.size is SHORT}
+            for entry in short.values():  # one of each tenant
                 self._senders.add(entry)
         for entry in batch.entries:  # after all were served: see `TenantState.serve`
             entry.tenant.leave(entry.request_id)

@@ -6,7 +6,6 @@ medium request has more than MAX_SHORT_ITEMS charged items. For measurements, se
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -76,20 +75,22 @@ class BatchQuota:
     def admitted(self, waiting: Sequence[Entry]) -> list[Entry]:
         """The entries within the quota of their tenant; a tenant's first entry always is. While small requests arrive,
         leaves out entries that may not share a batch with the first of `waiting`."""
-        costs: Counter[str] = Counter()
+        costs: dict[str, int] = {}
         admitted = []
+        together = self._group(waiting[0].size) if waiting else LARGE
         for entry in waiting:
-            if self.smallest < LARGE and self._group(entry) is not self._group(waiting[0]):
+            size, tenant = entry.size, entry.tenant.name
+            if self.smallest < LARGE and self._group(size) is not together:
                 continue
-            tenant = entry.tenant.name
-            cost = costs[tenant] + entry.cost
-            limited = entry.size > self.smallest or self.senders - {tenant}
-            if tenant not in costs or cost <= self.tokens or not limited:
+            before = costs.get(tenant)
+            cost = entry.cost if before is None else before + entry.cost
+            limited = size > self.smallest or self.senders - {tenant}
+            if before is None or cost <= self.tokens or not limited:
                 costs[tenant] = cost
                 admitted.append(entry)
         return admitted
 
-    def _group(self, entry: Entry) -> Size:
-        """Only entries of the same group share a batch."""
+    def _group(self, size: Size) -> Size:
+        """Only entries whose sizes are in the same group share a batch."""
         apart = self.smallest is SHORT and len(self.senders) > 1
-        return entry.size if apart else max(entry.size, MEDIUM)
+        return size if apart else max(size, MEDIUM)
