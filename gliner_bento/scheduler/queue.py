@@ -201,7 +201,9 @@ class WaitingQueue:
         entries: list[Entry] = []
         if not items:
             return entries
-        tenant = self._tenants.setdefault(share.tenant, TenantState(share))
+        tenant = self._tenants.get(share.tenant)
+        if tenant is None:
+            tenant = self._tenants[share.tenant] = TenantState(share)
         tenant.share = share
         charged = charged_items(items)
         size = size_of(sum(charged), priority)
