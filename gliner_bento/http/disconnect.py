@@ -36,11 +36,17 @@ class CancelOnDisconnect:
         except asyncio.CancelledError:
             if not exchange.left:  # the server itself has cancelled this request
                 raise
-            exchange.end_cancellation()
+            uncancelled(asyncio.current_task())
             if not exchange.begun:
                 await Response(status_code=CLIENT_CLOSED_REQUEST)(scope, receive, send)
         finally:
             exchange.stop_watching()
+
+
+def uncancelled(task: asyncio.Task[Any] | None) -> bool:
+    """A task was cancelled once to end what it awaited, and continues. Returns False if it was cancelled once more,
+    which Python 3.10 does not show."""
+    return task is None or sys.version_info < (3, 11) or not task.uncancel()
 
 
 class _Exchange:
@@ -49,7 +55,7 @@ class _Exchange:
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
-        self._task: Any = asyncio.current_task()
+        self._task = asyncio.current_task()
         self._watching: asyncio.Task[None] | None = None
         self.begun = self.left = False
         self._answered = False
@@ -69,14 +75,10 @@ class _Exchange:
         if self._watching:
             self._watching.cancel()
 
-    def end_cancellation(self) -> None:
-        """The task continues, although it was cancelled."""
-        if sys.version_info >= (3, 11):
-            self._task.uncancel()
-
     async def _cancel_when_left(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         if not self._answered:  # after the response, background work continues
             self.left = True
+            assert self._task
             self._task.cancel()

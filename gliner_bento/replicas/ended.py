@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+
+from typing_extensions import Self
+
+from gliner_bento.http.disconnect import uncancelled
 
 T = TypeVar("T")
 
@@ -30,10 +34,47 @@ async def until_ended(call: asyncio.Future[Any], timeout_s: float | None = None)
         raise cancelled
 
 
-async def within(work: Awaitable[T], timeout_s: float | None) -> T:
-    """The result of `work`. Raises `asyncio.TimeoutError` if it takes longer than `timeout_s`; None: no limit."""
-    call = asyncio.ensure_future(work)
+async def step_within(step: Awaitable[T], timeout_s: float | None) -> T:
+    """The result of a generator's step. Raises `asyncio.TimeoutError` if it takes longer than `timeout_s`; None: no
+    limit."""
+    call = asyncio.ensure_future(step)
     await until_ended(call, timeout_s)
     if call.cancelled():
         raise asyncio.TimeoutError
     return call.result()
+
+
+class Endable:
+    """A context in which the current task awaits a call that others may end: `end` cancels the call, and the context
+    raises the error that `error` makes. The call must have ended once it is cancelled; it takes no task of its own."""
+
+    def __init__(self, error: Callable[[], Exception]) -> None:
+        self._error = error
+        self._task = asyncio.current_task()
+        self._ended = False
+
+    def end(self) -> None:
+        """End the call. May be called twice."""
+        if not self._ended and self._task:
+            self._ended = True
+            self._task.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._ended and kind is asyncio.CancelledError and uncancelled(self._task):
+            raise self._error() from None
+
+
+async def within(call: Awaitable[T], timeout_s: float | None) -> T:
+    """The result of a call, see `Endable`. Raises `asyncio.TimeoutError` if it takes longer than `timeout_s`; None: no
+    limit."""
+    if timeout_s is None:
+        return await call
+    with Endable(asyncio.TimeoutError) as endable:
+        timer = asyncio.get_running_loop().call_later(timeout_s, endable.end)
+        try:
+            return await call
+        finally:
+            timer.cancel()

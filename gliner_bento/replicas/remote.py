@@ -19,7 +19,7 @@ from gliner_bento.commands import BY_NAME, RULES, AdapterCommand, Command, Model
 from gliner_bento.errors import DeadlineExceeded, GLiNERBentoError, InternalError, NotReady
 from gliner_bento.model_types import ModelRow
 from gliner_bento.replicas.base import Archive, Call, Models, Outcome, Replica, ReplicaStatus, StreamStep
-from gliner_bento.replicas.ended import within
+from gliner_bento.replicas.ended import step_within, within
 from gliner_bento.replicas.messages import (
     Frames,
     ItemsMessage,
@@ -139,7 +139,7 @@ class RemoteReplica:
         message, frames = ItemsMessage.of([item], call), Frames()
         with self._connection.errors(DeadlineExceeded.before(_ANSWERED)):
             async with aclosing(self._connection.stream(message)) as pieces:
-                while piece := await within(anext(pieces, b""), _timeout_s(call)):
+                while piece := await step_within(anext(pieces, b""), _timeout_s(call)):
                     for answer in frames.add(piece):
                         step, self.tokens_run = StreamMessage.read(answer)
                         if isinstance(step, GLiNERBentoError):

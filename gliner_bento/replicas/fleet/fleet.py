@@ -153,7 +153,7 @@ class Fleet:
                     try:
                         async with self._noticing_loss(member, [item]):
                             async with aclosing(member.replica.stream(item, call)) as steps:
-                                while (step := await member.run(anext(steps, None))) is not None:
+                                while (step := await member.run_step(anext(steps, None))) is not None:
                                     if request.aborted:
                                         raise Aborted(_ABORTED)
                                     if step and not begun:  # an empty step only reports progress

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import takewhile
 from typing import Any, TypeVar
 
 from gliner_bento.errors import GLiNERBentoError, NotReady
 from gliner_bento.replicas.base import Replica, ReplicaStatus
-from gliner_bento.replicas.ended import until_ended
+from gliner_bento.replicas.ended import Endable, until_ended
 from gliner_bento.replicas.fleet.dispatch import Dispatcher
 from gliner_bento.status_types import HealthState, ModelInfo, ReplicaHealth
 
@@ -52,7 +53,8 @@ class Member:
     """A replica of the fleet. number: its number in the dispatcher. requests: number of calls that were sent to
     it. items: number of items of those that have not ended. tokens_run: as its last answer reported.
 
-    reason: why it is not ready. status: its latest answer to a probe. calls: those under way on it, the oldest first.
+    reason: why it is not ready. status: its latest answer to a probe. calls: those under way on it, the oldest first:
+    futures that are done when a call has ended, with the functions that end them.
     watcher: the task that probes it. probe_now: pending while the watcher waits; setting its result ends the wait.
     confirming: the probe after a lost call, while it runs.
     """
@@ -66,15 +68,27 @@ class Member:
     requests: int = 0
     items: int = 0
     tokens_run: int = 0
-    calls: dict[asyncio.Task[Any], None] = field(default_factory=dict)
+    calls: dict[asyncio.Future[Any], Callable[[], object]] = field(default_factory=dict)
     probe_now: asyncio.Future[None] | None = None
     watcher: asyncio.Task[None] | None = None
     confirming: asyncio.Task[None] | None = None
 
-    async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work` on this replica; raises `Unanswering` if the replica is lost meanwhile."""
-        call = asyncio.ensure_future(work)
-        self.calls[call] = None
+    async def run(self, call: Awaitable[T]) -> T:
+        """The result of a call of this replica, see `Endable`; raises `Unanswering` if the replica is lost
+        meanwhile."""
+        ended = asyncio.get_running_loop().create_future()
+        with Endable(partial(Unanswering, _LOST)) as endable:
+            self.calls[ended] = endable.end
+            try:
+                return await call
+            finally:
+                self.calls.pop(ended, None)
+                ended.set_result(None)
+
+    async def run_step(self, step: Coroutine[Any, Any, T]) -> T:
+        """As `run`, for a step of a stream."""
+        call = asyncio.ensure_future(step)
+        self.calls[call] = call.cancel
         try:
             await until_ended(call)
         finally:
@@ -85,8 +99,8 @@ class Member:
 
     def cancel_calls(self) -> None:
         """End the calls under way on it with `Unanswering`."""
-        for call in self.calls:
-            call.cancel()
+        for end in self.calls.values():
+            end()
 
     def snapshot(self, outstanding_tokens: int) -> ReplicaHealth:
         """The replica's row in `/v1/replicas`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import aclosing
 
 import pytest
 
-from gliner_bento.replicas.ended import until_ended, within
-from gliner_bento.replicas.fleet.health import Member
+from gliner_bento.replicas.ended import step_within, until_ended, within
+from gliner_bento.replicas.fleet.health import Member, Unanswering
 
 
 class Steps:
@@ -45,7 +46,7 @@ def test_a_generator_can_be_closed_after_its_step_was_cancelled_repeatedly(kind)
         async def read():
             async with aclosing(steps()) as each:
                 while True:
-                    await (within(anext(each), 3600) if kind == "within" else member.run(anext(each)))
+                    await (step_within(anext(each), 3600) if kind == "within" else member.run_step(anext(each)))
 
         reader = asyncio.create_task(read())
         await steps.waiting.wait()
@@ -64,7 +65,7 @@ def test_the_calls_of_a_lost_member_end_also_if_their_clients_leave_meanwhile():
         async def read():
             async with aclosing(steps()) as each:
                 while True:
-                    await member.run(within(anext(each), 3600))
+                    await member.run_step(step_within(anext(each), 3600))
 
         reader = asyncio.create_task(read())
         await steps.waiting.wait()
@@ -90,6 +91,49 @@ def test_a_timeout_is_raised_after_the_work_has_ended():
             await within(work(), 0.0)
         assert ended == [True]
         assert await within(asyncio.sleep(0, "result"), 3600) == "result"
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("timeout_s", [None, 3600.0])
+def test_a_call_that_is_given_up_again_and_again_ends_once_and_its_task_continues(timeout_s):
+    async def scene():
+        member, begun = Member("one", 0, None), asyncio.Event()
+
+        async def call():
+            begun.set()
+            await asyncio.Event().wait()
+
+        async def request():
+            with pytest.raises(Unanswering):
+                await member.run(within(call(), timeout_s))
+            assert not member.calls
+            await asyncio.sleep(0)
+
+        task = asyncio.create_task(request())
+        await begun.wait()
+        member.cancel_calls()
+        member.cancel_calls()
+        await task
+
+    asyncio.run(scene())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not show a second cancellation")
+def test_a_client_that_leaves_while_its_call_is_given_up_ends_the_request():
+    async def scene():
+        member, begun = Member("one", 0, None), asyncio.Event()
+
+        async def call():
+            begun.set()
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(member.run(call()))
+        await begun.wait()
+        member.cancel_calls()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     asyncio.run(scene())
 
