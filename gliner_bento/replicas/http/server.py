@@ -41,7 +41,8 @@ class ReplicaApp:
         }
         replica_routes = [Route(path, endpoint, methods=["POST"]) for path, endpoint in handlers.items()]
         routes = [Mount("/models/{model}", routes=replica_routes), *replica_routes]
-        self._app = CancelOnDisconnect(Starlette(routes=routes, exception_handlers={ClientDisconnect: _disconnected}))
+        self._routes = Starlette(routes=routes, exception_handlers={ClientDisconnect: _disconnected})
+        self._app = CancelOnDisconnect(self._serve)
 
     def bind(self, replica: Replica, models: Models | None = None) -> None:
         """Serve `replica` from now on, and each replica of `models` below /models."""
@@ -51,6 +52,18 @@ class ReplicaApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         await self._app(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Extractions do not take Starlette's router, whose layers took a third of the time of a call here."""
+        if not _is_extraction(scope):
+            await self._routes(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        try:
+            response = await self._extract(request)
+        except ClientDisconnect as error:
+            response = await _disconnected(request, error)
+        await response(scope, receive, send)
 
     def server(self, request: Request) -> ReplicaServer:
         """The server of the bound replica, or of the model in the path."""
@@ -83,6 +96,14 @@ class ReplicaApp:
     async def _call(self, request: Request) -> Response:
         message = await request.body()
         return _response(await self.server(request).call(request.path_params["method"], message))
+
+
+def _is_extraction(scope: Scope) -> bool:
+    """Whether a request is `POST /extract`."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return False
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "")) == "/extract"
 
 
 async def _disconnected(_: Request, __: Exception) -> Response:
