@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, suppress
 from dataclasses import asdict, replace
 
 from gliner_bento.commands import AddModel, ChangeModel, RemoveModel
@@ -137,7 +137,8 @@ class ServedModel:
     async def outcomes(self, context: Context, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
         """The replica's outcomes; blank results for items that need no model. Raises `QueueFull` if the replica is
         overloaded."""
-        with self._admitted(context, items, call.deadline_s, call.priority):
+        with self.policy.admit(items, call.deadline_s, context.tenant, call.priority):
+            context.record.admitted = True
             blank = [item.without_model() for item in items]
             asked = [item for item, result in zip(items, blank, strict=True) if result is None]
             answered = await self.replica.extract(asked, call) if asked else ()
@@ -159,19 +160,14 @@ class ServedModel:
             return
         passes = 1 + len(item.text) // PASS_CHARS
         estimated_deadline_s = min(call.deadline_s, time.monotonic() + passes * call.idle_timeout_s)
-        with self._admitted(context, [item], estimated_deadline_s, call.priority):
+        with self.policy.admit([item], estimated_deadline_s, context.tenant, call.priority):
+            context.record.admitted = True
             async with aclosing(self.replica.stream(item, call)) as parts:
                 async for part in parts:
                     self._observe()
                     if isinstance(part, Result):
                         self._learn(context, item, part)
                     yield part
-
-    @contextmanager
-    def _admitted(self, context: Context, items: Sequence[Item], deadline_s: float, priority: int) -> Iterator[None]:
-        with self.policy.admit(items, deadline_s, context.tenant, priority):
-            context.record.admitted = True
-            yield
 
     def _observe(self) -> None:
         """Pass the replica's throughput, and from time to time its number of unfinished items, to the policy."""
