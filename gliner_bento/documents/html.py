@@ -52,7 +52,9 @@ def decoded(content: bytes, encoding: str) -> str:
     try:
         return content.decode(encoding)
     except (UnicodeDecodeError, LookupError):
-        raise DocumentError(f"not {encoding}; name its encoding with --encoding") from None
+        raise DocumentError(
+            f"not {encoding}; name its encoding (--encoding, or the charset of the Content-Type)"
+        ) from None
 
 
 def _known(name: str) -> str:

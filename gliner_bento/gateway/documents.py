@@ -54,13 +54,13 @@ class DocumentReader:
         if len(self._waiting) >= _MAX_WAITING or self._waiting.count(tenant.name) >= _MAX_OF_TENANT:
             raise QueueFull("too many documents wait to be read; try again later")
 
-    async def read(self, tenant: Tenant, content: bytes, name: str) -> Document:
+    async def read(self, tenant: Tenant, content: bytes, name: str, encoding: str = "utf-8") -> Document:
         """The texts of a document, see `DocumentProcess.read`. Raises as `check`; `TooLarge` and `InvalidField` for a
         document that cannot be read, and `DeadlineExceeded`."""
         self.check(tenant, name)
         self._waiting.append(tenant.name)
         try:
-            job = partial(self._process.read, content, name)
+            job = partial(self._process.read, content, name, encoding)
             return await self._jobs.run(tenant, job, "the document was read")
         except DocumentTooLarge as error:
             raise TooLarge(f"body: {error}", param="body") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from email.message import Message
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -46,8 +47,15 @@ async def _read(gateway: Gateway, context: Context, request: Request) -> Respons
     if not name:
         raise InvalidField("name: is missing: the name of the document (?name=report.pdf)", param="name")
     gateway.documents.check(context.tenant, name)
-    document = await gateway.documents.read(context.tenant, await request.body(), name)
+    document = await gateway.documents.read(context.tenant, await request.body(), name, _charset(request))
     return json_response(DocumentResponse(document.records, document.not_read, context.id))
+
+
+def _charset(request: Request) -> str:
+    """The encoding of HTML that does not name its own."""
+    header = Message()
+    header["Content-Type"] = request.headers.get("content-type", "")
+    return header.get_content_charset("utf-8")
 
 
 def _operation(operation: dict[str, Any]) -> dict[str, Any]:

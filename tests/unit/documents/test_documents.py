@@ -145,7 +145,7 @@ def test_html_is_read_in_its_encoding(content, encoding):
 
 
 def test_html_in_another_encoding_is_refused():
-    with pytest.raises(DocumentError, match="not utf-8; name its encoding with --encoding"):
+    with pytest.raises(DocumentError, match="not utf-8; name its encoding"):
         document_of("<p>Zoë</p>".encode("cp1252"), "a.html")
 
 

@@ -67,6 +67,15 @@ def test_cells_and_attachments_have_their_places_and_other_files_their_reason(re
     assert answer["not_read"].keys() == {"photo.png"}
 
 
+def test_html_is_read_in_the_charset_of_the_request(reading):
+    content = "<p>Zoë".encode("latin-1")
+    assert reading(content, "a.html", "text/html; charset=ISO-8859-1").json()["records"][0]["text"] == "Zoë"
+    for kind in ("text/html", "text/html; charset=nothing", "text/html; charset*=utf-8''%ff"):
+        error = reading(content, "a.html", kind).json()["error"]
+        assert error["code"] == "invalid_field"
+        assert "name its encoding" in error["message"]
+
+
 @pytest.mark.parametrize(
     ("content", "name", "kind", "status", "param", "message"),
     [
