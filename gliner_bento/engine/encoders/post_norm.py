@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.linear import Activation, Linear
+from gliner_bento.engine.layers.linear import Activation, Linear, feed_forward
 from gliner_bento.engine.layers.norm import Norm
 from gliner_bento.engine.layers.packing import Attend, Layout
 
@@ -43,4 +43,4 @@ class PostNormLayer:
         slot_rows = layout.slot_rows
         contexts = layout.attend(self._attend, self._qkv(x, slot_rows).view(len(x), 3, self._heads, -1))
         x = self._out_norm(self._out.plus(contexts, x, slot_rows))
-        return self._reduce_norm(self._reduce.plus(self._expand(x, slot_rows), x, slot_rows))
+        return self._reduce_norm(feed_forward(x, self._expand, self._reduce, slot_rows))

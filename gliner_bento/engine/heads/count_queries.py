@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from gliner_bento.engine.layers.factory import LayerFactory
+from gliner_bento.engine.layers.linear import feed_forward
 from gliner_bento.engine.layers.norm import Norm
 from gliner_bento.engine.layers.packing import softmax_attention
 from gliner_bento.engine.layers.projection import Projection, linear_layers
@@ -173,7 +174,7 @@ class _PostNorm:
             with self._own_shapes():
                 contexts.append(softmax_attention(q, k, v, None).reshape(group.queries, -1))
         x = self._norms[0](self._project_context.plus(torch.cat(contexts), x, slot_rows))
-        return self._norms[1](self._reduce.plus(self._expand(x, slot_rows), x, slot_rows))
+        return self._norms[1](feed_forward(x, self._expand, self._reduce, slot_rows))
 
 
 _TO_QUERIES: Mapping[str, Callable[[Any, LayerFactory], Queries]] = {

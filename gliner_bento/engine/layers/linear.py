@@ -127,6 +127,14 @@ class Linear:
             self._updates.add(y[: slot_rows.total], x[: slot_rows.total], slot_rows)
         return y
 
+    def chunks(self, x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """`x` (N, in) in parts that take one product each, the last one filled with zeros."""
+        return [x] if self._heights is None else _chunks(x, self._heights)
+
+    def takes_one_product(self, rows: int) -> bool:
+        """Whether this number of rows is not divided."""
+        return self._heights is None or rows <= self._heights.allowed[-1]
+
     def _computed(self, x: torch.Tensor, activation: Activation) -> torch.Tensor:
         """The layer without updates of adapters, in products of allowed heights."""
         if self._heights is None:
@@ -155,6 +163,14 @@ class Linear:
     def _affine(self, x: torch.Tensor) -> torch.Tensor:
         assert self._weight is not None
         return F.linear(x, self._weight, self._bias)
+
+
+def feed_forward(x: torch.Tensor, expand: Linear, reduce: Linear, slot_rows: SlotRows | None) -> torch.Tensor:
+    """`reduce(expand(x)) + x`, (N, D). Without adapters, one part of the rows after the other: the expanded parts are
+    large, and need not be joined."""
+    if slot_rows is not None or expand.takes_one_product(len(x)):
+        return reduce.plus(expand(x, slot_rows), x, slot_rows)
+    return _joined([reduce.plus(expand(chunk), chunk) for chunk in expand.chunks(x)], len(x))
 
 
 def _activated(y: torch.Tensor, activation: Activation) -> torch.Tensor:

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from gliner_bento.engine.layers.factory import LayerFactory
-from gliner_bento.engine.layers.int8 import multiplies_int8
-from gliner_bento.engine.layers.linear import Activation, Linear
+from gliner_bento.engine.layers.int8 import InputScales, multiplies_int8
+from gliner_bento.engine.layers.linear import Activation, Linear, feed_forward
 
 ROWS = (1, 2, 7, 63, 64, 65, 511, 512, 513, 1500)
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
@@ -179,6 +179,31 @@ def test_int8_needs_inputs_to_be_calibrated() -> None:
     ours = factory.encoder_linear(layer)
     assert list(factory.quantize().values()) == [None]
     torch.testing.assert_close(ours(some_rows(3)), layer(some_rows(3)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_inputs_are_rounded_to_the_nearest_level_and_clipped(dtype: torch.dtype) -> None:
+    factors = torch.rand(64, generator=torch.Generator().manual_seed(2)) * 30
+    x = torch.cat([some_rows(40, 64), 1e30 * some_rows(2, 64), torch.zeros(1, 64)]).to(dtype)
+    found = InputScales(factors, scale=1.0, zero_point=100).quantized(x)
+    expected = (x.double() * factors + 100).round().clamp(0, 255)
+    assert found.dtype == torch.uint8
+    assert found.unique().numel() > 100
+    assert (found.double() - expected).abs().max() <= 1  # only where the product is rounded to a half
+    assert (found.double() == expected).float().mean() > 0.999
+
+
+@pytest.mark.parametrize("int8", INT8)
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_feed_forward_network_is_its_layers_one_after_the_other(rows: int, int8: bool) -> None:
+    factory = LayerFactory(nn.ModuleList(), int8=int8, threads=(1,))
+    expand = factory.encoder_linear(some_layer(outputs=96), activation="gelu")
+    reduce = factory.encoder_linear(some_layer(inputs=96, outputs=48), residual=True)
+    feed_forward(some_rows(600), expand, reduce, None)
+    if int8:
+        assert None not in factory.quantize().values()
+    x = some_rows(rows)
+    assert torch.equal(feed_forward(x, expand, reduce, None), reduce.plus(expand(x), x))
 
 
 @needs_int8
