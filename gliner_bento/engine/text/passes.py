@@ -83,6 +83,7 @@ class PassPlanner:
     def __init__(self, tokenizer: ItemTokenizer, limits: PassLimits) -> None:
         self._tokenizer = tokenizer
         self._limits = limits
+        self._default_windows = self._windows(Item(""))
 
     def fits(self, item: Item) -> Prompt | None:
         """The prompt of an item whose labels fit one pass and leave room for text; else None."""
@@ -94,6 +95,10 @@ class PassPlanner:
 
     def windows(self, item: Item) -> tuple[int, int]:
         """See `windows_of`."""
+        is_default = item.window_words is None and item.window_overlap_words is None
+        return self._default_windows if is_default else self._windows(item)
+
+    def _windows(self, item: Item) -> tuple[int, int]:
         limits = self._limits
         return windows_of(item, limits.window_words, limits.window_overlap_words, limits.words, "words")
 

@@ -97,8 +97,6 @@ class InlineLabels(Prompts):
 
     def prompt(self, item: ExtractionItem) -> Prompt:
         labels, relations = tuple(item.labels.values()), tuple(item.relations.values())
-        check_unicode(labels, "labels")
-        check_unicode(relations, "relations")
         if 2 * (len(labels) + len(relations)) >= self._max_tokens:  # at least a marker and a token each
             return NO_ROOM
         try:
@@ -107,7 +105,6 @@ class InlineLabels(Prompts):
             return NO_ROOM
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
-        check_unicode((description,), param)
         return 1 + len(self._ids(description, param))
 
     def _build(self, labels: tuple[str, ...], relations: tuple[str, ...]) -> Prompt:
@@ -132,6 +129,7 @@ class InlineLabels(Prompts):
         return Prompt(ids, (), room, label_positions, relation_positions)
 
     def _ids(self, description: str, param: str) -> tuple[int, ...]:
+        check_unicode((description,), param)
         ids = self._subwords.ids([description])
         self._subwords.check_name(ids, description, param)
         return ids
@@ -150,17 +148,16 @@ class SeparateLabels(Prompts):
         self._cached = lru_cache(maxsize=CACHED_PROMPTS)(self._encode)
 
     def prompt(self, item: ExtractionItem) -> Prompt:
-        labels = tuple(item.labels.values())
-        check_unicode(labels, "labels")
-        return Prompt(token_array(), tuple(map(self._cached, labels)), self._subwords.room(()))
+        labels = tuple(map(self._cached, item.labels.values()))
+        return Prompt(token_array(), labels, self._subwords.room(()))
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
         """0: a separate label takes no tokens of the prompt. See `Prompts`."""
-        check_unicode((description,), param)
         self._cached(description)
         return 0
 
     def _encode(self, label: str) -> tuple[int, ...]:
+        check_unicode((label,), "labels")
         self._subwords.check_name(self._tokenizer.encode(label, add_special_tokens=False).ids, label, "labels")
         ids = tuple(self._tokenizer.encode(label).ids)
         if len(ids) > self._max_tokens:

@@ -126,7 +126,7 @@ class ItemTokenizer:
         """For each chunk, the number of words that the splitter returned, and the words as `chunks` yields them."""
         check_unicode((text,), "text")
         for words, bounds in self._splitter.chunks(text, _CHUNK_WORDS):
-            for start, end in _parts(words):
+            for start, end in _parts(words, bounds):
                 if len(words[start]) > MAX_WORD_CHARS:
                     yield 1, Words(NO_WORDS.token_ids, np.array([OVERLONG]), bounds[start:end])
                 else:
@@ -168,9 +168,9 @@ class ItemTokenizer:
         return Tokenized(token_ids, positions, numbers, words.bounds, prompt.labels, labels, relations, own)
 
 
-def _parts(words: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _parts(words: Sequence[str], bounds: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """[start, end) of parts of at most `_CHUNK_CHARS` characters. A longer word is a part of its own."""
-    if sum(map(len, words)) <= _CHUNK_CHARS:
+    if bounds[-1, 1] - bounds[0, 0] <= _CHUNK_CHARS or sum(map(len, words)) <= _CHUNK_CHARS:
         yield 0, len(words)
         return
     start = chars = 0

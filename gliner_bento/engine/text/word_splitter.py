@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from itertools import accumulate, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class WordSplitter:
             start, rest = piece_start, text[piece_start:piece_end]
             while len(parts := pattern.split(rest, words)) > 1:  # space, word, space, word, ..., rest
                 rest = parts.pop()
-                ends = np.fromiter(accumulate(map(len, parts)), np.int64, len(parts)) + start
+                ends = np.fromiter(map(len, parts), np.int64, len(parts)).cumsum() + start
                 chunk = list(map(str.lower, parts[1::2])) if self._lowers else parts[1::2]
                 yield chunk, ends.reshape(-1, 2)  # ends of a space and of the word after it: the word's start and end
                 start = int(ends[-1])
