@@ -125,8 +125,8 @@ def result_of(prepared: Prepared, predictions: Predictions) -> Extraction | Pass
     entities = list(table)
     return Extraction(
         entities=entities,
-        relations=with_arguments(relations, entities, item.text, ends),
-        classifications=results_of(item.classifications, classes),
+        relations=with_arguments(relations, entities, item.text, ends) if relations else [],
+        classifications=results_of(item.classifications, classes) if classes else {},
         structures=structures,
         truncated=prepared.truncated_at is not None,
         truncated_at=prepared.truncated_at,
