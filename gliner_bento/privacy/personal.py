@@ -16,7 +16,7 @@ from gliner_bento.privacy.plausible import SURE, is_misread_person, is_plausible
 from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, for_model
 from gliner_bento.privacy.related_names import related_names
 from gliner_bento.privacy.spans import LabeledSpan
-from gliner_bento.privacy.word_names import word_names
+from gliner_bento.privacy.word_names import with_given_name, word_names
 
 PERSON_THRESHOLD = 0.2
 """Of a person with the form of a full name; others need `plausible.SURE`."""
@@ -54,7 +54,11 @@ def personal_spans(
     add what the text announces. sure: see `is_plausible`. In linear time."""
     spans = [replace(span, label="person") if is_misread_person(text, span) else span for span in found]
     added = announced_in(text) if announced else []
-    kept = [span for span in spans if span.by_recognizer or is_plausible(text, span, sure=sure)]
+    kept = [
+        with_given_name(text, span) if span.label == "person" and announced and not span.by_recognizer else span
+        for span in spans
+        if span.by_recognizer or is_plausible(text, span, sure=sure)
+    ]
     if any(span.label not in _OF_NOBODY for span in (*added, *kept)) or _SOMEBODY.search(text):
         return kept + added
     kept = [span for span in kept if span.by_recognizer or is_plausible(text, span, mentions_somebody=False, sure=sure)]

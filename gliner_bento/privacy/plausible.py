@@ -246,7 +246,8 @@ def _is_other_date(context: _Context, text: str) -> bool:
     if _MONTH_AND_YEAR.fullmatch(text) and not _PERSONAL_EVENT.search(context.before):
         return True
     is_logged = _CLOCK.match(context.behind) is not None and _LOGGED.search(context.before) is not None
-    return is_logged or _BUSINESS_DATE.search(context.before) is not None
+    business = _BUSINESS_DATE.search(context.before)
+    return is_logged or (business is not None and not _PERSONAL_EVENT.search(context.before, business.start()))
 
 
 def _is_version(context: _Context, text: str) -> bool:
@@ -302,7 +303,13 @@ def _is_person(context: _Context) -> bool:
         return False
     if text.islower() and any(map(str.isupper, context.around)) and _is_in_small_letters(context, words):
         return False
-    return context.span.score >= context.sure or _is_full_name(context)
+    if context.span.score >= context.sure or _is_full_name(context):
+        return True
+    return text[:1].isupper() and text.lower() in WORD_NAMES and _PAST_TENSE.match(context.behind) is not None
+
+
+_PAST_TENSE = re.compile(r"[ ][a-z]{2,12}ed(?![^\W_])")
+"""Behind a name that is also a word, of which a model is not sure: "Ginger added"."""
 
 
 def _is_in_small_letters(context: _Context, words: list[str]) -> bool:

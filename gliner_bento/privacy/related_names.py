@@ -28,8 +28,9 @@ _BEHIND_RELATION = re.compile(
     rf"(?:(?<![^\W_])(?:[Mm]y|[Hh]is|[Hh]er|[Oo]ur|[Yy]our|[Tt]heir)|[a-z]['’]s)[ ]{_RELATED}"
     rf"(?:[ ](?:(?:is[ ])?called[ ]|named[ ])?(?P<name>{_WORDS})(?![ ]?[\d(])"
     rf"|,[ ](?P<between>{_WORDS})(?=[,.;:!?)]|\Z))"
+    rf"|(?<![^\W_])(?:texted|phoned|hugged|kissed|married|divorced)[ ](?P<object>{_WORDS})"
 )
-"""The second name is between two commas."""
+"""The second name is between two commas, the third behind what is only done to persons."""
 _BEFORE_RELATION = re.compile(
     rf"(?<![\w'’-])(?P<name>{_WORD})"
     rf"(?=['’]s[ ](?:[a-z]{{2,12}}[ ]){{0,2}}{_KIN}(?![^\W_])(?![ ](?:city|company|school))"
@@ -66,6 +67,6 @@ def related_names(clues: Clues) -> Iterator[LabeledSpan]:
             is_thing = (
                 _GIVES.search(before) if pattern is _BEHIND_RELATION else match["acts"] and _PLACES.search(before)
             )
-            group = "name" if match["name"] else "between"
+            group = match.lastgroup if pattern is _BEHIND_RELATION and match.lastgroup else "name"
             if not is_thing and match[group].split(" ")[0].lower() not in _NO_NAMES:
                 yield LabeledSpan(*match.span(group), "person", by_recognizer=True, score=_SCORE)

@@ -56,6 +56,8 @@ _BEFORE_PERSON = re.compile(
     r"but|see|saw|let|remind|nurse|doctor|coach)[ ]|[\"“(])\Z",
     re.IGNORECASE,
 )
+_GIVEN = re.compile(r"([A-Z][a-z]{1,20})[ ]\Z")
+_MAX_GIVEN_CHARS = 22
 _WINDOW = 14
 _SENTENCE_START = re.compile(r"(?:\A|[.!?:]|[\n\"“(>-])[ \t\"“(]*\Z")
 
@@ -73,6 +75,16 @@ def word_names(text: str) -> Iterator[LabeledSpan]:
         if last is not None:
             end = last
             yield LabeledSpan(start, last, "person", by_recognizer=True, score=_SCORE)
+
+
+def with_given_name(text: str, span: LabeledSpan) -> LabeledSpan:
+    """A name with a word of `WORD_NAMES` right before it, which a model may have left out: Star in Star Jones."""
+    before = _GIVEN.search(text, max(0, span.start - _MAX_GIVEN_CHARS), span.start)
+    if before is None or before[1].lower() not in WORD_NAMES or text[before.start() - 1 : before.start()].isalnum():
+        return span
+    is_first = _SENTENCE_START.search(text[max(0, before.start() - _WINDOW) : before.start()]) is not None
+    is_question = is_first and before[1].lower() in _AUXILIARIES and _QUESTION.match(text, span.end) is not None
+    return span if is_question else span.at(before.start(), span.end)
 
 
 def _end_of_name(text: str, match: re.Match[str]) -> int | None:

@@ -1,5 +1,6 @@
 """LiteLLM's proxy, from PyPI and unmodified, with the configuration of the docs, between a client and a double of a
-language model that echoes, calls tools and streams. LITELLM_PYTHON names an interpreter that has litellm[proxy]."""
+language model that echoes, calls tools and streams. LITELLM_PYTHON names an interpreter that has litellm 1.110.2 and
+what its extra `proxy` needs, but for litellm-proxy and litellm-proxy-extras, which are not on PyPI."""
 
 from __future__ import annotations
 
@@ -84,8 +85,9 @@ def interpreter() -> str:
 
 
 def environment() -> dict[str, str]:
-    """The environment of a process with litellm: without our packages."""
-    return {**os.environ, "PYTHONPATH": os.environ.get("LITELLM_PYTHONPATH", "")}
+    """The environment of a process with litellm: without our packages, and without a try to fetch prices."""
+    path = os.environ.get("LITELLM_PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": path, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 
 @pytest.fixture(scope="module")

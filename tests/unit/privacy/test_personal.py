@@ -33,6 +33,18 @@ def test_an_unsure_person_needs_the_form_of_a_full_name(score, names):
     assert kept("Then Ada Ng saw Bo", found, announced=False) == names
 
 
+def test_a_word_that_is_also_a_name_belongs_to_the_name_behind_it():
+    assert kept("Star Kowalczyk sang.", [("Kowalczyk", "person", 0.9)]) == {"Star Kowalczyk"}
+    assert kept("Will Kowalczyk sing?", [("Kowalczyk", "person", 0.9)]) == {"Kowalczyk"}
+    assert kept("Then Kowalczyk sang.", [("Kowalczyk", "person", 0.9)]) == {"Kowalczyk"}
+
+
+def test_an_unsure_word_that_is_also_a_name_needs_a_verb_behind_it():
+    assert kept("Ginger added salt.", [("Ginger", "person", 0.3)], announced=False) == {"Ginger"}
+    assert kept("Ginger is hot.", [("Ginger", "person", 0.3)], announced=False) == set()
+    assert kept("Cargo added salt.", [("Cargo", "person", 0.3)], announced=False) == set()
+
+
 def test_what_a_recognizer_found_is_kept():
     spans = [LabeledSpan(0, 2, "id number", by_recognizer=True, score=1.0)]
     assert personal_spans("42", spans, announced=True) == spans
@@ -55,7 +67,7 @@ SURVIVE = {
     "My friend [[12.03.1985]]|disorder found on [[12 March 2020]]|appointment for Ada born on [[3 May 1980]]|"
     "Ada Ng (b. [[1985]])|Ada Ng (*[[1985]])|fecha de nacimiento [[1985]]|operiert am [[12.03]]|"
     '{"birthDate": "[[1985-03-12]]T00:00:00"}|order of birth [[May 1985]]|Patient seen [[2024-05-01]] 12:00:01|'
-    "hearing loss [[12 March 2020]]|her due date [[12 March 2020]]",
+    "hearing loss [[12 March 2020]]|requests his records from [[March 2019]] on|her due date [[12 March 2020]]",
     "id number": "Passport: [[123456789]]|Ada Ng has passport [[123456789]]|personal code: [[49403136526]]|"
     "patient reference [[4940313652]]|tax reference number: [[1234567890]]|Passport, issued [[123456789]]|"
     "SIN [[046 454 286]]|identity [[12.345.678]]|plate [[AB12 CDE]]|her code is [[48213]]|support [[49403136526]]|"

@@ -15,6 +15,7 @@ NAMES = {
     "[Nairobi] and her husband moved; [Alto] himself was ill; [Tundra], who lives there, and Lima, who won": "together",
     "[Volvo] said that she would; [Cargo] told me so; Volvo said it would; [Slate] smiled; Slate fell": "by a verb",
     "Everyone and his brother laughed. She whispered. Monday, my son. In Malta, my brother, too. Mum smiled.": "none",
+    "We texted [Typhoon] and he married [Monsoon Ek]; they called Avalanche": "what is only done to persons",
     "I gave my son Calpol, taught his daughter Latin; my patient Heparin 500; my partner Acme-soft": "things",
     "our coach Mr. X; the sister Ada; her twin towers; my mother and I; your doctor": "nobody",
 }
