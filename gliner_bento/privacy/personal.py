@@ -18,7 +18,7 @@ from gliner_bento.privacy.related_names import related_names
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.word_names import with_given_name, word_names
 
-PERSON_THRESHOLD = 0.2
+PERSON_THRESHOLD = 0.1
 """Of a person with the form of a full name; others need `plausible.SURE`."""
 _OF_NOBODY = frozenset(("city", "date", "country", "organization", "url", "street address"))
 _SOMEBODY = re.compile(
