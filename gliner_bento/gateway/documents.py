@@ -44,6 +44,11 @@ class DocumentReader:
         self._jobs = FairJobs("documents", timeout_s=options.request_timeout_s, charged_s=_CHARGED_S)
         self._waiting: list[str] = []
 
+    def close(self) -> None:
+        """End the thread and the process, after the last document."""
+        self._jobs.close()
+        self._process.close()
+
     def check(self, tenant: Tenant, name: str) -> None:
         """Raise, before the document is received, `NotSupported` without the extra, `UnsupportedMediaType` for a name
         without a known suffix, and `QueueFull` if too many documents wait."""

@@ -19,6 +19,10 @@ class ExpressionRunner:
         self._process = ExpressionProcess()
         self._jobs = FairJobs("regular expressions", timeout_s=timeout_s, charged_s=_CHARGED_S)
 
+    def close(self) -> None:
+        """End the thread, after the last job."""
+        self._jobs.close()
+
     async def spans(
         self, tenant: Tenant, expressions: Sequence[Expression], texts: Sequence[str], *, first_only: bool = False
     ) -> list[list[Spans]]:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cached_property
 from typing import TypeVar
 
 from gliner_bento.errors import DeadlineExceeded, NotReady
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 
 class FairJobs:
-    """Runs jobs in a thread, which waits for the process.
+    """Runs jobs in a thread, which waits for the process. The first job starts it.
 
     timeout_s: for a job, with the time that it waits. charged_s: time of a job that costs its tenant as much as one
     more job.
@@ -27,7 +28,15 @@ class FairJobs:
         self._name = name
         self._timeout_s = timeout_s
         self._charged_s = charged_s
-        self._pool = FairPool(1, name)
+
+    @cached_property
+    def _pool(self) -> FairPool:
+        return FairPool(1, self._name)
+
+    def close(self) -> None:
+        """End the thread, after the last job."""
+        if "_pool" in vars(self):
+            self._pool.shutdown()
 
     async def run(self, tenant: Tenant, job: Callable[[], T], event: str) -> T:
         """The result of a job. event: its end, for the message of `DeadlineExceeded`. A job whose caller has gone, or

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, cast
 
 from gliner_bento.errors import ErrorDetail, GLiNERBentoError, TooLarge
@@ -55,8 +55,8 @@ MetricsReader = Callable[[], Awaitable[Mapping[str, bytes]]]
 class Gateway:
     """The public API over the served models, within the operator's limits.
 
-    expressions: runs callers' regular expressions. sealing: seals mappings of redacted texts. waiting: stores those
-    whose callers cannot keep them.
+    expressions: runs callers' regular expressions. documents: reads their documents. sealing: seals mappings of
+    redacted texts. waiting: stores those whose callers cannot keep them.
     read_metrics: reads the metrics of processes on other machines, by replica. models: adds, changes and removes models
     while the server runs; None: not supported.
     """
@@ -73,6 +73,7 @@ class Gateway:
         self.options = options
         self.models = ModelTable(replicas, options, models)
         self.expressions = ExpressionRunner(options.request_timeout_s)
+        self.documents = DocumentReader(options)
         self.sealing = Sealing(options)
         self._lists = read_lists(options.allow_list, options.deny_list)
         self.waiting = waiting_mappings(options)
@@ -163,17 +164,14 @@ class Gateway:
         for text in texts:
             self.check_text(text, limits)
 
-    @cached_property
-    def documents(self) -> DocumentReader:
-        """Reads callers' documents."""
-        return DocumentReader(self.options)
-
     async def ready(self) -> bool:
         """See `ModelTable.ready`."""
         return await self.models.ready()
 
     async def aclose(self) -> None:
-        """Close connections to other servers; after the last request."""
+        """Close connections to other servers, and end helper threads; after the last request."""
+        self.expressions.close()
+        self.documents.close()
         await self.waiting.aclose()
 
     async def abort(self, context: Context, aborted_id: str, *, block_s: float = 0.0) -> AbortResponse:

@@ -111,10 +111,15 @@ def test_without_the_extra_documents_are_refused_before_they_arrive(client, monk
 
 
 def test_a_tenants_documents_wait_in_bounded_number_and_others_are_still_read(replica):
-    documents = Gateway(replica, LARGE).documents
+    def threads() -> set[threading.Thread]:
+        return {one for one in threading.enumerate() if one.name.startswith("documents")}
+
+    before, gateway = threads(), Gateway(replica, LARGE)
+    documents = gateway.documents
     content, ada, bob = pdf([["Ada"]]), Tenant("ada"), Tenant("bob")
 
     async def scene() -> None:
+        assert threads() == before, "the thread starts with the first document"
         await documents.read(ada, content, "a.pdf")
         pid = documents._process.pid
         if sys.platform == "linux":  # it is the first one that is killed if the memory does not suffice
@@ -132,8 +137,13 @@ def test_a_tenants_documents_wait_in_bounded_number_and_others_are_still_read(re
             os.kill(pid, signal.SIGCONT)
         assert [one.records[0].text for one in await asyncio.gather(*waiting)] == ["Ada"] * 5
         documents.check(ada, "a.pdf")
+        await gateway.aclose()
 
     asyncio.run(scene())
+    for thread in threads() - before:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert documents._process.pid is None
 
 
 def test_what_a_dropped_job_holds_is_freed_while_another_one_runs():
