@@ -31,6 +31,7 @@ class CancelOnDisconnect:
             await self.app(scope, receive, send)
             return
         exchange = _Exchange(receive, send)
+        await asyncio.sleep(0)  # so that a client in the same event loop, as in tests, leaves time to other tasks
         try:
             await self.app(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:

@@ -71,6 +71,19 @@ def test_the_task_of_a_cancelled_request_continues():
     asyncio.run(scene())
 
 
+def test_a_client_in_the_same_event_loop_leaves_time_to_other_tasks():
+    async def scene():
+        async def app(scope, receive, send):
+            await read_body(receive)
+
+        other = asyncio.create_task(asyncio.sleep(0))
+        for _ in range(10):
+            await serve(app, Connection())
+        assert other.done()
+
+    asyncio.run(scene())
+
+
 def test_an_answer_that_has_begun_gets_no_second_one():
     async def scene():
         connection = Connection()
