@@ -115,7 +115,7 @@ chaos: setup-dev ## Faults under load with known answers, 12 minutes: ARGS=
 overload: setup-dev ## Ten times the capacity for a minute: ARGS=
 	$(BIN)/python -m reliability overload $(ARGS)
 
-fuzz: setup-dev ## 50,000 odd requests, raw sockets, 10,000 documents: ARGS=
+fuzz: setup-dev ## 50,000 odd requests, sockets, 10,000 documents: ARGS=
 	$(BIN)/python -m reliability fuzz $(ARGS)
 
 soak: setup-dev ## Mixed requests, known answers, faults: MINUTES=30 ARGS=
