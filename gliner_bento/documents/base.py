@@ -15,7 +15,9 @@ SUFFIXES = {".pdf": "pdf", ".docx": "docx", ".xlsx": "xlsx", ".html": "html", ".
 """The format of each suffix."""
 PACKAGES = ("lxml", "pypdf")
 EXTRA = "documents"
+PDF_MARK = b"%PDF-"
 
+_ARCHIVES = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -135,6 +137,13 @@ def whole(text: str) -> str:
 def kind_of(name: str) -> str | None:
     """The format of a file by the suffix of its name; None if it is no document."""
     return SUFFIXES.get(os.path.splitext(name)[1].lower())
+
+
+def format_at_start(head: bytes) -> str:
+    """What a file is that begins like this: a PDF, or an Office file of any age; empty for anything else."""
+    if head.startswith(_ARCHIVES):
+        return "an Office file or an archive"
+    return "a PDF" if head.startswith(PDF_MARK) else ""
 
 
 def missing_packages() -> Iterator[str]:

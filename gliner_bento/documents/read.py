@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from gliner_bento.documents.base import (
     DEFAULT_LIMITS,
+    PDF_MARK,
     SUFFIXES,
     Collector,
     Document,
     DocumentError,
     DocumentTooLarge,
     Limits,
+    format_at_start,
     kind_of,
 )
 from gliner_bento.documents.docx import read_docx
@@ -20,7 +22,6 @@ from gliner_bento.documents.pdf import read_pdf
 from gliner_bento.documents.xlsx import read_xlsx
 
 _PDF_HEAD_BYTES = 1024
-_ARCHIVE, _OLD_FORMAT = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 
 
 def document_of(content: bytes, name: str, limits: Limits = DEFAULT_LIMITS, encoding: str = "utf-8") -> Document:
@@ -63,10 +64,11 @@ def package_of(content: bytes, kind: str, limits: Limits) -> Package:
 
 def _format(content: bytes) -> tuple[str, tuple[str, ...]] | None:
     """What the first bytes show: its name, and the formats that begin like this."""
-    if content.startswith(_ARCHIVE) or content.startswith(_OLD_FORMAT):
-        return "an Office file or an archive", ("docx", "xlsx")
-    if b"%PDF-" in content[:_PDF_HEAD_BYTES]:
-        return "a PDF", ("pdf", "eml") if not content.lstrip().startswith(b"%PDF-") else ("pdf",)
+    found = format_at_start(content)
+    if found and not content.startswith(PDF_MARK):
+        return found, ("docx", "xlsx")
+    if PDF_MARK in content[:_PDF_HEAD_BYTES]:
+        return "a PDF", ("pdf", "eml") if not content.lstrip().startswith(PDF_MARK) else ("pdf",)
     return None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, NamedTuple
 
-from gliner_bento.documents.base import Document, DocumentError
+from gliner_bento.documents.base import Document, DocumentError, format_at_start
 from gliner_bento.documents.process import DocumentProcess
 from gliner_bento.errors import StartupError, one_line
 from gliner_bento.files.records.columns import Row, pyarrow
@@ -23,6 +23,7 @@ from gliner_bento.files.records.sources import Source, delimiter_of, shown
 MAX_RECORD_BYTES = 64 * 2**20
 FILE_ERRORS = (OSError, EOFError, zlib.error)
 _BATCH_ROWS = 256
+_HEAD_BYTES = 8
 _UNITS = {"jsonl": "line", "csv": "record", "parquet": "row", "document": "text"}
 
 _MARKS = (  # UTF-32-LE comes before UTF-16-LE, because its mark begins with that of UTF-16-LE
@@ -113,9 +114,12 @@ def opened(source: Source) -> IO[bytes]:
 
 
 def byte_order_mark(source: Source, encoding: str) -> tuple[bytes, str]:
-    """The byte order mark of a file and its encoding; without a mark, b"" and `encoding`."""
+    """The byte order mark of a file and its encoding; without a mark, b"" and `encoding`. Raises `DocumentError` for a
+    document with the suffix of a text: some encodings read its bytes, which may have names that they do not show."""
     with opened(source) as file:
-        head = file.read(4)
+        head = file.read(_HEAD_BYTES)
+    if found := format_at_start(head):
+        raise DocumentError(f"is {found}, and not what its suffix says")
     return next(((mark, name) for mark, name in _MARKS if head.startswith(mark)), (b"", encoding))
 
 

@@ -31,6 +31,8 @@ UNREADABLE = {
     "d/locked.pdf": (lambda: encrypted_pdf("secret"), "encrypted"),
     "d/half.docx": (lambda: word()[:900], "damaged: File is not a zip file"),
     "d/wrong.docx": (lambda: pdf([["Ada"]]), "is a PDF, and not what its suffix says"),
+    "d/pdf.txt": (lambda: pdf([["Ada"]]), "is a PDF, and not what its suffix says"),
+    "d/word.csv": (word, "is an Office file or an archive, and not what its suffix says"),
     "d/deep.html": (lambda: b"<div>" * 9000 + b"Ada", "is nested too deeply, or has too long a text"),
     "d/empty.html": (lambda: b"", "is empty"),
     "d/none.eml": (lambda: b"Ada\n", "is no mail: it has no header such as From or Subject"),
@@ -40,14 +42,14 @@ LEFT_OUT = {"e/slides.pptx": b"PK", "e/photo.png": b"\x89PNG", "e/.hidden.pdf": 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    """A folder with 22 files: some can be read, some not, some are of other formats."""
+    """A folder with 24 files: some can be read, some not, some are of other formats."""
     folder = tmp_path_factory.mktemp("mixed")
     files = {name: make() for name, make in READABLE.items()} | LEFT_OUT
     files |= {name: make() for name, (make, _) in UNREADABLE.items()}
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
-    assert len(files) == 22
+    assert len(files) == 24
     return folder
 
 
