@@ -98,15 +98,12 @@ def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
         compared = replace(spans, first=spans.first + shift, last=spans.last + shift)
     greedy = item.overlap in (None, "nested")
     by_score = np.argsort(-compared.score, kind="stable")
-    _, best = np.unique(compared.word_keys[by_score], return_index=True)  # indexes into `by_score`, in order of words
     if greedy:
-        best.sort()  # in order of score, the highest first
-    competing = compared.take(by_score[best])
-    if greedy:
-        chosen = _greedy(competing, flat=item.overlap is None and (within_labels or item.flat_ner))
+        flat = item.overlap is None and (within_labels or item.flat_ner)
+        kept = by_score[_greedy(compared.take(by_score), flat=flat)]
     else:
-        chosen = _POLICIES[str(item.overlap)](competing)
-    kept = by_score[best[chosen]]
+        _, best = np.unique(compared.word_keys[by_score], return_index=True)  # into `by_score`, in order of words
+        kept = by_score[best[_POLICIES[str(item.overlap)](compared.take(by_score[best]))]]
     if item.multi_label:
         of_kept_words = np.isin(compared.word_keys, compared.word_keys[kept])
         kept = by_score[of_kept_words[by_score]] if greedy else np.flatnonzero(of_kept_words)
@@ -162,8 +159,8 @@ _POLICIES = {"allow": _all, "flat": _heaviest, "longest": _longest}
 def _greedy(spans: SpanTable, *, flat: bool) -> Indices:
     """gliner's greedy search: in order, a span is kept unless it conflicts with a span that was kept before.
 
-    spans: of different words, the highest score first. Two spans conflict if they share a word and, unless `flat`,
-    neither of them contains the other."""
+    spans: the highest score first. Two spans conflict if they have the same words, or if they share a word and, unless
+    `flat`, neither of them contains the other."""
     kept = _Flat() if flat else _Nested(int(spans.last.max()) + 1)
     words = zip(spans.first.tolist(), spans.last.tolist(), strict=True)
     return np.flatnonzero([kept.add(first, last) for first, last in words])
@@ -190,13 +187,15 @@ class _Nested:
     def __init__(self, words: int) -> None:
         self._first_of = [words] * words
         self._last_of = [-1] * words
+        self._kept: set[tuple[int, int]] = set()
 
     def add(self, first: int, last: int) -> bool:
         """As `_Flat.add`."""
         firsts = self._first_of[first:last]  # of kept spans that end inside this span, before its last word
         lasts = self._last_of[first + 1 : last + 1]  # of kept spans that begin inside it, after its first word
-        if firsts and (min(firsts) < first or max(lasts) > last):
+        if (first, last) in self._kept or (firsts and (min(firsts) < first or max(lasts) > last)):
             return False
+        self._kept.add((first, last))
         self._first_of[last] = min(self._first_of[last], first)
         self._last_of[first] = max(self._last_of[first], last)
         return True
