@@ -174,6 +174,18 @@ def test_int8_balances_columns_of_which_some_are_much_larger() -> None:
 
 
 @needs_int8
+def test_int8_errs_by_0_on_average() -> None:
+    layer, x = some_layer(), some_rows(32)
+    factory = LayerFactory(layer, int8=True)
+    ours = factory.encoder_linear(layer)
+    ours(x)
+    factory.quantize()
+    errors = ours(x) - layer(x)
+    assert errors.abs().max() > 1e-3
+    assert errors.mean(0).abs().max() < 1e-5
+
+
+@needs_int8
 def test_int8_needs_inputs_to_be_calibrated() -> None:
     factory, layer = LayerFactory(some_layer(), int8=True), some_layer()
     ours = factory.encoder_linear(layer)
