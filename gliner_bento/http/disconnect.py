@@ -37,11 +37,12 @@ class CancelOnDisconnect:
         except asyncio.CancelledError:
             if not exchange.left:  # the server itself has cancelled this request
                 raise
-            uncancelled(asyncio.current_task())
             if not exchange.begun:
                 await Response(status_code=CLIENT_CLOSED_REQUEST)(scope, receive, send)
         finally:
             exchange.stop_watching()
+            if exchange.left:  # also if the app has raised something else, or has returned
+                uncancelled(asyncio.current_task())
 
 
 def uncancelled(task: asyncio.Task[Any] | None) -> bool:

@@ -63,7 +63,8 @@ class Endable:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._ended and kind is asyncio.CancelledError and uncancelled(self._task):
+        # Uncancelled also if the call has raised something else, or has returned: what the task awaits next goes on.
+        if self._ended and uncancelled(self._task) and kind is asyncio.CancelledError:
             raise self._error() from None
 
 

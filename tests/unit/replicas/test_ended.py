@@ -119,6 +119,39 @@ def test_a_call_that_is_given_up_again_and_again_ends_once_and_its_task_continue
     asyncio.run(scene())
 
 
+def test_a_call_that_fails_when_it_is_given_up_does_not_end_the_next_one():
+    async def scene():
+        member, begun = Member("one", 0, None), asyncio.Event()
+
+        async def call(outcome):
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if outcome is asyncio.CancelledError:
+                    raise
+                if outcome:
+                    raise outcome from None
+
+        async def request():
+            with pytest.raises(ConnectionError):
+                await member.run(call(ConnectionError))
+            await member.run(call(None))
+            with pytest.raises(Unanswering):
+                await member.run(call(asyncio.CancelledError))
+
+        task = asyncio.create_task(request())
+        while not task.done():
+            if begun.is_set():
+                begun.clear()
+                member.cancel_calls()
+            await asyncio.sleep(0)
+        await task
+        assert not getattr(task, "cancelling", bool)()  # from Python 3.11
+
+    asyncio.run(scene())
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not show a second cancellation")
 def test_a_client_that_leaves_while_its_call_is_given_up_ends_the_request():
     async def scene():
