@@ -80,6 +80,7 @@ _OF_THE_FORMAT = frozenset({
     *("xpath", "prefixMappings", "uri", "namespaceuri", "element", "schemaLocation", "Ignorable", "Requires"),
     *("providerId", "appName", "formatCode", "presName", "loTypeId", "qsTypeId", "csTypeId", "TargetMode", "Id"),
     *("dataCellStyle", "headerRowCellStyle", "totalsRowCellStyle", "fmla", "eqn", "path", "DrawAspect", "UpdateMode"),
+    "wrapcoords",
 })  # fmt: skip
 """Attributes whose values are of the format's own vocabulary, or names of fonts and styles."""
 _REFERRING = frozenset({
@@ -90,6 +91,12 @@ _REFERRING = frozenset({
 _NAME_LIKE = re.compile(r"(?<![A-Za-z])(?:[A-Z][a-z]|(?=[A-F]*[G-Z])[A-Z]{4,}(?![A-Za-z\d]))|[^\W\d_](?<![A-Za-z])|@")
 """What a name of a person has, and no word of the format: a word that begins with a capital, or has only capitals; a
 letter that is not ASCII."""
+_DATE = r"(?<![\w.,+/-])(?:\d{1,4}([/-])\d{1,2}\1\d{1,4}|\d{1,2}\.\d{1,2}\.(?:19|20)\d\d)(?![\w/-]|[.,]\d)"
+_NUMBER_LIKE = re.compile(
+    rf"{_DATE}|(?<![\w.])\+\d|(?<![\w{{.,+-])(?=(?:[) /-]{{0,2}}\d){{7}})\d+(?:[) /-]{{1,2}}\d+)+(?![\w-]|[.,]\d)"
+)
+"""A date without a time, and a number with the signs of a phone or identity number. Sizes and ids of the format have
+none, its times are behind `T`, and its GUIDs in braces."""
 _FORMULAS = frozenset({"f", "formula", "formula1", "formula2", "definedName", "calculatedColumnFormula"})
 _CONSTANTS = frozenset({
     *("Application", "AppVersion", "DocSecurity", "TotalTime", "created", "modified", "revision"),
@@ -98,7 +105,7 @@ _CONSTANTS = frozenset({
 """Properties and places that the program has written."""
 _COPIES = ("{*}Fallback", "{*}rPh", "{*}absPath")
 """Elements that no reader misses: what old programs show, how a text is spoken, and where the file was saved."""
-_LETTER = re.compile(r"[^\W\d_]{2}|\d(?:[\W_]*\d){6}")
+_LETTER = re.compile(rf"[^\W\d_]{{2}}|\d(?:[\W_]*\d){{6}}|{_DATE}")
 _LOCAL_PATH = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\")
 
 
@@ -255,8 +262,12 @@ class _Editor:
 
 def _of_element(element: Any, *, is_any: bool, is_data: bool) -> Iterator[Passage]:
     """The passages of an element's attributes and, if `is_any`, of its text, and the text after it;
-    of formulas their literals. is_data: whether the element is of somebody's own format."""
+    of formulas their literals. is_data: whether the element is of somebody's own format, in which no name has a
+    meaning and every value counts."""
     name = local(element)
+    if is_data:
+        yield from _of_data(element)
+        return
     if name in _FORMULAS:
         yield from formula_passages(element)
     elif name in _HEADERS:
@@ -267,18 +278,30 @@ def _of_element(element: Any, *, is_any: bool, is_data: bool) -> Iterator[Passag
         yield Passage([(element.tail, _Tail(element))], "text")
     for attribute, value in element.attrib.items():
         if _is_text(value):
-            yield from _of_attribute(element, name, attribute, value, is_data=is_data)
+            yield from _of_attribute(element, name, attribute, value)
+
+
+def _of_data(element: Any) -> Iterator[Passage]:
+    if element.text:
+        yield Passage([(element.text, ElementText(element))], "property", _label_of(local(element)))
+    if element.tail:
+        yield Passage([(element.tail, _Tail(element))], "text")
+    for attribute in element.attrib:
+        yield of_attribute(element, attribute, label=_label_of(attribute.rpartition("}")[2]))
 
 
 def _of_text(element: Any, name: str) -> Iterator[Passage]:
     if name not in _CONSTANTS and _is_text(element.text):
-        label = _PERSON if name in _AUTHORS else _ORGANIZATION if name == "Company" else ""
         is_variant = "docPropsVTypes}" in element.tag and local(element.getparent()) == "property"
         owner = _Variant(element) if is_variant else ElementText(element)
-        yield Passage([(element.text, owner)], "property", label)
+        yield Passage([(element.text, owner)], "property", _label_of(name))
 
 
-def _of_attribute(element: Any, name: str, attribute: str, value: str, *, is_data: bool) -> Iterator[Passage]:
+def _label_of(name: str) -> str:
+    return _PERSON if name in _AUTHORS else _ORGANIZATION if name == "Company" else ""
+
+
+def _of_attribute(element: Any, name: str, attribute: str, value: str) -> Iterator[Passage]:
     short = attribute.rpartition("}")[2]
     if name == "name":  # of an entry of the glossary, of its category, or of a field
         parent = local(element.getparent())
@@ -292,8 +315,8 @@ def _of_attribute(element: Any, name: str, attribute: str, value: str, *, is_dat
         yield _link(element)
     elif short in _TEXT_ATTRIBUTES or name in _OWN_TEXT_ATTRIBUTES.get(short, ()):
         yield of_attribute(element, attribute)
-    elif _NAME_LIKE.search(value) and (is_data or not _is_of_the_format(name, attribute)):
-        yield of_attribute(element, attribute, fixed="" if is_data else f"the attribute {short} of {name}")
+    elif (_NAME_LIKE.search(value) or _NUMBER_LIKE.search(value)) and not _is_of_the_format(name, attribute):
+        yield of_attribute(element, attribute, fixed=f"the attribute {short} of {name}")
 
 
 def _is_of_the_format(name: str, attribute: str) -> bool:

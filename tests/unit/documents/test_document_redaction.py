@@ -13,6 +13,8 @@ import openpyxl
 import pytest
 
 from gliner_bento import cli
+from gliner_bento.documents.base import Limits
+from gliner_bento.documents.edit import edited, listing_of
 from gliner_bento.documents.leftovers import Originals
 from gliner_bento.privacy import redact as privacy
 from reliability.document_files import HTML, encrypted_pdf, excel, mail, part_of, pdf, rezipped, word
@@ -171,6 +173,41 @@ def test_further_parts_of_a_word_file_are_redacted(tmp_path):
     docx.Document(io.BytesIO(copy))
     with zipfile.ZipFile(io.BytesIO(copy)) as archive:
         assert set(PARTS) - set(archive.namelist()) == {"docProps/thumbnail.jpeg"}
+
+
+VALUES_OF_DATA = (
+    *("+44 20 7946 0958", "123-45-6789", "1980-05-03", "3.5.80", "ada", "n", "7", "王", "_ada", "true", "eve ng"),
+    *("ada@example.org", "ada was here", "bob", "19"),
+)
+
+
+def test_every_value_of_a_format_of_somebody_s_own_is_read():
+    """Also those whose names have a meaning in the format of Office."""
+    values = iter(VALUES_OF_DATA)
+    names = "phone", "ssn", "birth", "born", "mail", "type", "ascii", "style", "name", "path", "val"
+    attributes = " ".join(f'{name}="{next(values)}"' for name in names)
+    data = f"<table {attributes}>" + "<f>{}</f><created>{}</created>{}<oddHeader>{}</oddHeader></table>".format(*values)
+    content = with_part(word(), "", "customXml/item9.xml", "item9", data.encode(), "application/xml")
+    read = [passage.text for passage in listing_of(content, "a.docx", Limits()).passages]
+    assert {*read} >= {*VALUES_OF_DATA}
+    edits = {read.index(value): [(0, len(value), "REDACTED")] for value in VALUES_OF_DATA}
+    part = part_of(edited(content, "a.docx", edits, Limits()), "customXml/item9.xml").decode()
+    assert (part.count('"REDACTED"'), part.count(">REDACTED<")) == (len(names), 4)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_read"),
+    [
+        *((value, True) for value in ("+44 20 7946 0958", "123-45-6789", "(020) 7946 0958", "1980-05-03", "3/5/80")),
+        *((value, True) for value in ("born 3.5.1980.", "020 7946 0958")),
+        *((value, False) for value in ("5303520", "00177234", "1980-05-03T10:00:00Z", "A1:B2 C3:XFD1048576")),
+        *((value, False) for value in ("9.140625", "-1234567", "10800,-20000", "0,0,21600,21600", "16.0.4266.1001")),
+        *((value, False) for value in ("{00020906-0000-0000-0000-000000000046}", "1.5E+16", "1:16384", "1 2")),
+    ],
+)
+def test_a_number_in_an_attribute_that_we_do_not_know_is_read_if_it_is_none_of_the_format(value, is_read):
+    listing = listing_of(beginning_with(f'<w:p><w:smart w:owner="{value}"/></w:p>'), "a.docx", Limits())
+    assert (value in {passage.text for passage in listing.passages}) == is_read
 
 
 def test_addresses_of_links_are_redacted(tmp_path):
