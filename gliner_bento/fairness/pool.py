@@ -73,6 +73,7 @@ class FairPool:
             except BaseException:  # the thread goes on: other work waits
                 if not self._closed:  # else the work could not submit its rest
                     logger.exception("work of a pool failed")
+            del work  # what it holds is freed before the thread waits
 
     def _next(self) -> _Work | None:
         """The work to run now, as soon as there is some; None when the pool is closed."""
