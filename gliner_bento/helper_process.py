@@ -10,7 +10,8 @@ from typing import Any
 
 
 class HelperProcess:
-    """Starts the process when it is first needed, and again after it has ended. For one thread at a time.
+    """Starts the process when it is first needed, and again after it has ended. For one thread at a time, which does
+    the jobs; `kill` is for all threads.
 
     module: the program, which ends when its standard input does, also if this process is killed.
     """
@@ -19,11 +20,24 @@ class HelperProcess:
         self._command = [sys.executable, "-m", module]
         self._process: subprocess.Popen[bytes] | None = None
         self._finalizer: weakref.finalize[Any, Any] | None = None
+        self.killed = False
 
     @property
     def pid(self) -> int | None:
         """The process's id; None while there is none."""
         return self._process.pid if self._process else None
+
+    def kill(self) -> None:
+        """End the job that another thread does now: it sees the end of the process, and gets no further one until
+        `reset`."""
+        self.killed = True  # first: `started` looks at it last
+        if process := self._process:
+            process.kill()
+
+    def reset(self) -> None:
+        """End the process; the next job may start another one."""
+        self.close()
+        self.killed = False
 
     def close(self) -> None:
         """End the process."""
@@ -37,11 +51,14 @@ class HelperProcess:
             self.close()
 
     def started(self) -> subprocess.Popen[bytes]:
-        """The process; starts one if there is none."""
+        """The process; starts one if there is none. Raises OSError if that fails, or after `kill`."""
         if self._process is None:
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
             self._finalizer = weakref.finalize(self, _end, self._process)
+        if self.killed:
+            self.close()
+            raise OSError("the job was stopped")
         return self._process
 
 

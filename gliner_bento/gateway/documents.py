@@ -41,13 +41,12 @@ class DocumentReader:
                 max_memory_bytes=_MAX_MEMORY_BYTES,
             )
         )
-        self._jobs = FairJobs("documents", timeout_s=options.request_timeout_s, charged_s=_CHARGED_S)
+        self._jobs = FairJobs("documents", self._process, timeout_s=options.request_timeout_s, charged_s=_CHARGED_S)
         self._waiting: list[str] = []
 
     def close(self) -> None:
-        """End the thread and the process, after the last document."""
+        """End the process and the thread. Documents that wait are dropped."""
         self._jobs.close()
-        self._process.close()
 
     def check(self, tenant: Tenant, name: str) -> None:
         """Raise, before the document is received, `NotSupported` without the extra, `UnsupportedMediaType` for a name

@@ -17,10 +17,10 @@ class ExpressionRunner:
 
     def __init__(self, timeout_s: float) -> None:
         self._process = ExpressionProcess()
-        self._jobs = FairJobs("regular expressions", timeout_s=timeout_s, charged_s=_CHARGED_S)
+        self._jobs = FairJobs("regular expressions", self._process, timeout_s=timeout_s, charged_s=_CHARGED_S)
 
     def close(self) -> None:
-        """End the thread, after the last job."""
+        """End the process and the thread. Jobs that wait are dropped."""
         self._jobs.close()
 
     async def spans(

@@ -11,16 +11,18 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 from gateway_options import OPTIONS
 
-from gliner_bento.errors import QueueFull, install_hint
+from gliner_bento.errors import NotReady, QueueFull, install_hint
 from gliner_bento.gateway.fair_jobs import FairJobs
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.policy.tenants import Tenant
+from gliner_bento.helper_process import HelperProcess
 from reliability.document_files import encrypted_pdf, excel, mail, pdf
 
 LARGE = replace(OPTIONS, max_body_bytes=2**20, max_text_chars=200)
@@ -110,10 +112,29 @@ def test_without_the_extra_documents_are_refused_before_they_arrive(client, monk
     assert install_hint("documents") in response.json()["error"]["message"]
 
 
-def test_a_tenants_documents_wait_in_bounded_number_and_others_are_still_read(replica):
-    def threads() -> set[threading.Thread]:
-        return {one for one in threading.enumerate() if one.name.startswith("documents")}
+def threads() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name.startswith(("documents", "regular expressions"))}
 
+
+def join(ending: set[threading.Thread]) -> None:
+    for thread in ending:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(6000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("never")
+
+
+def jobs_of(process: HelperProcess) -> FairJobs:
+    return FairJobs("documents", process, timeout_s=60, charged_s=1)
+
+
+def test_a_tenants_documents_wait_in_bounded_number_and_others_are_still_read(replica):
     before, gateway = threads(), Gateway(replica, LARGE)
     documents = gateway.documents
     content, ada, bob = pdf([["Ada"]]), Tenant("ada"), Tenant("bob")
@@ -140,9 +161,7 @@ def test_a_tenants_documents_wait_in_bounded_number_and_others_are_still_read(re
         await gateway.aclose()
 
     asyncio.run(scene())
-    for thread in threads() - before:
-        thread.join(60)
-        assert not thread.is_alive()
+    join(threads() - before)
     assert documents._process.pid is None
 
 
@@ -151,7 +170,7 @@ def test_what_a_dropped_job_holds_is_freed_while_another_one_runs():
         """Stands for a document in memory."""
 
     async def scene() -> None:
-        jobs, tenant = FairJobs("tests", timeout_s=60, charged_s=1), Tenant("ada")
+        jobs, tenant = jobs_of(HelperProcess("unused")), Tenant("ada")
         started, go = threading.Event(), threading.Event()
 
         def first() -> bool:
@@ -173,3 +192,101 @@ def test_what_a_dropped_job_holds_is_freed_while_another_one_runs():
         assert await running
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_job_holds_is_freed_when_it_ends(fails):
+    class Held:
+        """Stands for a document in memory."""
+
+    async def scene() -> None:
+        jobs, held = jobs_of(HelperProcess("unused")), Held()
+        gone = weakref.ref(held)
+
+        def job(held: Held) -> Held:
+            if fails:
+                raise ValueError
+            return held
+
+        task = asyncio.create_task(jobs.run(Tenant("ada"), partial(job, held), "tests end"))
+        del held
+        await asyncio.wait([task])
+        assert isinstance(task.exception(), ValueError) == fails
+        del task
+        await until(lambda: gone() is None)
+
+    gc.disable()
+    try:
+        asyncio.run(scene())
+    finally:
+        gc.enable()
+
+
+def test_a_document_whose_caller_has_left_ends_and_the_next_one_is_read(replica):
+    async def scene() -> None:
+        gateway = Gateway(replica, LARGE)
+        documents, content = gateway.documents, pdf([["Ada"]])
+        await documents.read(Tenant("ada"), content, "a.pdf")
+        stopped = documents._process.pid
+        os.kill(stopped, signal.SIGSTOP)
+        left = asyncio.create_task(documents.read(Tenant("ada"), content, "a.pdf"))
+        await until(documents._process._lock.locked)
+        left.cancel()
+        await asyncio.wait([left])
+        assert (await documents.read(Tenant("bob"), content, "a.pdf")).records[0].text == "Ada"
+        assert documents._process.pid != stopped
+        await gateway.aclose()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("end", ["leave", "close"])
+def test_a_job_that_has_ended_starts_no_process(end):
+    before, process = threads(), HelperProcess("gliner_bento.documents.document_process")
+
+    async def scene() -> None:
+        jobs, begun, go = jobs_of(process), threading.Event(), threading.Event()
+        raised: list[Exception] = []
+
+        def job() -> None:
+            begun.set()
+            go.wait(60)
+            try:
+                process.started()
+            except OSError as error:
+                raised.append(error)
+                raise
+
+        task = asyncio.create_task(jobs.run(Tenant("ada"), job, "tests end"))
+        await asyncio.to_thread(begun.wait)
+        if end == "leave":
+            task.cancel()
+            await asyncio.wait([task])
+        else:
+            jobs.close()
+        go.set()
+        await until(lambda: bool(raised))
+        if end == "leave":
+            assert (await jobs.run(Tenant("bob"), process.started, "tests end")).pid == process.pid
+            jobs.close()
+        else:
+            for late in (task, jobs.run(Tenant("bob"), process.started, "tests end")):
+                with pytest.raises(NotReady):
+                    await late
+
+    asyncio.run(scene())
+    join(threads() - before)
+    assert process.pid is None
+
+
+def test_the_process_for_expressions_ends_with_the_gateway(replica):
+    before, gateway = threads(), Gateway(replica, LARGE)
+
+    async def scene() -> None:
+        assert await gateway.expressions.spans(Tenant("ada"), [("A", 0)], ["Ada"]) == [[[(0, 1)]]]
+        assert gateway.expressions._process.pid
+        await gateway.aclose()
+
+    asyncio.run(scene())
+    join(threads() - before)
+    assert gateway.expressions._process.pid is None
