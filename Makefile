@@ -94,7 +94,7 @@ format: setup-dev ## Format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test-all: ARGS += --hypothesis-profile searching
+test-all: override ARGS += --hypothesis-profile searching
 test-all: check ## Also slow tests, and a fresh clone with each Python
 	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock \
 		--editable '.[dataframes,haystack,ray,spacy]' langchain-openai langchain llama-index-core llama-index-llms-openai

@@ -18,7 +18,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A busy machine fails no property. Each run draws the same examples; `make test-all` draws others.
-settings.register_profile("searching", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "searching",
+    settings.get_profile("default"),  # not of `ci`, which Hypothesis loads in CI: its examples are always the same
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("repeatable", settings.get_profile("searching"), derandomize=True)
 settings.load_profile("repeatable")
 

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -318,6 +319,24 @@ def test_pages_name_only_tests_that_exist():
     files = set(re.findall(r"`(tests/[\w/.]+)`", text))
     assert files
     assert [file for file in files if not (PROJECT_ROOT / file).exists()] == []
+
+
+def test_other_examples_are_searched_for_also_in_ci_and_with_other_arguments():
+    command = ["make", "--dry-run", "--no-print-directory", "test-all", "ARGS=-x"]
+    lines = subprocess.run(command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    runs = [line for line in lines if " -m pytest " in line]
+    assert len(runs) == 2
+    assert all("-x --hypothesis-profile searching" in line for line in runs)
+    shown = "import conftest; one = conftest.settings.get_profile('searching'); print(one.derandomize, one.database)"
+    searching = subprocess.run(
+        [sys.executable, "-c", shown],
+        cwd=PROJECT_ROOT / "tests",
+        env=os.environ | {"CI": "true"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert searching.stdout.startswith("False DirectoryBasedExampleDatabase")
 
 
 def test_no_tracked_file_names_a_machines_folder():
