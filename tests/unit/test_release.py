@@ -196,13 +196,18 @@ def test_a_failed_row_fails_the_table_and_hides_no_other(capsys):
     def undecided() -> str:
         raise table.ForAPerson("owner")
 
-    assert table.run({"a": fails, "b": missing, "c": lambda: "fine", "d": undecided}) == 1
+    def ends() -> str:
+        subprocess.run([sys.executable, "-S", "-c", "raise SystemExit(3)"], check=True)
+        raise AssertionError
+
+    assert table.run({"e": ends, "a": fails, "b": missing, "c": lambda: "fine", "d": undecided}) == 1
     printed = capsys.readouterr().out
     assert "| a | FAILED | this is wrong | " in printed
+    assert "| e | FAILED | CalledProcessError: " in printed
     assert "| b | not here | no engine | " in printed
     assert "| c | ok | fine | " in printed
     assert "| d | FOR A PERSON | owner | " in printed
-    assert printed.endswith("\n4 checks: 1 ok; 1 FAILED (a); 1 FOR A PERSON (d); 1 not here (b)\n")
+    assert printed.endswith("\n5 checks: 1 ok; 2 FAILED (e, a); 1 FOR A PERSON (d); 1 not here (b)\n")
     assert table.run({"d": undecided}) == 1
     assert table.run({"b": missing, "c": lambda: "fine"}) == 0
 
@@ -216,6 +221,27 @@ def test_a_package_that_cannot_be_looked_up_is_not_one_without_vulnerabilities()
         advisories.verdict([fine, skipped])
     with pytest.raises(ValueError, match="jinja2: PYSEC-2019-217"):
         advisories.verdict([fine, skipped, bad])
+
+
+@pytest.mark.parametrize(
+    ("printed", "error"),
+    [
+        ("usage: pip-audit\npip-audit: error: unrecognized arguments: --bad", ValueError),
+        ("ERROR:pip_audit._cli:invalid requirements input: requirements.lock", ValueError),
+        ("Traceback (most recent call last):\nKeyError: 'info'", ValueError),
+        ("", ValueError),
+        ("  raise ProxyError(e)\nrequests.exceptions.ProxyError: HTTPSConnectionPool(host='pypi.org')", table.NotHere),
+        ("pip_audit._service.interface.ServiceError", table.NotHere),
+        ("ERROR:pip_audit._cli:Tip: your network may be blocking this service.", table.NotHere),
+    ],
+)
+def test_an_audit_that_fails_is_not_an_index_without_an_answer(tmp_path, printed, error):
+    audit = tmp_path / "pip-audit"
+    (tmp_path / "stderr").write_text(printed)
+    audit.write_text(f"#!/bin/sh\ncat '{tmp_path}/stderr' >&2\nexit 2\n")
+    audit.chmod(0o700)
+    with pytest.raises(error, match=re.escape(printed.rpartition("\n")[2]) or "it prints nothing"):
+        advisories.audit(audit, tmp_path / "requirements.lock")
 
 
 def test_the_names_of_the_workflow_need_no_package():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,17 @@ from typing import Any
 from .processes import clean
 from .table import NotHere
 
+_NO_ANSWER = re.compile(
+    r"^requests\.exceptions\.(Connection|Proxy|ChunkedEncoding)Error\b|^requests\.exceptions\.(Connect|Read)Timeout\b"
+    r"|^pip_audit\._service\.interface\.ServiceError\b|Tip: your network may be blocking this service",
+    re.MULTILINE,
+)
+"""How pip-audit ends where it does not reach the index."""
+
 
 def audit(program: Path, lock: Path) -> str:
-    """One line about all packages of the lock. Raises ValueError with advisories, NotHere if some had no answer."""
+    """One line about all packages of the lock. Raises ValueError with advisories, or if pip-audit fails, and NotHere if
+    the index does not answer, or not for some packages."""
     command: list[str | Path] = [
         program,
         "--requirement",
@@ -26,7 +35,10 @@ def audit(program: Path, lock: Path) -> str:
     try:
         report: list[dict[str, Any]] = json.loads(ended.stdout)["dependencies"]
     except ValueError:
-        raise NotHere(f"no answer: {(ended.stderr.strip().splitlines() or ['pip-audit prints nothing'])[-1]}") from None
+        last = (ended.stderr.strip().splitlines() or ["it prints nothing"])[-1]
+        if _NO_ANSWER.search(ended.stderr):
+            raise NotHere(f"no answer: {last}") from None
+        raise ValueError(f"pip-audit: exit code {ended.returncode}: {last}") from None
     return verdict(report)
 
 

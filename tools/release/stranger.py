@@ -109,8 +109,10 @@ def upgrade(folder: Path, programs: Path, packages: Path) -> str:
     with first_answer.served([*now, str(mine)], folder, log, clean()):
         pass
     made = subprocess.run(
-        [programs / "gliner-bento", "keys", "new", "app"], env=clean(), capture_output=True, text=True, check=True
+        [programs / "gliner-bento", "keys", "new", "app"], env=clean(), capture_output=True, text=True, check=False
     )
+    if made.returncode:
+        raise ValueError(f"keys new: exit code {made.returncode}: {made.stderr[-300:]}")
     [key] = re.findall(r"gliner_[\w-]+$", made.stderr.strip())
     (folder / "keys.yaml").write_text(made.stdout)
     ours.write_text(_SETTINGS_OF_0_1_0.replace("services:", f"  api_keys: {folder / 'keys.yaml'}\nservices:"))

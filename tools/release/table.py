@@ -34,6 +34,8 @@ def run(steps: Mapping[str, Step]) -> int:
             result, detail = "FOR A PERSON", str(decision)
         except (ValueError, SystemExit) as problem:
             result, detail = "FAILED", str(problem)
+        except Exception as error:  # the other rows are still of use
+            result, detail = "FAILED", f"{type(error).__name__}: {error}"
         rows[result].append(name)
         print(f"| {name} | {result} | {' '.join(detail.split())} | {time.monotonic() - began:.0f} |", flush=True)
     others = [
