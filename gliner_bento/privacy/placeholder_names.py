@@ -17,7 +17,12 @@ _SEPARATOR = rf"[\s_\\-]{{0,{_PER_UNDERSCORE}}}"
 _ID = r"(?:[0-9a-f]{16}|\d{1,9})"
 ESCAPED_CHARS = 14
 """Maximum length of a match of `_ESCAPED`."""
-_ESCAPED = re.compile(r"\\{0,2}(\\u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4}))")
+MAX_BACKSLASHES = 3
+"""Maximum number of backslashes at the beginning of a match of `_ESCAPED`."""
+_ESCAPED = re.compile(
+    rf"\\{{0,{MAX_BACKSLASHES - 1}}}"
+    r"(\\u(?:[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4}))"
+)
 """A character in JSON, also in JSON that is a string of JSON."""
 
 
@@ -36,14 +41,6 @@ class PlaceholderNames:
         last = "".join({re.escape(name[0]) for name in self._sorted if name})
         # The last character of a name, before an id.
         self._ends = re.compile(rf"[{last}](?=({_SEPARATOR}{_ID})(?![0-9a-z]|_\w))" if last else r"(?!)")
-
-    def matches(self, text: str) -> list[tuple[int, int]]:
-        """[start, end) of names with their ids, in order, without overlaps: of two, the one that begins first."""
-        matches: list[tuple[int, int]] = []
-        for start, end in sorted(self.all_matches(text), key=lambda span: (span[0], -span[1])):
-            if not matches or start >= matches[-1][1]:
-                matches.append((start, end))
-        return matches
 
     def all_matches(self, text: str) -> Iterator[tuple[int, int]]:
         """[start, end) of all names with their ids, also of those that another one ends with."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
-from gliner_bento.privacy.placeholder_names import ESCAPED_CHARS, PlaceholderNames, folded, unescaped
+from gliner_bento.privacy.placeholder_names import ESCAPED_CHARS, MAX_BACKSLASHES, PlaceholderNames, folded, unescaped
 from gliner_bento.privacy.redact import CharBudget, is_written_by_us
 from gliner_bento.privacy.styles import PLACEHOLDER
 from gliner_bento.privacy.written_placeholders import Written, begins_word, canonical, kinds_in
@@ -33,6 +33,8 @@ _NO_URL = re.compile(r"""[\s"<>\\^`{|}\x00-\x1f]""")
 """What no URL has. An original without it stays as it is, because it may be a URL or a part of one."""
 _HALF_JSON_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _HALF_ESCAPE = re.compile(rf"(?:{_HALF_JSON_ESCAPE.pattern}|%[0-9a-fA-F]?\Z)")
+_JSON_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}")
+_BACKSLASHES = rf"\\{{1,{MAX_BACKSLASHES}}}(?!\\)"
 _ESCAPE_CHARS = 6
 _MAX_REPORTED, _MAX_REPORTED_CHARS = 100, 80
 
@@ -66,7 +68,7 @@ class Restorer:
         self._names = PlaceholderNames(kinds)
         self._heads = {folded(kind).split("_")[0] for kind in kinds}
         self._initials = {head[0] for head in self._heads}
-        self._starts = re.compile("|".join([r"[\\\[<{&%【［]", *map(re.escape, self._initials)]))
+        self._starts = re.compile("|".join([_BACKSLASHES, r"[\[<{&%【［]", *map(re.escape, self._initials)]))
         self._longest = max(map(_longest_form, mapping), default=0) + _AROUND_CHARS
 
     def restore(self, text: str, form: Form = "auto") -> str:
@@ -101,17 +103,22 @@ class Restorer:
         yield from self._changed_in(text, searched, len(text), end)
 
     def _changed_in(self, text: str, start: int, stop: int, end: int) -> Iterator[tuple[Written, str]]:
-        """The placeholders of `_found_in` in [start, stop)."""
-        for first, last in self._names.matches(text[start:stop]):
-            written = Written.at(text, start + first, start + last)
+        """The placeholders of `_found_in` in [start, stop). Of two that overlap, the one that begins first: what is no
+        placeholder hides none."""
+        searched = 0
+        for first, last in sorted(self._names.all_matches(text[start:stop]), key=lambda span: (span[0], -span[1])):
+            if first < searched or not self._is_one(written := Written.at(text, start + first, start + last)):
+                continue
+            searched = last
             if written.end <= end and (placeholder := self._placeholder(written)) is not None:
                 yield written, placeholder
 
+    def _is_one(self, written: Written) -> bool:
+        return bool(written.opened) or (written.may_be_one and (written.exact in self._mapping or written.is_upper))
+
     def _placeholder(self, written: Written) -> str | None:
-        """The placeholder that is written there; None if it is none, not a known one, or not a single one."""
+        """The placeholder that is written there; None if it is not a known one, or not a single one."""
         exact = written.exact
-        if not (written.opened or (written.may_be_one and (exact in self._mapping or written.is_upper))):
-            return None
         if exact in self._mapping:
             return exact
         candidates = self._by_canonical.get(canonical(written.inner), ())
@@ -145,9 +152,9 @@ class Restorer:
             return len(text)
         end, lowered = len(text), folded(text)
         for match in self._starts.finditer(lowered, max(0, end - self._longest)):
-            start = match.start()
-            if self._may_begin(text, lowered, start) and self._may_continue(lowered[start:]):
-                end = start
+            begin = self._may_begin(text, lowered, match)
+            if begin is not None and self._may_continue(lowered[match.start() :]):
+                end = begin
                 break
         url = _URL.search(text, max(0, end - _CONTEXT_CHARS), end)
         if url:
@@ -157,23 +164,40 @@ class Restorer:
     def _word_end(self, text: str) -> int:
         """Where the end of a text begins that shows whether the next text continues a word, as `NAM` does before `E_1`:
         at the last character that no placeholder begins with."""
-        start = len(text)
-        if escape := _HALF_ESCAPE.search(text, max(0, start - _ESCAPE_CHARS)):
+        if escape := _HALF_ESCAPE.search(text, max(0, len(text) - _ESCAPE_CHARS)):
             return escape.start()
-        while not begins_word(text, start) and len(text) - start <= self._longest:
+        return self._context(text, len(text))
+
+    def _context(self, text: str, end: int) -> int:
+        """Where the text before `end` begins that shows whether a word may begin at `end`."""
+        start = end
+        while not begins_word(text, start) and end - start <= self._longest:
             start -= 1
             if text[start].lower() not in self._initials:
                 break
         return start
 
-    def _may_begin(self, text: str, lowered: str, start: int) -> bool:
-        """Whether a placeholder may begin with what matches `_starts` there: with a letter, one without brackets."""
-        if not text[start].isalpha():
-            return True
-        if text[start].islower():
-            return False
-        rest = lowered[start:]
-        return any(head.startswith(rest) or rest.startswith(head) for head in self._heads) and begins_word(text, start)
+    def _may_begin(self, text: str, lowered: str, match: re.Match[str]) -> int | None:
+        """From where to hold back a text because a placeholder may begin with a match of `_starts`: with a letter, one
+        without brackets. None: none may."""
+        start = match.start()
+        if text[start] == "\\":
+            return self._may_be_escape(text, start, match.end() - 1)
+        if lowered[start] not in self._initials:
+            return start
+        if text[start].islower() or not begins_word(text, start):
+            return None
+        rest = _half_unescaped(lowered[start:])
+        return start if any(head.startswith(rest) or rest.startswith(head) for head in self._heads) else None
+
+    def _may_be_escape(self, text: str, start: int, last: int) -> int | None:
+        """As `_may_begin`, for backslashes from `start` to `last`. Before a half escape, what is before it counts too:
+        a letter's begins nothing inside a word, a bracket's does."""
+        if begins_word(text, start):
+            return start
+        if _HALF_JSON_ESCAPE.match(text, last):
+            return self._context(text, start)
+        return None if _JSON_ESCAPE.match(text, last) else start
 
     def _may_continue(self, lowered: str) -> bool:
         """Whether a text in lower case may be the beginning of a placeholder, or of another one than it is now."""
@@ -181,7 +205,7 @@ class Restorer:
             return True
         for mark in ("%5b", "&lt;"):
             lowered = lowered.removeprefix(mark)
-        body = unescaped(_HALF_JSON_ESCAPE.sub("", lowered))[0].lstrip("\\[<{【［ \t\n")
+        body = _half_unescaped(lowered).lstrip("\\[<{【［ \t\n")
         for end in ("%5", "%", "&gt", "&g", "&"):  # a closing bracket of which a part has arrived
             body = body.removesuffix(end)
         if re.search(r"[\]>}】］;%&,.:!?\"'()`*]", body):
@@ -191,6 +215,11 @@ class Restorer:
             kind.startswith(letters) or (letters.startswith(kind) and _is_id(letters[len(kind) :]))
             for kind in self._kinds
         )
+
+
+def _half_unescaped(lowered: str) -> str:
+    """A text in lower case with letters in place of their escapes, without a half escape at its end."""
+    return folded(unescaped(_HALF_JSON_ESCAPE.sub("", lowered))[0])
 
 
 def _longest_form(placeholder: str) -> int:

@@ -99,7 +99,7 @@ def test_originals_are_not_restored_again():
 
 
 NAMES = "PERSON", "FULL_NAME", "NAME", "E", "İSIM"
-KEYS = [*(f"[{name}_{number}]" for name in NAMES for number in (1, 2, 12)), "[PERSON_6ac3c336e4094835]"]
+KEYS = [*(f"[{name}_{number}]" for name in NAMES for number in (1, 2, 12)), "[PERSON_6ac3c336e4094835]", "[ÉLÈVE_1]"]
 NASTY = ["Ada Ng", 'a "b" \\', "x\ny\t\x00", "\ud800z", "[PERSON_1]", "E_2 1", "A&B <c>", "é東\u2028", "", "%5B?&/#"]
 PIECES = [
     *(
@@ -121,6 +121,9 @@ PIECES = [
         "_",
         "1",
         "\\u01",
+        "NO",
+        "\\u0130SIM_1",
+        "\\\\u00c9",
     ),
     *("https://x.org/?q=", "://", "http:", "/", "//", "\n", " ", "é", "は", "(", '"', ",", "[1]", "](", "6ac3", "İ"),
     *("12", "'s", "e", "E"),
@@ -151,6 +154,16 @@ mappings = st.dictionaries(st.sampled_from([*KEYS, "[A_B_1]", "[AB_1]"]), st.sam
 @example({"[E_1]": "Ada"}, "[NAME_1]", [4], "text")
 @example({"[E_1]": "Ada"}, "[E_1hello", [5], "text")
 @example({"[PERSON_1]": "\ud800"}, "%5BPERSON_1%5D", [], "text")
+@example({"[İSIM_1]": "Ada"}, r"NO\u0130SIM_1 x", [3], "text")
+@example({"[İSIM_1]": "Ada"}, r"NO\\u0130SIM_1 x NO\\\u0130SIM_1 x", [1] * 40, "text")
+@example({"[İSIM_1]": "Ada"}, r"NO\\\\u0130SIM_1 x \\u0130SIM_1", [1] * 40, "text")
+@example({"[İSIM_1]": "Ada"}, r"1\u0130SIM_1 _\u0130SIM_1 \u0041\u0130SIM_1", [1] * 60, "text")
+@example({"[İSIM_1]": "Ada", "[OİSIM_1]": "Bob"}, r"NO\u0130SIM_1 x", [3], "text")
+@example({"[İSIM_1]": "Ada", "[SIM_1]": "Bob"}, r"NO\u0130SIM_1 NOİSIM_1 x", [8, 1, 1, 1, 1, 1, 1, 1, 1], "text")
+@example({"[FULL_NAME_1]": "Ada", "[NAME_1]": "Bob"}, "fullNAME_1 x", [5], "text")
+@example({"[LÈVE_1]": "Ada"}, r"a L\u00c8VE_1 x", [1] * 20, "text")
+@example({"[1A_1]": "Ada"}, "21A_1", [3], "text")
+@example({"[𐐀_1]": "Ada"}, r"NO\ud801\udc00_1 \ud801\udc00_1", [1] * 40, "text")
 def test_chunks_of_any_size_give_the_same_text_and_hold_back_at_most_one_placeholder(mapping, text, sizes, form):
     restorer, restored, held, position = Restorer(mapping), "", "", 0
     for size in [*sizes, len(text)]:
