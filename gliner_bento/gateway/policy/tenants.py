@@ -17,6 +17,7 @@ from gliner_bento.privacy.lists import NO_LISTS, Lists
 from gliner_bento.storage.api_keys import ALL_SCOPES, NAME_PATTERN, KeyScope
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:\-]")
+_MAX_NAME_CHARS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,11 @@ def named_in(headers: Headers, tenant_header: str | None) -> Tenant | None:
     return Tenant(name) if name else None
 
 
-@lru_cache(maxsize=1024)
 def at_address(address: str) -> Tenant:
     """The tenant of a client's address."""
-    return Tenant(_NOT_IN_NAMES.sub("_", address)[:128] or OUTSIDE_HTTP.name)
+    return _named(address[:_MAX_NAME_CHARS])
+
+
+@lru_cache(maxsize=1024)  # clients behind a proxy choose it: only short ones are kept
+def _named(address: str) -> Tenant:
+    return Tenant(_NOT_IN_NAMES.sub("_", address) or OUTSIDE_HTTP.name)

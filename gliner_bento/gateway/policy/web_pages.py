@@ -17,6 +17,10 @@ from gliner_bento.errors import Forbidden
 from gliner_bento.gateway.options import GatewayOptions
 
 _NOT_IN_PUBLIC_DNS = (".localhost", ".local", ".internal", ".svc", ".home.arpa")
+_MAX_HOST_CHARS = 300
+"""A name in DNS has at most 253. What clients send is kept, so that nothing longer is."""
+_NO_HOST = "invalid."
+"""A name that no host has, and that counts as public."""
 
 
 class WebPages:
@@ -51,9 +55,13 @@ def _is_own_page(origin: str, host: str) -> bool:
     return bool(page_host) and (page_host in (host, "localhost") or _is_loopback(page_host))
 
 
-@lru_cache(maxsize=64)  # clients choose it
 def _host_of(header: str) -> str:
     """The name or the address in a Host header."""
+    return _short_host_of(header) if len(header) <= _MAX_HOST_CHARS else _NO_HOST
+
+
+@lru_cache(maxsize=64)  # clients choose it
+def _short_host_of(header: str) -> str:
     return _host_in(f"//{header}")
 
 
@@ -61,7 +69,7 @@ def _host_in(url: str) -> str:
     try:
         return (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:
-        return "invalid."  # a name that no host has, and that counts as public
+        return _NO_HOST
 
 
 def _is_loopback(name: str) -> bool:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sys
 
 import httpx
 import pytest
 from gateway_options import OPTIONS
+from starlette.datastructures import Headers
 
+from gliner_bento.errors import Forbidden
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.context import Context
+from gliner_bento.gateway.policy.tenants import at_address
+from gliner_bento.gateway.policy.web_pages import WebPages
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"], "request_id": "mine"}
 
@@ -65,6 +70,23 @@ def test_a_tenant_is_the_header_or_the_address(app, replica):
     assert tenant_of(replica, app, **{"X-Tenant-ID": "team-a"}) == "team-a"
     assert tenant_of(replica, app) == "10.0.0.1"
     assert tenant_of(replica, app, address="fe80::1%eth0/x") == "fe80::1_eth0_x"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [at_address, lambda host: WebPages(OPTIONS).check({"host": host}, allow_public_hosts=True)],
+    ids=["X-Forwarded-For", "Host"],
+)
+def test_nothing_long_that_a_client_sends_is_kept(use):
+    value = "a." * 4000
+    before = sys.getrefcount(value)
+    use(value)
+    assert sys.getrefcount(value) == before
+
+
+def test_a_long_host_is_no_own_one():
+    with pytest.raises(Forbidden):
+        WebPages(OPTIONS).check(Headers({"host": "a." * 4000 + "local"}), allow_public_hosts=False)
 
 
 def test_the_header_counts_only_if_the_operator_names_it(replica):
