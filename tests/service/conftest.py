@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import uvicorn
 from processes import server_of
@@ -140,14 +141,26 @@ def adapters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def own_server(adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server in processes of its own, with adapters of its operator: `own`, and `teams/b` to be named. Tests of
-    long texts that are streamed end it."""
-    folder = tmp_path_factory.mktemp("server")
-    shutil.copytree(adapters["two"], folder / "root" / "own")
-    shutil.copytree(adapters["one"], folder / "root" / "teams" / "b")
-    settings = {"enable_polylora": True, "polylora_max_rank": 16, "max_device_adapters": 2, "warmup_iterations": 0}
-    settings |= {"adapter_root": folder / "root", "disk_cache_dir": folder / "cache"}
-    settings |= {"max_disk_adapters": MAX_DISK_ADAPTERS, "max_adapter_bytes": MAX_ADAPTER_BYTES}
-    with server_of(folder / "log", **settings) as server:
-        yield server
+def own_servers(adapters: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Server]]:
+    """The server of `own_server`, started again if a test has ended it."""
+    servers: list[Server] = []
+    with ExitStack() as stack:
+
+        def running_one() -> Server:
+            if not servers or not psutil.pid_exists(servers[-1].pid):
+                folder = tmp_path_factory.mktemp("server")
+                shutil.copytree(adapters["two"], folder / "root" / "own")
+                shutil.copytree(adapters["one"], folder / "root" / "teams" / "b")
+                settings = {"enable_polylora": True, "polylora_max_rank": 16, "max_device_adapters": 2}
+                settings |= {"adapter_root": folder / "root", "disk_cache_dir": folder / "cache"}
+                settings |= {"max_disk_adapters": MAX_DISK_ADAPTERS, "max_adapter_bytes": MAX_ADAPTER_BYTES}
+                servers.append(stack.enter_context(server_of(folder / "log", warmup_iterations=0, **settings)))
+            return servers[-1]
+
+        yield running_one
+
+
+@pytest.fixture
+def own_server(own_servers: Callable[[], Server]) -> Server:
+    """A server in processes of its own, with adapters of its operator: `own`, and `teams/b` to be named."""
+    return own_servers()
