@@ -12,11 +12,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CLIENT_CLOSED_REQUEST = 499
+_CANCELLED: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
+"""How often `cancel` has cancelled a task, for Python 3.10, whose tasks do not count it."""
 
 
 class CancelOnDisconnect:
@@ -45,10 +48,24 @@ class CancelOnDisconnect:
                 uncancelled(asyncio.current_task())
 
 
+def cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel a task to end what it awaits: `uncancelled` follows once it has ended."""
+    if sys.version_info < (3, 11):
+        _CANCELLED[task] = _CANCELLED.get(task, 0) + 1
+    task.cancel()
+
+
 def uncancelled(task: asyncio.Task[Any] | None) -> bool:
     """A task was cancelled once to end what it awaited, and continues. Returns False if it was cancelled once more,
-    which Python 3.10 does not show."""
-    return task is None or sys.version_info < (3, 11) or not task.uncancel()
+    which Python 3.10 shows only of `cancel`."""
+    if task is None:
+        return True
+    if sys.version_info >= (3, 11):
+        return not task.uncancel()
+    more = _CANCELLED.pop(task, 1) - 1
+    if more:
+        _CANCELLED[task] = more
+    return not more
 
 
 class _Exchange:
@@ -83,4 +100,4 @@ class _Exchange:
         if not self._answered:  # after the response, background work continues
             self.left = True
             assert self._task
-            self._task.cancel()
+            cancel(self._task)

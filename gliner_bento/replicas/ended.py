@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import Self
 
-from gliner_bento.http.disconnect import uncancelled
+from gliner_bento.http.disconnect import cancel, uncancelled
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Endable:
         """End the call. May be called twice."""
         if not self._ended and self._task:
             self._ended = True
-            self._task.cancel()
+            cancel(self._task)
 
     def __enter__(self) -> Self:
         return self

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import aclosing
+from functools import partial
 
 import pytest
 
+from gliner_bento.http.disconnect import cancel
 from gliner_bento.replicas.ended import step_within, until_ended, within
 from gliner_bento.replicas.fleet.health import Member, Unanswering
 
@@ -152,8 +153,8 @@ def test_a_call_that_fails_when_it_is_given_up_does_not_end_the_next_one():
     asyncio.run(scene())
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not show a second cancellation")
-def test_a_client_that_leaves_while_its_call_is_given_up_ends_the_request():
+@pytest.mark.parametrize("leaves_first", [False, True])
+def test_a_client_that_leaves_while_its_call_is_given_up_ends_the_request(leaves_first):
     async def scene():
         member, begun = Member("one", 0, None), asyncio.Event()
 
@@ -163,8 +164,9 @@ def test_a_client_that_leaves_while_its_call_is_given_up_ends_the_request():
 
         task = asyncio.create_task(member.run(call()))
         await begun.wait()
-        member.cancel_calls()
-        task.cancel()
+        ends = [member.cancel_calls, partial(cancel, task)]
+        for end in reversed(ends) if leaves_first else ends:
+            end()
         with pytest.raises(asyncio.CancelledError):
             await task
 
