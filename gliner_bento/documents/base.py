@@ -18,6 +18,9 @@ EXTRA = "documents"
 PDF_MARK = b"%PDF-"
 
 _ARCHIVES = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+_MAX_NAME_CHARS = 255
+_FREE_PLACE_CHARS = 100
+"""A place counts as characters beyond so many: that of a cell in a file in a mail has fewer."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -116,7 +119,8 @@ class Collector:
 
     def add(self, text: str, part: str, **place: Any) -> None:
         """Add a record. Raises `DocumentError` beyond a limit."""
-        self._chars += len(text)
+        place_chars = sum(len(value) for value in place.values() if isinstance(value, str))
+        self._chars += len(text) + max(0, place_chars - _FREE_PLACE_CHARS)
         if self._chars > self.limits.max_chars:
             raise DocumentTooLarge(f"has more than {self.limits.max_chars:,} characters")
         if len(self.document.records) >= self.limits.max_records:
@@ -132,6 +136,14 @@ class Collector:
 def whole(text: str) -> str:
     """The text as Unicode: halves of surrogate pairs are replaced."""
     return _SURROGATES.sub("\ufffd", text)
+
+
+def cut(name: str) -> str:
+    """A name for places, which many records repeat: with at most 255 characters, and its suffix."""
+    if len(name) <= _MAX_NAME_CHARS:
+        return name
+    stem, suffix = os.path.splitext(name)
+    return (stem[: max(0, _MAX_NAME_CHARS - len(suffix))] + suffix)[:_MAX_NAME_CHARS]
 
 
 def kind_of(name: str) -> str | None:

@@ -8,7 +8,7 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Any
 
-from gliner_bento.documents.base import Collector, DocumentError, DocumentTooLarge
+from gliner_bento.documents.base import Collector, DocumentError, DocumentTooLarge, cut
 from gliner_bento.documents.html import texts_of
 
 _HEADERS = ("Subject", "From", "To", "Cc", "Bcc", "Date")
@@ -140,7 +140,7 @@ def _name(part: EmailMessage, suffix: str) -> str:
     except _FAULTS:
         given = ""
     name = os.path.basename(given.replace("\\", "/").replace("\x00", "")).strip() or "attachment"
-    return name if suffix and name.lower().endswith(suffix) else name + suffix
+    return cut(name if suffix and name.lower().endswith(suffix) else name + suffix)
 
 
 def _suffix(name: str) -> str:

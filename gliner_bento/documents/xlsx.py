@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gliner_bento.documents.base import Collector
+from gliner_bento.documents.base import Collector, cut
 from gliner_bento.documents.package import Package, local
 from gliner_bento.documents.passages import Owner, passages_of
 
@@ -39,7 +39,7 @@ def workbook_of(package: Package) -> Workbook:
     for sheet in root.iter("{*}sheet"):
         link = next((value for name, value in sheet.attrib.items() if name.endswith("}id")), "")
         if link in targets:
-            sheets.append((sheet.get("name", ""), targets[link]))
+            sheets.append((cut(sheet.get("name", "")), targets[link]))
     is_1904 = any(node.get("date1904") in ("1", "true") for node in root.iter("{*}workbookPr"))
     tables = map(package.tree, package.linked(package.main, "sharedStrings"))
     strings = [string_of(item) for table in tables for item in table.iterchildren("{*}si")]

@@ -294,6 +294,27 @@ def test_time_and_memory_of_a_document_are_bounded(limits, content, reason):
     one.close()
 
 
+def sheet_of(cells: int, name: str) -> bytes:
+    book = excel()
+    namespace = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    rows = '<row><c t="str"><v>x</v></c></row>' * cells
+    sheet = f'<worksheet xmlns="{namespace}"><sheetData>{rows}</sheetData></worksheet>'
+    main = part_of(book, "xl/workbook.xml").replace(b'"People"', f'"{name}"'.encode())
+    return rezipped(book, {"xl/worksheets/sheet1.xml": sheet.encode(), "xl/workbook.xml": main})
+
+
+def test_names_are_cut_and_long_places_count_as_characters():
+    content = mail({"../" + "a" * 5_000 + ".xlsx": sheet_of(20, "s" * 5_000)})
+    document = document_of(content, "a.eml", Limits(max_chars=20_000))
+    cells = [record for record in document.records if record.part == "cell" and record.text == "x"]
+    assert len(cells) == 20
+    for record in cells:
+        assert (record.attachment, record.sheet) == ("a" * 250 + ".xlsx", "s" * 255)
+    short = Limits(max_chars=20 * (255 + 255 - 100))
+    reasons = document_of(content, "a.eml", short).not_read
+    assert list(reasons.values()) == [f"has more than {short.max_chars:,} characters"]
+
+
 def test_a_process_that_does_not_answer_is_killed():
     """The processor time is not used up: it waits, as a parser that has lost an event does."""
     one = DocumentProcess(Limits(max_cpu_s=0.1))
