@@ -47,8 +47,8 @@ def decoded(content: bytes, encoding: str) -> str:
             content, encoding = content[len(mark) :], name
             break
     else:
-        if declared := _CHARSET.search(content[:_MAX_HEAD_BYTES]):
-            encoding = _known(declared[1].decode()) or encoding
+        declared = _CHARSET.search(content[:_MAX_HEAD_BYTES])
+        encoding = (declared and _declared(declared[1].decode())) or _known(encoding) or encoding
     try:
         return content.decode(encoding)
     except (UnicodeDecodeError, LookupError):
@@ -58,13 +58,18 @@ def decoded(content: bytes, encoding: str) -> str:
 
 
 def _known(name: str) -> str:
-    """Python's name of a declared encoding; empty for an unknown one."""
+    """Python's name of an encoding; empty for an unknown one. Browsers read Latin-1 as Windows-1252."""
     try:
         known = codecs.lookup(name).name
     except LookupError:
         return ""
-    # A declaration that can be read is in a superset of ASCII, and browsers read Latin-1 as Windows-1252.
-    return {"iso8859-1": "cp1252", "ascii": "cp1252", "utf-16": "utf-8"}.get(known, known)
+    return {"iso8859-1": "cp1252", "ascii": "cp1252"}.get(known, known)
+
+
+def _declared(name: str) -> str:
+    """As `_known`, for a declaration in the page: what can be read is in a superset of ASCII."""
+    known = _known(name)
+    return "utf-8" if known == "utf-16" else known
 
 
 def texts_of(page: str) -> tuple[str, str]:

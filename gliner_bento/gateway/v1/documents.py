@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from email.message import Message
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -26,6 +26,7 @@ _NAMES = {
     "message/rfc822": "document.eml",
 }
 """The name of a document without one, by its media type."""
+_CHARSET = re.compile(r""";\s*charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,8 @@ async def _read(gateway: Gateway, context: Context, request: Request) -> Respons
 
 def _charset(request: Request) -> str:
     """The encoding of HTML that does not name its own."""
-    header = Message()
-    header["Content-Type"] = request.headers.get("content-type", "")
-    return header.get_content_charset("utf-8")
+    named = _CHARSET.search(request.headers.get("content-type", ""))
+    return named[1] if named else "utf-8"
 
 
 def _operation(operation: dict[str, Any]) -> dict[str, Any]:
