@@ -15,6 +15,7 @@ from gliner_bento.documents.base import (
 )
 from gliner_bento.documents.process import DocumentProcess
 from gliner_bento.errors import InvalidField, NotSupported, QueueFull, TooLarge, UnsupportedMediaType
+from gliner_bento.fairness.capacity import SharedCapacity
 from gliner_bento.gateway.fair_jobs import FairJobs
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
@@ -23,8 +24,8 @@ _MAX_CPU_S = 20.0
 """Processor time for a document, while others wait."""
 _MAX_MEMORY_BYTES = 2**29
 _CHARGED_S = 0.1
-_MAX_WAITING = 16
-"""Documents in memory, of all tenants: further ones are refused."""
+_PLACES = 16
+"""For documents that have arrived and wait or are read. Tenants share them (`SharedCapacity`)."""
 _MAX_OF_TENANT = 4
 
 
@@ -42,7 +43,8 @@ class DocumentReader:
             )
         )
         self._jobs = FairJobs("documents", self._process, timeout_s=options.request_timeout_s, charged_s=_CHARGED_S)
-        self._waiting: list[str] = []
+        self._places = SharedCapacity(_PLACES)
+        self._waiting: list[str] = []  # their tenants
 
     def close(self) -> None:
         """End the process and the thread. Documents that wait are dropped."""
@@ -55,13 +57,14 @@ class DocumentReader:
             raise NotSupported(f"this server reads no documents: {hint}")
         if kind_of(name) is None:
             raise UnsupportedMediaType(f"name: ends in none of {', '.join(SUFFIXES)}", param="name")
-        if len(self._waiting) >= _MAX_WAITING or self._waiting.count(tenant.name) >= _MAX_OF_TENANT:
+        if self._places.excess(tenant.name, 1) or self._waiting.count(tenant.name) >= _MAX_OF_TENANT:
             raise QueueFull("too many documents wait to be read; try again later")
 
     async def read(self, tenant: Tenant, content: bytes, name: str, encoding: str = "utf-8") -> Document:
         """The texts of a document, see `DocumentProcess.read`. Raises as `check`; `TooLarge` and `InvalidField` for a
         document that cannot be read, and `DeadlineExceeded`."""
         self.check(tenant, name)
+        self._places.hold(tenant.name, 1)
         self._waiting.append(tenant.name)
         try:
             job = partial(self._process.read, content, name, encoding)
@@ -72,3 +75,4 @@ class DocumentReader:
             raise InvalidField(f"body: {error}", param="body") from None
         finally:
             self._waiting.remove(tenant.name)
+            self._places.hold(tenant.name, -1)

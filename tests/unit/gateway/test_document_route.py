@@ -72,7 +72,10 @@ def test_cells_and_attachments_have_their_places_and_other_files_their_reason(re
 def test_html_is_read_in_the_charset_of_the_request(reading):
     content = "<p>Zoë".encode("latin-1")
     assert reading(content, "a.html", "text/html; charset=ISO-8859-1").json()["records"][0]["text"] == "Zoë"
-    for kind in ("text/html", "text/html; charset=nothing", "text/html; charset*=utf-8''%ff"):
+    assert reading(b"<p>\x80 5", "a.html", "text/html; charset=iso-8859-1").json()["records"][0]["text"] == "\u20ac 5"
+    assert reading("<p>Zoë".encode(), "a.html", "text/html; charset=").json()["records"][0]["text"] == "Zoë"
+    odd = ("charset*=x; charset*0=y", f"charset*{'9' * 5000}=x", "charset*=utf-8''%ff")
+    for kind in ("text/html", "text/html; charset=nothing", *(f"text/html; {parameters}" for parameters in odd)):
         error = reading(content, "a.html", kind).json()["error"]
         assert error["code"] == "invalid_field"
         assert "name its encoding" in error["message"]
@@ -151,12 +154,16 @@ def test_a_tenants_documents_wait_in_bounded_number_and_others_are_still_read(re
             await asyncio.sleep(0)
             with pytest.raises(QueueFull, match="too many documents wait"):
                 documents.check(ada, "a.pdf")
+            for number in range(12):  # all places are taken
+                tenant = Tenant(f"other {number % 3}")
+                waiting.append(asyncio.create_task(documents.read(tenant, content, "a.pdf")))
+                await asyncio.sleep(0)
             documents.check(bob, "a.pdf")
             waiting.append(asyncio.create_task(documents.read(bob, content, "a.pdf")))
             await asyncio.sleep(0)
         finally:
             os.kill(pid, signal.SIGCONT)
-        assert [one.records[0].text for one in await asyncio.gather(*waiting)] == ["Ada"] * 5
+        assert [one.records[0].text for one in await asyncio.gather(*waiting)] == ["Ada"] * 17
         documents.check(ada, "a.pdf")
         await gateway.aclose()
 
