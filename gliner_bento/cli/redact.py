@@ -270,18 +270,25 @@ async def _answers(
     if not by_model:
         yield _empty_results
         return
-    labels = backend.names(options.labels, "--labels") or _default_labels(options, flags, finders)
+    given = backend.names(options.labels, "--labels")
     fields = {**backend.request_fields(options), "across_empty_lines": True}  # see `spans_of`
-    check_shared(labels, fields)
+    check_shared(given or ["person"], fields)
     async with backend.client(options, flags) as client:
+        labels = given or await _default_labels(client, options, flags, finders)
         yield lambda texts: client.extract_many(texts, labels, window=_WINDOW, **fields)
 
 
-def _default_labels(options: argparse.Namespace, flags: Mapping[str, Any], finders: _Finders) -> Mapping[str, Any]:
+async def _default_labels(
+    client: Any, options: argparse.Namespace, flags: Mapping[str, Any], finders: _Finders
+) -> Mapping[str, Any]:
     """As those of `/v1/redact`. The thresholds of another server are not known: they count as not set."""
-    settings = Settings.load({} if options.url else flags)
-    lowered = lowers_persons(options.threshold, settings.default_threshold, settings.label_thresholds)
-    return personal_labels(finders.recognizers, max_labels=settings.max_labels, lowered=lowered)
+    if options.url:
+        max_labels, lowered = (await client.model()).max_labels, options.threshold is None
+    else:
+        settings = Settings.load(flags)
+        max_labels = settings.max_labels
+        lowered = lowers_persons(options.threshold, settings.default_threshold, settings.label_thresholds)
+    return personal_labels(finders.recognizers, max_labels=max_labels, lowered=lowered)
 
 
 async def _empty_results(texts: Iterable[str]) -> AsyncIterator[BatchResult]:

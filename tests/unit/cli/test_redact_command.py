@@ -117,8 +117,13 @@ def test_a_label_has_one_placeholder_whoever_has_found_it():
 class Model:
     """A client whose model takes `NOW` for a date and persons, and finds nothing else. asked: labels of its calls."""
 
+    max_labels = 5
+
     def __init__(self):
         self.asked, self.texts = [], []
+
+    async def model(self):
+        return self
 
     async def extract_many(self, texts, labels, **_):
         self.asked.append(labels)
@@ -168,6 +173,16 @@ def test_by_default_the_same_is_redacted_as_by_the_server(folder, model, monkeyp
     assert (folder / "a.txt").read_text() == expected
     assert ("[PERSON_1]" in expected) is (asked.recognizers is not False)
     assert model.texts == ["My name is Ada Ek, write to ada@example.org NOW.\n"]
+
+
+@pytest.mark.parametrize(("flags", "threshold"), [((), {"threshold": 0.1}), (("--threshold", "0.3"), {})])
+def test_of_a_server_its_limit_of_labels_counts(folder, model, monkeypatch, flags, threshold):
+    monkeypatch.setenv("GLINER_DEFAULT_THRESHOLD", "0.7")
+    flags = ["--url", "http://127.0.0.1:9", "-o", f"{folder}/a.txt", *flags]
+    assert cli.main(["redact", f"{folder}/in/a.txt", *flags]) == 0
+    (labels,) = model.asked
+    assert len(labels) == Model.max_labels == 5
+    assert labels["person"] == threshold
 
 
 def test_with_labels_all_is_redacted_that_the_model_says(folder, model):
