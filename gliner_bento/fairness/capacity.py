@@ -20,10 +20,14 @@ class SharedCapacity:
         """The number of tenants that hold a part of the capacity."""
         return len(self._held)
 
+    def held(self, tenant: str) -> int:
+        """What `tenant` holds."""
+        return self._held.get(tenant, 0)
+
     def excess(self, tenant: str, amount: int, fraction: float = 1.0) -> float:
         """0 if `tenant` may hold `amount` more; else by how much this would exceed `fraction` of the capacity."""
         limit = fraction * self.capacity
-        total, held = self.total + amount, self._held.get(tenant, 0)
+        total, held = self.total + amount, self.held(tenant)
         holders = len(self._held) if held else len(self._held) + 1
         within_share = (held + amount) * holders <= limit
         if total <= limit or (within_share and total <= SHARED_OVERFLOW * limit):

@@ -44,7 +44,6 @@ class DocumentReader:
         )
         self._jobs = FairJobs("documents", self._process, timeout_s=options.request_timeout_s, charged_s=_CHARGED_S)
         self._places = SharedCapacity(_PLACES)
-        self._waiting: list[str] = []  # their tenants
 
     def close(self) -> None:
         """End the process and the thread. Documents that wait are dropped."""
@@ -57,7 +56,7 @@ class DocumentReader:
             raise NotSupported(f"this server reads no documents: {hint}")
         if kind_of(name) is None:
             raise UnsupportedMediaType(f"name: ends in none of {', '.join(SUFFIXES)}", param="name")
-        if self._places.excess(tenant.name, 1) or self._waiting.count(tenant.name) >= _MAX_OF_TENANT:
+        if self._places.excess(tenant.name, 1) or self._places.held(tenant.name) >= _MAX_OF_TENANT:
             raise QueueFull("too many documents wait to be read; try again later")
 
     async def read(self, tenant: Tenant, content: bytes, name: str, encoding: str = "utf-8") -> Document:
@@ -65,7 +64,6 @@ class DocumentReader:
         document that cannot be read, and `DeadlineExceeded`."""
         self.check(tenant, name)
         self._places.hold(tenant.name, 1)
-        self._waiting.append(tenant.name)
         try:
             job = partial(self._process.read, content, name, encoding)
             return await self._jobs.run(tenant, job, "the document was read")
@@ -74,5 +72,4 @@ class DocumentReader:
         except DocumentError as error:
             raise InvalidField(f"body: {error}", param="body") from None
         finally:
-            self._waiting.remove(tenant.name)
             self._places.hold(tenant.name, -1)
