@@ -35,21 +35,26 @@ def serve(app, connection):
     return CancelOnDisconnect(app)({"type": "http"}, connection.receive, connection.send)
 
 
+def waiting(connection, cancelled, error=asyncio.CancelledError):
+    """An app whose caller hangs up while it waits. It notes that it was cancelled, and raises `error`."""
+
+    async def app(scope, receive, send):
+        await read_body(receive)
+        connection.hung_up.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise error from None
+
+    return app
+
+
 def test_a_request_is_cancelled_when_its_caller_has_gone():
     async def scene():
-        connection, cancelled = Connection(), asyncio.Event()
-
-        async def app(scope, receive, send):
-            await read_body(receive)
-            connection.hung_up.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
-
-        await asyncio.wait_for(serve(app, connection), 10)
-        assert cancelled.is_set()
+        connection, cancelled = Connection(), []
+        await asyncio.wait_for(serve(waiting(connection, cancelled), connection), 10)
+        assert cancelled
         assert connection.answer[0]["status"] == 499
 
     asyncio.run(scene())
@@ -59,17 +64,8 @@ def test_a_request_is_cancelled_when_its_caller_has_gone():
 def test_the_task_of_a_cancelled_request_continues(error):
     async def scene():
         connection, task = Connection(), asyncio.current_task()
-
-        async def app(scope, receive, send):
-            await read_body(receive)
-            connection.hung_up.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                raise error from None
-
         with contextlib.suppress(ConnectionError):
-            await serve(app, connection)
+            await serve(waiting(connection, [], error), connection)
         await asyncio.sleep(0)
         assert not getattr(task, "cancelling", bool)()  # from Python 3.11
         assert asyncio.all_tasks() == {task}
