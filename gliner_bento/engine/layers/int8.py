@@ -10,7 +10,6 @@ the columns of the weight are multiplied by it.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -20,8 +19,8 @@ _ROWS = 256
 _ROWS_OF_A_BATCH = 32
 # Exponents of the balance: 0 leaves all differences between columns in the weight, 1 in the inputs.
 _EXPONENTS = (0.35, 0.5, 0.65, 0.8)
-# Shares of the inputs' range that 8 bits represent. What is outside of it is clipped.
-_RANGES = (1.0, 0.85, 0.7)
+# Shares of the inputs' range that 8 bits may represent instead of all of it. What is outside is clipped.
+_CLIPPED_RANGES = (0.85, 0.7)
 _TINY = 1e-6
 _LEVELS, _WEIGHT_MAX = 255.0, 127.0
 # A float32 to which this is added is rounded, and its lowest bits are the integer.
@@ -84,15 +83,14 @@ class Int8:
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, record: InputRecord) -> None:
-        weight = weight.detach().float()
-        self.error, balance, share = min(_choices(weight, record), key=lambda choice: choice[0])
+        choice = _best_choice(weight.detach().float(), record)
+        self.error = choice.error
         self.outputs = len(weight)
-        self._inputs = _scales(record, balance, share)
-        integers, self._scale = _quantized_weight(weight * balance)
-        self._weight = torch.ops.onednn.qlinear_prepack(integers, None)
+        self._inputs, self._scale = choice.inputs, choice.scale
+        self._weight = torch.ops.onednn.qlinear_prepack(choice.integers, None)
         self._zeros = torch.zeros(len(weight), dtype=torch.int64)
         # The mean error of each output is no noise: layers after this one would add it up.
-        self._bias = _errors(weight, record.rows, self._inputs, integers, self._scale).mean(0)
+        self._bias = choice.errors.mean(0)
         if bias is not None:
             self._bias += bias.detach()
 
@@ -116,27 +114,38 @@ class Int8:
         return y
 
 
-def _choices(weight: torch.Tensor, record: InputRecord) -> Iterator[tuple[float, torch.Tensor, float]]:
-    """Errors with different balances and ranges: (error, balance (in,), share of the range)."""
-    rows = record.rows
-    norm = float((rows @ weight.T).norm()) or 1.0
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A weight in 8 bits. integers: (out, in). scale: (out,). errors: (rows, out), what 8 bits miss of the outputs of
+    the recorded inputs. error: their norm, relative to the outputs'."""
 
-    def error(balance: torch.Tensor, share: float) -> float:
+    balance: torch.Tensor
+    inputs: InputScales
+    integers: torch.Tensor
+    scale: torch.Tensor
+    errors: torch.Tensor
+    error: float
+
+
+def _best_choice(weight: torch.Tensor, record: InputRecord) -> _Choice:
+    """The balance with the least error, and then the share of the range that 8 bits represent."""
+    rows = record.rows
+    outputs = rows @ weight.T
+    norm = float(outputs.norm()) or 1.0
+
+    def choice(balance: torch.Tensor, share: float = 1.0) -> _Choice:
         inputs = _scales(record, balance, share)
-        return float(_errors(weight, rows, inputs, *_quantized_weight(weight * balance)).norm()) / norm
+        integers, scale = _quantized_weight(weight * balance)
+        decoded = (inputs.quantized(rows).float() - inputs.zero_point) * inputs.scale
+        errors = outputs - (decoded @ integers.float().T) * scale
+        return _Choice(balance, inputs, integers, scale, errors, float(errors.norm()) / norm)
+
+    def error(choice: _Choice) -> float:
+        return choice.error
 
     balances = [torch.ones(weight.shape[1]), *(_balance(weight, record, exponent) for exponent in _EXPONENTS)]
-    best = min(balances, key=lambda balance: error(balance, 1.0))
-    for share in _RANGES:
-        yield error(best, share), best, share
-
-
-def _errors(
-    weight: torch.Tensor, rows: torch.Tensor, inputs: InputScales, integers: torch.Tensor, scale: torch.Tensor
-) -> torch.Tensor:
-    """What 8 bits miss of `rows @ weight.T`, (rows, out). integers, scale: see `_quantized_weight`."""
-    decoded = (inputs.quantized(rows).float() - inputs.zero_point) * inputs.scale
-    return rows @ weight.T - (decoded @ integers.float().T) * scale
+    balanced = min(map(choice, balances), key=error)
+    return min(balanced, *(choice(balanced.balance, share) for share in _CLIPPED_RANGES), key=error)
 
 
 def _balance(weight: torch.Tensor, record: InputRecord, exponent: float) -> torch.Tensor:
