@@ -15,6 +15,8 @@ _PER_UNDERSCORE = 3
 """Separators that may stand for one underscore."""
 _SEPARATOR = rf"[\s_\\-]{{0,{_PER_UNDERSCORE}}}"
 _ID = r"(?:[0-9a-f]{16}|\d{1,9})"
+_ANY_ID = re.compile(r"\d|[a-f]{16}")
+"""Whether a text has an id at all: most words between placeholders have none."""
 ESCAPED_CHARS = 14
 """Maximum length of a match of `_ESCAPED`."""
 MAX_BACKSLASHES = 3
@@ -46,6 +48,8 @@ class PlaceholderNames:
         """[start, end) of all names with their ids, also of those that another one ends with."""
         read, places = unescaped(text)
         lowered = folded(read)
+        if not _ANY_ID.search(lowered):
+            return
         for match in self._ends.finditer(lowered):
             for start in self._starts(lowered, match.end()):
                 yield places[start], places[match.end(1)]

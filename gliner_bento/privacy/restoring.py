@@ -224,7 +224,7 @@ def _half_unescaped(lowered: str) -> str:
 
 def _longest_form(placeholder: str) -> int:
     """The length of the longest form of a placeholder, without what `_AROUND_CHARS` counts."""
-    escaped = sum(not char.isascii() for char in placeholder)
+    escaped = 0 if placeholder.isascii() else sum(not char.isascii() for char in placeholder)
     return len(placeholder) + 2 * placeholder.count("_") + (ESCAPED_CHARS - 1) * escaped
 
 

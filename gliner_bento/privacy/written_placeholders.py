@@ -10,7 +10,8 @@ from gliner_bento.privacy.placeholder_names import PlaceholderNames, unescaped
 from gliner_bento.privacy.styles import PLACEHOLDER
 
 _PAIRS = {"[": "]", "\\[": "\\]", "<": ">", "{": "}", "&lt;": "&gt;", "%5b": "%5d", "【": "】", "［": "］"}
-_OPENING, _CLOSING = r"(?:\\?\[|<|\{|&lt;|%5[Bb]|【|［)", r"(?:\\?\]|>|\}|&gt;|%5[Dd]|】|］)"
+# Each alternative of `_OPENING` begins with a character: `re` looks for those first.
+_OPENING, _CLOSING = r"(?:\[|\\\[|<|\{|&lt;|%5[Bb]|【|［)", r"(?:\\?\]|>|\}|&gt;|%5[Dd]|】|］)"
 _OPEN, _CLOSE = re.compile(rf"{_OPENING}\s?\Z"), re.compile(rf"\s?{_CLOSING}")
 _OPEN_CHARS = 5  # of the longest match of `_OPEN`
 _WITHOUT_ID = re.compile(rf"{_OPENING}([^\W\d_](?:[\w\s\\-]*[^\W\d_])?){_CLOSING}")
