@@ -14,17 +14,15 @@ import logging
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from math import inf, isnan
 from typing import Any, NamedTuple
 
-import torch
-
 from gliner_bento.engine.base import Engine, Prepared
 from gliner_bento.engine.checkpoint.gliner2 import GLiNER2Span
 from gliner_bento.engine.families import EncoderModel
+from gliner_bento.engine.layers.threads import torch_threads
 from gliner_bento.engine.results import PassResult
 from gliner_bento.status_types import ModelInfo
 from gliner_bento.tasks.classifications import Classification
@@ -55,6 +53,7 @@ _OBVIOUS: Mapping[str, str] = {
 }
 """Entities of the texts."""
 _LOW_SCORE = 0.3
+_THREADS = 1  # enough for short texts, and more may take seconds to start on a busy machine
 
 
 class Tolerance(NamedTuple):
@@ -112,23 +111,12 @@ def self_test(engine: Engine, model: Any) -> str | None:
     # For an int8 ONNX checkpoint, gliner runs the same file, so the tolerance of float32 applies.
     dtype = "float32" if model.is_runtime_model and engine.info.dtype == "int8" else engine.info.dtype
     try:
-        with _one_thread():
+        with torch_threads(_THREADS):
             return exceeded(list(_differences(engine, model, _items(engine.info))), TOLERANCES[dtype])
     except Exception as error:
         logger.debug("the self-test raised an exception", exc_info=True)
         lines = str(error).splitlines() or [""]
         return f"the self-test raised {type(error).__name__}: {lines[0]}"
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute in one thread: enough for short texts, and more may take seconds to start on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def missed_entities(engine: Engine) -> str | None:
@@ -141,7 +129,7 @@ def missed_entities(engine: Engine) -> str | None:
     missed, number = [], 0
     items = [replace(item, relations={}) for item in _items(engine.info)]
     try:
-        with _one_thread():
+        with torch_threads(_THREADS):
             results = _results(engine, items)
     except Exception as error:  # a warning never keeps a model from being served
         logger.debug("the search for obvious entities raised an exception", exc_info=True)
