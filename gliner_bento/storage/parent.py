@@ -9,9 +9,9 @@ from collections.abc import Callable
 _CHECK_INTERVAL_S = 0.5
 
 
-def when_orphaned(action: Callable[[], object], parent_pid: int | None = None) -> None:
-    """Call `action` once, in a thread, soon after the parent process has ended. parent_pid: default: the parent now."""
-    expected = os.getppid() if parent_pid is None else parent_pid
+def when_orphaned(action: Callable[[], object]) -> None:
+    """Call `action` once, in a thread, soon after the parent process has ended."""
+    expected = os.getppid()
 
     def watch() -> None:
         while os.getppid() == expected:

@@ -209,12 +209,10 @@ def scores(texts: Sequence[ByLabel], labels: Sequence[str], samples: int = SAMPL
 def changes(
     before: tuple[Sequence[ByLabel], Collection[str]],
     after: tuple[Sequence[ByLabel], Collection[str]],
-    samples: int = SAMPLES,
-    seed: int = SEED,
 ) -> tuple[dict[str, Change], Change]:
     """The change of F1 of each label that both have, and of all labels together. before, after: the counts of the same
     texts in the same order, and the labels that count. The samples have the same texts of both."""
-    weights = _weights(len(before[0]), samples, seed)
+    weights = _weights(len(before[0]), SAMPLES, SEED)
     by_label = {
         label: _change(_rows(before[0], [label]), _rows(after[0], [label]), weights)
         for label in after[1]

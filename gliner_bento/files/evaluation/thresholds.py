@@ -99,9 +99,7 @@ class Tuned:
     missed: Sequence[str]
 
 
-def tune(
-    texts: Sequence[Scored], start: Thresholds, resolve: Resolve, min_recall: float = 0.0, seed: int = SEED
-) -> Tuned:
+def tune(texts: Sequence[Scored], start: Thresholds, resolve: Resolve, min_recall: float = 0.0) -> Tuned:
     """The thresholds with the highest F1 of each label, by cross-validation. start: the threshold of each label now.
 
     min_recall: lowest recall of each label on the texts that a threshold is chosen on. Raises ValueError if there are
@@ -112,7 +110,7 @@ def tune(
     if not (enough := known_enough(texts, start)):
         raise ValueError(f"no label is known {MIN_KNOWN} times; there are too few examples to choose a threshold")
     fitting = Fitting(texts, start, enough, resolve, min_recall)
-    order = random.Random(seed).sample(range(len(texts)), len(texts))
+    order = random.Random(SEED).sample(range(len(texts)), len(texts))
     folds = [order[number::FOLDS] for number in range(min(FOLDS, len(texts)))]
     held_out: dict[int, ByLabel] = {}
     for fold in folds:
