@@ -13,7 +13,7 @@ from gliner_bento.files.evaluation.gold import Choice, Example, Link, Span, chec
 from gliner_bento.files.records.json_value import json_value
 
 MAX_BYTES = 256 * 2**20
-"""Largest file of examples: it is read as a whole."""
+"""Largest file of examples or of reports: it is read as a whole."""
 
 _TAG = re.compile(r"O|[BIESLUM]-\S+")
 _BEGINS = "BSU"
@@ -33,13 +33,18 @@ def read_gold(path: Path, kind: str | None = None, text_column: str = "text") ->
     return examples
 
 
-def _content(path: Path) -> str:
+def read_whole(path: Path) -> bytes:
+    """The content of a file. Raises OSError, and ValueError for one that is too large, or is no file."""
     if path.exists() and not path.is_file():
         raise ValueError(f"{path}: must be a file")
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: is larger than {MAX_BYTES // 2**20} MiB")
+    return path.read_bytes()
+
+
+def _content(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return read_whole(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8: byte {error.start}") from None
 

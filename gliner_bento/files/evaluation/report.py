@@ -12,6 +12,7 @@ import msgspec
 
 from gliner_bento.errors import one_line
 from gliner_bento.files.evaluation.gold import Choice, Example, Link, Span
+from gliner_bento.files.evaluation.readers import read_whole
 from gliner_bento.files.evaluation.scores import (
     ByLabel,
     Change,
@@ -27,9 +28,6 @@ from gliner_bento.files.evaluation.scores import (
     scores,
     span_pairs,
 )
-
-MAX_BYTES = 256 * 2**20
-"""Largest file of stored reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +193,9 @@ def encoded(reports: Sequence[Report]) -> bytes:
 
 def stored_reports(path: Path) -> Sequence[Report]:
     """The reports in a file. Raises OSError, and ValueError with the path for a file that has none."""
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: must be a file")
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path}: is larger than {MAX_BYTES // 2**20} MiB")
+    whole = read_whole(path)
     try:
-        stored = msgspec.json.decode(path.read_bytes(), type=Stored)
+        stored = msgspec.json.decode(whole, type=Stored)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is no output of eval --out: {one_line(error)}") from None
     if not stored.runs or any(
