@@ -12,10 +12,9 @@ from typing import Any
 
 from gliner_bento.adapter_types import AdapterInfo
 from gliner_bento.cli.backend import failing_in_one_line
-from gliner_bento.cli.parsers import add_json, add_server, command
-from gliner_bento.cli.texts import aligned
+from gliner_bento.cli.parsers import DEFAULT_URL, add_json, add_server, command
+from gliner_bento.cli.texts import aligned, shown
 
-DEFAULT_URL = "http://localhost:3000"
 EXAMPLES = """examples:
   gliner-bento adapters list
   gliner-bento adapters put tenant-a ./adapter --pinned --url https://gliner.example.org
@@ -90,7 +89,7 @@ def _call(client: Any, options: argparse.Namespace) -> list[AdapterInfo]:
 def _table(adapters: list[AdapterInfo]) -> str:
     rows = [("id", "source", "rank", "MB", "tier", "pinned", "uses")]
     rows += [
-        (one.id, one.source, str(one.rank), f"{one.bytes / 1e6:.1f}", one.tier, str(one.pinned).lower(), str(one.uses))
+        (one.id, one.source, str(one.rank), f"{one.bytes / 1e6:.1f}", one.tier, shown(one.pinned), str(one.uses))
         for one in adapters
     ]
     return aligned(rows)

@@ -15,6 +15,7 @@ from typing import Any
 
 from gliner_bento.cli import backend
 from gliner_bento.cli.parsers import add_json, add_server
+from gliner_bento.cli.texts import shown
 from gliner_bento.settings import Settings
 from gliner_bento.settings.cores import usable_cores
 
@@ -94,11 +95,5 @@ def _as_text(report: Mapping[str, Mapping[str, Any]]) -> str:
     lines = []
     for title, section in report.items():
         lines.append(title)
-        lines += [f"  {name:20} {_value(value)}" for name, value in section.items()]
+        lines += [f"  {name:20} {shown(value)}" for name, value in section.items()]
     return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli import backend
-from gliner_bento.cli.adapters import DEFAULT_URL
-from gliner_bento.cli.parsers import CommandError, add_json, add_server, add_settings, command
-from gliner_bento.cli.texts import aligned
+from gliner_bento.cli.parsers import DEFAULT_URL, CommandError, add_json, add_server, add_settings, command
+from gliner_bento.cli.texts import aligned, shown
 from gliner_bento.process.exits import exit_on_sigterm
 from gliner_bento.settings import Settings
 from gliner_bento.settings.configuration import PROJECT_ROOT
@@ -117,7 +116,7 @@ def _on_server(options: argparse.Namespace) -> int:
     else:
         rows = [("name", "state", "default", "pinned", "MB", "reason")]
         rows += [
-            (row.id, row.state, _shown(row.default), _shown(row.pinned), _megabytes(row.bytes), row.reason or "")
+            (row.id, row.state, shown(row.default), shown(row.pinned), _megabytes(row.bytes), row.reason or "")
             for row in models
         ]
         sys.stdout.write(aligned(rows))
@@ -178,7 +177,7 @@ def _show(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     if options.json:
         sys.stdout.write(json.dumps(report) + "\n")
     else:
-        sys.stdout.writelines(f"{name:20} {_shown(value)}\n" for name, value in report.items())
+        sys.stdout.writelines(f"{name:20} {shown(value)}\n" for name, value in report.items())
     return 0 if report.get("adapter", {}).get("fits", True) else DOES_NOT_FIT
 
 
@@ -197,13 +196,3 @@ def _fetch(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
 
 
 _ACTIONS = {"list": _list, "show": _show, "fetch": _fetch}
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(entry)}" for name, entry in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "-"
-    if value is None:
-        return "-"
-    return str(value).lower() if isinstance(value, bool) else str(value)

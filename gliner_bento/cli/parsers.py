@@ -14,6 +14,7 @@ from gliner_bento.settings.configuration import SettingsError, refuse_unknown
 from gliner_bento.settings.field_types import NAMED_MODEL, text_of
 from gliner_bento.settings.names import aliases_of, flag_name
 
+DEFAULT_URL = "http://localhost:3000"
 _SETTING_PREFIX = "setting."
 
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gliner_bento.cli.backend import failing_in_one_line
-from gliner_bento.cli.parsers import CommandError, add_json, add_server
+from gliner_bento.cli.parsers import DEFAULT_URL, CommandError, add_json, add_server
 from gliner_bento.process.exits import write_line
 from gliner_bento.redact_types import RestoreResponse
 from gliner_bento.storage.files import side_file
 
-DEFAULT_URL = "http://localhost:3000"
 SOME_LEFT = 2
 EXAMPLES = f"""examples:
   gliner-bento restore answer.txt --sealed turn.sealed

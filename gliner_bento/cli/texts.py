@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -16,3 +17,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """The number with its noun: `1 file`, `2 files`."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def shown(value: Any) -> str:
+    """A value of a report; "-" for none."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {shown(entry)}" for name, entry in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "-"
+    if value is None:
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)
