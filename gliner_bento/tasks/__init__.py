@@ -1,5 +1,5 @@
-"""What the server does with a text. A task is one module and one row of `table.py`; the rest of the server knows only
-what `base.py` says of all tasks.
+"""What the server does with a text: the options of a request, an item in which they are decided, its result, and the
+parts that all of them consist of.
 
-Imports pydantic, and of the package only `errors` and `privacy.recognizers`.
+Imports pydantic, and of the package only `errors` and `privacy`.
 """
