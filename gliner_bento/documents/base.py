@@ -20,7 +20,7 @@ PDF_MARK = b"%PDF-"
 _ARCHIVES = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 _MAX_NAME_CHARS = 255
 _FREE_PLACE_CHARS = 100
-"""A place counts as characters beyond so many: that of a cell in a file in a mail has fewer."""
+"""Places of records count as characters, less this number each. That of a cell in a file in a mail has fewer."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -152,7 +152,7 @@ def kind_of(name: str) -> str | None:
 
 
 def format_at_start(head: bytes) -> str:
-    """What a file is that begins like this: a PDF, or an Office file of any age; empty for anything else."""
+    """The format that the first bytes of a file show: PDF, or Office of any age; empty for any other."""
     if head.startswith(_ARCHIVES):
         return "an Office file or an archive"
     return "a PDF" if head.startswith(PDF_MARK) else ""

@@ -67,7 +67,7 @@ def _known(name: str) -> str:
 
 
 def _declared(name: str) -> str:
-    """As `_known`, for a declaration in the page: what can be read is in a superset of ASCII."""
+    """As `_known`, for a declaration in the page: it could be read as ASCII, so the page is not in UTF-16."""
     known = _known(name)
     return "utf-8" if known == "utf-16" else known
 
