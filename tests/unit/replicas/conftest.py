@@ -31,7 +31,7 @@ def kind(request: pytest.FixtureRequest) -> type[Serving]:
 def start(kind: type[Serving], tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Serving]]:
     """Starts a replica of each kind, with the options of a `Serving`. A slow one is waited for."""
     monkeypatch.setattr(remote, "GRACE_S", PATIENCE_S)
-    monkeypatch.setattr(remote.Connection.control, "__kwdefaults__", {"timeout_s": PATIENCE_S, "late": None})
+    monkeypatch.setattr(remote, "CONTROL_TIMEOUT_S", PATIENCE_S)
     started: list[Serving] = []
 
     def start(**options: Any) -> Serving:
