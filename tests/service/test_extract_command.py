@@ -6,11 +6,10 @@ import io
 import json
 import os
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from unittest.mock import Mock
 
 import pytest
+from doubles.answering_server import answering
 
 from gliner_bento import cli
 from gliner_bento.cli.backend import one_off
@@ -102,20 +101,13 @@ def test_a_file_that_cannot_be_read_is_one_line_and_code_2(capsys, tmp_path, mon
 def test_a_text_comes_from_a_pipe_and_a_url_needs_no_scheme(monkeypatch):
     bodies = []
 
-    class Server(BaseHTTPRequestHandler):
-        def do_POST(self):
-            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(404)
-            self.end_headers()
+    def answer(method, path, body):
+        bodies.append(json.loads(body))
+        return 404, None
 
-        def log_message(self, *_):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Server) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"localhost:{server.server_port}"
+    with answering(answer) as served:
+        url = served.replace("http://127.0.0.1", "localhost")
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
         cli.main(["extract", "--labels", "person", "--url", url])
         cli.main(["extract", "Ada Lovelace, e.g. in a/b.", "--labels", "person", "--url", url])
-        server.shutdown()
     assert [body["text"] for body in bodies] == [TEXT, "Ada Lovelace, e.g. in a/b."]

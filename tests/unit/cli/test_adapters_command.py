@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from doubles.answering_server import answering
 
 from gliner_bento import cli
 
@@ -27,35 +26,18 @@ def server():
     """Notes method, path and body of each request; has the adapter `a` and the model `pii` alone."""
     requests: list[tuple[str, str, bytes]] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self):
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            requests.append((self.command, self.path, body))
-            if self.path.endswith("/gone"):
-                status, answer = 404, {"error": {"code": "adapter_not_found", "message": "no adapter 'gone'"}}
-            elif self.command == "DELETE":
-                status, answer = 204, None
-            elif self.path.startswith("/v1/models"):
-                status, answer = 200, {"data": [MODEL]} if self.command == "GET" else MODEL
-            else:
-                status, answer = 200, {"adapters": [CARD]} if self.path == "/v1/adapters" else CARD
-            content = json.dumps(answer).encode() if answer else b""
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(method, path, body):
+        requests.append((method, path, body))
+        if path.endswith("/gone"):
+            return 404, {"error": {"code": "adapter_not_found", "message": "no adapter 'gone'"}}
+        if method == "DELETE":
+            return 204, None
+        if path.startswith("/v1/models"):
+            return 200, {"data": [MODEL]} if method == "GET" else MODEL
+        return 200, {"adapters": [CARD]} if path == "/v1/adapters" else CARD
 
-        do_GET = do_PUT = do_POST = do_DELETE = answer
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{http.server_port}", requests
-        http.shutdown()
-        thread.join()
+    with answering(answer) as url:
+        yield url, requests
 
 
 def test_each_action_is_a_call_of_the_api(server, capsys, tmp_path):

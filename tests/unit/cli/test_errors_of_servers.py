@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
+from doubles.answering_server import answering
 
 from gliner_bento import cli
 
@@ -42,26 +40,9 @@ def test_a_server_that_is_not_there_is_asked_for(words, url_of_nobody, tmp_path,
 
 @COMMANDS
 def test_a_missing_key_names_the_flag(words, tmp_path, capsys):
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self):
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            body = b'{"error": {"code": "unauthorized", "message": "send Authorization: Bearer KEY"}}'
-            self.send_response(401)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = answer  # http.server's names
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever).start()
-        try:
-            line = stderr_of([*words, "--url", f"http://127.0.0.1:{server.server_port}"], tmp_path, capsys)
-        finally:
-            server.shutdown()
+    refusal = {"error": {"code": "unauthorized", "message": "send Authorization: Bearer KEY"}}
+    with answering(lambda *_: (401, refusal)) as url:
+        line = stderr_of([*words, "--url", url], tmp_path, capsys)
     assert "--api-key KEY" in line
     assert "Bearer" not in line
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 import yaml
 from bentoml._internal.container.generate import BENTO_PATH, BENTO_UID_GID
+from doubles.answering_server import answering
 
 from gliner_bento.settings.configuration import PROJECT_ROOT
 
@@ -102,22 +101,12 @@ def test_the_final_stage_installs_nothing_and_ends_as_the_user_of_bentomls_image
 @pytest.mark.parametrize("variable", ["PORT", "BENTOML_PORT"])
 @pytest.mark.parametrize("status", [200, 503])
 def test_the_health_check_is_that_of_readiness(variable, status):
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status if self.path == "/readyz" else 404)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
     instruction = re.search(r"^HEALTHCHECK .*?CMD (\[.*?\])$", FINAL.replace("\\\n", ""), re.MULTILINE)
     assert instruction
     _, *arguments = json.loads(instruction[1])
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        environment = os.environ | {variable: str(server.server_port)}
+    with answering(lambda _, path, __: (status if path == "/readyz" else 404, None)) as url:
+        environment = os.environ | {variable: url.rpartition(":")[2]}
         ended = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, check=False)
-        server.shutdown()
     assert (ended.returncode == 0) == (status == 200)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-
 import pytest
+from doubles.answering_server import answering
 
 from gliner_bento import cli
 
@@ -25,30 +22,9 @@ def test_a_url_without_a_server_is_one_line(capsys, tmp_path):
 
 
 def test_a_server_without_a_right_answer_is_wrong(capsys, tmp_path):
-    class Server(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.answer(200)
-
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.answer(503)
-
-        def answer(self, status):
-            content = json.dumps({"model": "demo"}).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
+    with answering(lambda method, *_: (200 if method == "GET" else 503, {"model": "demo"})) as url:
         load = ["--workload", "short", "--concurrency", "1", "--seconds", "0.1"]
         assert cli.main(["bench", url, "--out", str(tmp_path), *load]) == 1
-        server.shutdown()
     written = capsys.readouterr()
     assert " x 503" in written.out
     assert written.err == f"gliner-bento: bench: {url}: no response has status 200\n"
