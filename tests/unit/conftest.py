@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,26 @@ def executed(monkeypatch):
     calls = []
     monkeypatch.setattr(os, "execve", lambda *call: calls.append(call))
     return calls
+
+
+@pytest.fixture
+def commands_call(monkeypatch) -> Callable[..., None]:
+    """Lets commands call the client that a function makes of their options and flags; by default, a gateway without a
+    model."""
+
+    def gateway(*_: Any) -> Any:
+        from tests.unit.bulk.bulk_program import client
+
+        return client()
+
+    def call(make: Callable[..., Any] = gateway) -> None:
+        @asynccontextmanager
+        async def clients(options, flags, *_):
+            yield [make(options, flags)]
+
+        monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+
+    return call
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import sys
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,12 +150,8 @@ def test_a_line_of_another_encoding_fails_alone_and_a_mark_names_the_encoding(tm
     assert "not utf-8" in rows_of(Path(report.errors))[0]["error"]["message"]
 
 
-def test_a_file_that_cannot_be_read_is_one_line_and_code_2(tmp_path, capsys, monkeypatch):
-    @asynccontextmanager
-    async def clients(*_):
-        yield [client()]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+def test_a_file_that_cannot_be_read_is_one_line_and_code_2(tmp_path, capsys, commands_call):
+    commands_call()
     (tmp_path / "a.txt").write_bytes(b"\xff")
     (tmp_path / "b.txt").write_text("city")
     assert cli.main(["bulk", str(tmp_path), "-o", str(tmp_path / "out.jsonl"), "--labels", "city"]) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -21,10 +20,10 @@ RECORDS = [
 
 
 @pytest.fixture
-def gold(tmp_path, monkeypatch):
+def gold(tmp_path, monkeypatch, commands_call):
     """A folder with examples, where commands run over a gateway without a model."""
 
-    served(monkeypatch, lambda *_: INFO)
+    served(commands_call, lambda *_: INFO)
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "gold.jsonl", RECORDS)
     return tmp_path
@@ -44,16 +43,15 @@ def exact(run):
     return run["sections"]["entities, exact"]["scores"]
 
 
-def served(monkeypatch, model_of):
+def served(commands_call, model_of):
     """Let commands run over models that `model_of` makes of their options and flags; returns the flags of each."""
     calls = []
 
-    @asynccontextmanager
-    async def clients(options, flags, *_):
+    def make(options, flags):
         calls.append(flags)
-        yield [client(MemoryReplica(model_of(options, flags)))]
+        return client(MemoryReplica(model_of(options, flags)))
 
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    commands_call(make)
     return calls
 
 
@@ -128,14 +126,14 @@ def test_a_classification_with_several_labels_at_a_time_is_asked_as_such(gold, c
 
 
 @pytest.mark.parametrize("task", ["relations", "classifications"])
-def test_what_the_model_does_not_support_is_not_scored(task, gold, capsys, monkeypatch):
-    served(monkeypatch, lambda *_: replace(INFO, tasks=["entities"]))
+def test_what_the_model_does_not_support_is_not_scored(task, gold, capsys, commands_call):
+    served(commands_call, lambda *_: replace(INFO, tasks=["entities"]))
     more = {"relations": [{"head": "Oslo", "relation": "near", "tail": "Bergen"}], "classifications": {"near": "yes"}}
     write(gold / "gold.jsonl", [RECORDS[0] | {task: more[task]}])
     answer = report(capsys, "gold.jsonl")
     assert list(answer["sections"]) == ["entities, exact", "entities, overlapping"]
     assert answer["left_out"] == ({"near": 1} if task == "relations" else {"near: yes": 1})
-    served(monkeypatch, lambda *_: replace(INFO, tasks=["structures"]))
+    served(commands_call, lambda *_: replace(INFO, tasks=["structures"]))
     assert cli.main(["eval", "gold.jsonl"]) == 1
     assert "eval: the model supports structures, and the examples have nothing of that kind" in capsys.readouterr().err
 
@@ -156,8 +154,8 @@ def test_a_text_without_a_result_is_named_and_not_scored(gold, capsys):
     assert "1 of 1 texts with errors, of 4" in (gold / "out.html").read_text()
 
 
-def test_models_and_precisions_are_measured_side_by_side(gold, capsys, monkeypatch):
-    calls = served(monkeypatch, lambda _, flags: replace(INFO, model="x", tasks=["entities"]))
+def test_models_and_precisions_are_measured_side_by_side(gold, capsys, commands_call):
+    calls = served(commands_call, lambda _, flags: replace(INFO, model="x", tasks=["entities"]))
     columns = ["--model", "a", "--model", "big=b", "--dtype", "float32", "--dtype", "bf16", "--quantization", "int8"]
     assert cli.main(["eval", "gold.jsonl", *columns, "--device", "cpu", "--out", "out.json"]) == 0
     same = {"quantization": "int8", "device": "cpu"}
@@ -175,8 +173,8 @@ def test_models_and_precisions_are_measured_side_by_side(gold, capsys, monkeypat
     assert row[2:] == ["66.7", "0.0", "to", "100.0", "66.7", "66.7", "+0.0", "+0.0", "to", "+0.0"]
 
 
-def test_models_of_servers_are_measured_side_by_side(gold, capsys, monkeypatch):
-    served(monkeypatch, lambda options, _: replace(INFO, model=options.model_name or "x"))
+def test_models_of_servers_are_measured_side_by_side(gold, capsys, commands_call):
+    served(commands_call, lambda options, _: replace(INFO, model=options.model_name or "x"))
     servers = ["--url", "http://a", "--url", "http://b", "--model-name", "m", "--model-name", "n"]
     assert cli.main(["eval", "gold.jsonl", *servers]) == 0
     assert capsys.readouterr().out.startswith("http://a m, http://a n, http://b m, http://b n: 3 texts\n")
@@ -210,15 +208,14 @@ def test_a_change_since_a_run_of_other_examples_has_no_interval(others, gold, ca
     assert [line[-1] for line in lines if line[:1] == ["city"]][:2] == ["-"] * 2
 
 
-def test_models_that_failed_on_other_texts_are_not_paired(gold, capsys, monkeypatch):
+def test_models_that_failed_on_other_texts_are_not_paired(gold, capsys, commands_call):
     """Both score two texts of three."""
 
-    @asynccontextmanager
-    async def clients(_options, flags, *_):
-        failing = {"a": "Anna", "b": "nobody"}[flags["model"]]
-        yield [client(MemoryReplica(error=lambda item: ValueError() if failing in item.text else None))]
+    def failing(_options, flags):
+        name = {"a": "Anna", "b": "nobody"}[flags["model"]]
+        return client(MemoryReplica(error=lambda item: ValueError() if name in item.text else None))
 
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    commands_call(failing)
     assert cli.main(["eval", "gold.jsonl", "--model", "a", "--model", "b"]) == 2
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["a,", "b:", "2", "texts"]

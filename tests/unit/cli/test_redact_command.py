@@ -341,12 +341,8 @@ def test_a_file_of_another_format_is_named_and_is_code_2(folder, capsys):
         )
 
 
-def test_texts_in_another_language_are_named_and_are_code_2(folder, capsys, monkeypatch):
-    @asynccontextmanager
-    async def clients(*_):
-        yield [client(MemoryReplica(replace(INFO, languages=["en"])))]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+def test_texts_in_another_language_are_named_and_are_code_2(folder, capsys, commands_call):
+    commands_call(lambda *_: client(MemoryReplica(replace(INFO, languages=["en"]))))
     (folder / "in" / "b.jsonl").write_text('{"text": "привет, как дела?"}\n{"text": "ok"}\n{"text": "что нового?"}\n')
     for mode in (["--check", "--labels", "person", "--no-patterns"], ["-o", f"{folder}/out", "--labels", "person"]):
         assert cli.main(["redact", f"{folder}/in", *mode, "--json"]) == 2
@@ -357,7 +353,7 @@ def test_texts_in_another_language_are_named_and_are_code_2(folder, capsys, monk
         assert written.err == f"gliner-bento: redact: {path}: 2 texts: {message}\n"
 
 
-def test_with_labels_the_model_checks_too(folder, capsys, monkeypatch):
+def test_with_labels_the_model_checks_too(folder, capsys, commands_call):
     asked = []
 
     async def answer(request):
@@ -369,11 +365,7 @@ def test_with_labels_the_model_checks_too(folder, capsys, monkeypatch):
         ]
         return httpx.Response(200, json={"results": results, "model": "m", "request_id": "r"})
 
-    @asynccontextmanager
-    async def clients(*_):
-        yield [AsyncClient("http://test", transport=httpx.MockTransport(answer))]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    commands_call(lambda *_: AsyncClient("http://test", transport=httpx.MockTransport(answer)))
     assert redact(folder, "--check", "{}/in", "--labels", "verb", "--no-patterns", "--keep-columns", "note") == 3
     assert capsys.readouterr().out == f"{folder}/in/a.txt:1: verb: Write\n1 match of the recognizers and the model\n"
     assert asked == [["verb"]]
@@ -385,7 +377,7 @@ def test_with_labels_the_model_checks_too(folder, capsys, monkeypatch):
     assert (folder / "out" / "a.txt").read_text().startswith("[VERB_1] to [EMAIL_ADDRESS_1]")
 
 
-def test_many_files_are_open_at_a_time_but_not_too_many(tmp_path, monkeypatch):
+def test_many_files_are_open_at_a_time_but_not_too_many(tmp_path, commands_call):
     """With a server that answers later, under the usual limit of 1,024 open files."""
 
     async def answer(request):
@@ -394,11 +386,7 @@ def test_many_files_are_open_at_a_time_but_not_too_many(tmp_path, monkeypatch):
         results = [{"result": {"entities": entities}} for _ in json.loads(request.content)["items"]]
         return httpx.Response(200, json={"results": results, "model": "m", "request_id": "r"})
 
-    @asynccontextmanager
-    async def clients(*_):
-        yield [AsyncClient("http://test", transport=httpx.MockTransport(answer))]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    commands_call(lambda *_: AsyncClient("http://test", transport=httpx.MockTransport(answer)))
     (tmp_path / "in").mkdir()
     for number in range(600):
         (tmp_path / "in" / f"{number}.txt").write_text("Oslo")
@@ -412,16 +400,12 @@ def test_many_files_are_open_at_a_time_but_not_too_many(tmp_path, monkeypatch):
     assert {path.read_text() for path in (tmp_path / "out").iterdir()} == {"[CITY_1]"}
 
 
-def test_sigterm_leaves_no_half_written_copy(folder, monkeypatch):
+def test_sigterm_leaves_no_half_written_copy(folder, commands_call):
     async def never(_):
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(60)
 
-    @asynccontextmanager
-    async def clients(*_):
-        yield [AsyncClient("http://test", transport=httpx.MockTransport(never))]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    commands_call(lambda *_: AsyncClient("http://test", transport=httpx.MockTransport(never)))
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("not handled"))
     try:
         with pytest.raises(SystemExit, match="143"):

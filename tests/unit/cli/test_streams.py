@@ -6,12 +6,10 @@ import io
 import json
 import os
 import sys
-from contextlib import asynccontextmanager
 
 import pytest
 
 from gliner_bento import cli
-from tests.unit.bulk.bulk_program import client
 
 TEXT = "Zoë — 😀 Łukasz\u2028in Oslo"
 ENCODINGS = ["ascii", "cp1252", "latin-1", "cp932", "utf-8"]
@@ -35,14 +33,8 @@ def written(request, monkeypatch):
 
 
 @pytest.fixture
-def model(monkeypatch):
-    """A gateway without a model for the commands that load one."""
-
-    @asynccontextmanager
-    async def clients(*_):
-        yield [client()]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+def model(commands_call):
+    commands_call()
 
 
 def read_back(shown: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -34,12 +33,8 @@ class Scored(MemoryReplica):
 
 
 @pytest.fixture
-def gold(tmp_path, monkeypatch):
-    @asynccontextmanager
-    async def clients(*_):
-        yield [client(Scored(replace(INFO, tasks=("entities", "relations"))))]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+def gold(tmp_path, monkeypatch, commands_call):
+    commands_call(lambda *_: client(Scored(replace(INFO, tasks=("entities", "relations")))))
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "gold.jsonl", RECORDS)
     return tmp_path
@@ -102,17 +97,13 @@ def test_the_scores_of_before_are_those_of_the_thresholds_that_are_given(gold, c
     assert [near[name] for name in ("right", "predicted", "gold")] == [6, 6, 6]
 
 
-def test_texts_that_fail_with_relations_end_it_in_one_line(gold, capsys, monkeypatch):
+def test_texts_that_fail_with_relations_end_it_in_one_line(gold, capsys, commands_call):
     """One result is too few, though its text has enough relations."""
 
     def error(item):
         return ValueError() if item.relations and item.text == RECORDS[0]["text"] else None
 
-    @asynccontextmanager
-    async def clients(*_):
-        yield [client(Scored(replace(INFO, tasks=("entities", "relations")), error=error))]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+    commands_call(lambda *_: client(Scored(replace(INFO, tasks=("entities", "relations")), error=error)))
     words = ["Aa", "Ba", "Ab", "Bb", "Ac", "Bc"]
     many = [{"head": words[0], "relation": "near", "tail": tail} for tail in words[1:]]
     write(gold / "gold.jsonl", [*RECORDS, {"text": " ".join(words), "entities": {"city": words}, "relations": many}])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from contextlib import asynccontextmanager
 
 import pytest
 
 from gliner_bento import cli
 from gliner_bento.errors import install_hint
 from reliability.document_files import HTML, encrypted_pdf, excel, mail, pdf, word
-from tests.unit.bulk.bulk_program import client
 
 READABLE = {
     "a/plain.txt": lambda: b"Ada",
@@ -54,14 +52,8 @@ def mixed(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def memory_client(monkeypatch):
-    """The commands' model is a gateway without a model."""
-
-    @asynccontextmanager
-    async def clients(*_):
-        yield [client()]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+def memory_client(commands_call):
+    commands_call()
 
 
 def problems(folder) -> dict[str, str]:

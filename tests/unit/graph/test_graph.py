@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import subprocess
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -246,12 +245,8 @@ def test_results_of_many_files_become_one_graph(tmp_path, capsys):
     assert len(nx.read_graphml(tmp_path / "g.graphml")) == 2
 
 
-def test_documents_in_another_language_are_named(tmp_path, capsys, monkeypatch):
-    @asynccontextmanager
-    async def clients(*_):
-        yield [client(MemoryReplica(replace(INFO, languages=["en"])))]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+def test_documents_in_another_language_are_named(tmp_path, capsys, commands_call):
+    commands_call(lambda *_: client(MemoryReplica(replace(INFO, languages=["en"]))))
     for name, text in (("a", "Привет, как дела?"), ("b", "Что нового?"), ("c", "What is new in Oslo?")):
         (tmp_path / f"{name}.txt").write_text(text)
     arguments = ["graph", str(tmp_path), "-o", str(tmp_path / "g.graphml"), "--labels", "city", "--json"]
@@ -264,14 +259,8 @@ def test_documents_in_another_language_are_named(tmp_path, capsys, monkeypatch):
 
 
 @pytest.fixture
-def memory_client(monkeypatch):
-    """The commands' model is a gateway without a model."""
-
-    @asynccontextmanager
-    async def clients(*_):
-        yield [client()]
-
-    monkeypatch.setattr("gliner_bento.cli.backend.clients", clients)
+def memory_client(commands_call):
+    commands_call()
 
 
 def test_the_pages_that_a_model_reads_are_one_document(tmp_path, capsys, memory_client):
