@@ -48,8 +48,8 @@ class InputRecord:
 
     def add(self, x: torch.Tensor) -> None:
         """Record inputs (N, in)."""
-        x = x.detach().float()
-        low, high = x.amin(0), x.amax(0)
+        x = x.detach()
+        low, high = x.amin(0).float(), x.amax(0).float()
         self.low = low if self.low is None else torch.minimum(self.low, low)
         self.high = high if self.high is None else torch.maximum(self.high, high)
         if sum(map(len, self._rows)) < _ROWS:
@@ -57,8 +57,8 @@ class InputRecord:
 
     @property
     def rows(self) -> torch.Tensor:
-        """A sample of the inputs, (rows, in)."""
-        return torch.cat(self._rows)[:_ROWS]
+        """A sample of the inputs, (rows, in), float32."""
+        return torch.cat(self._rows)[:_ROWS].float()
 
 
 @dataclass(frozen=True, slots=True)
