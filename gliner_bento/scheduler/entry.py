@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Any, Protocol
 
+from typing_extensions import Required, TypedDict
+
 from gliner_bento.engine.base import AdapterLease, Prepared, Result
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.queue import Order, TenantShare
@@ -60,6 +62,24 @@ class Stream:
     sink: Sink
     ends_s: float
     idle_timeout_s: float
+
+
+class Terms(TypedDict, total=False):
+    """How the items of a request are scheduled.
+
+    request_id: `abort` ends every item that was submitted with it.
+    deadline: in seconds of the scheduler's clock; unfinished items fail with `DeadlineExceeded` then.
+    priority: lower is scheduled earlier (as in vLLM), strictly, among the requests of the tenant; requests of equal
+        priority are served fairly (see `tenants`).
+    share: the tenant of the request, and its weight in the fair sharing of tokens.
+    trace: passed to `Observer.on_traced` with the timing of each item.
+    """
+
+    request_id: Required[str]
+    deadline: float | None
+    priority: int
+    share: TenantShare
+    trace: str | None
 
 
 Answer = Callable[[Sequence[ResultOrError]], None]

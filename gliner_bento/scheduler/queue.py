@@ -178,20 +178,20 @@ class WaitingQueue:
         self,
         items: Sequence[Item],
         request_id: str,
-        deadline_s: float | None = None,
+        deadline: float | None = None,
         priority: int = 0,
         stream: Stream | None = None,
         share: TenantShare = NO_TENANT,
+        trace: str | None = None,
     ) -> list[Entry]:
-        """Admit all of `items` or none.
+        """Admit all of `items` or none. For the arguments, see `Terms`.
 
-        share: the tenant of the request, and its weight.
         Raises `NotReady`, `DeadlineExceeded` (already passed), `TooLarge` (more than the capacity) or `QueueFull`.
         """
         now = self._clock()
         if self._closed is not None:
             raise NotReady(self._closed)
-        if deadline_s is not None and deadline_s <= now:
+        if deadline is not None and deadline <= now:
             raise DeadlineExceeded.before("the request was admitted")
         capacity = self._queued.capacity
         if len(items) > capacity:
@@ -211,7 +211,7 @@ class WaitingQueue:
         for item, virtual_finish, item_charge in zip(items, finishes, charged, strict=True):
             self._sequences += 1
             order = priority, virtual_finish, self._sequences
-            entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline_s, stream)
+            entry = Entry(item, request_id, tenant, self._sequences, order, now, deadline, stream, trace=trace)
             entry.size, entry.charged_items = size, item_charge
             self._register(entry)
             entries.append(entry)

@@ -17,14 +17,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
+from typing_extensions import Unpack
+
 from gliner_bento.engine.base import Engine, Result
 from gliner_bento.errors import GLiNERBentoError, InternalError, NotReady
 from gliner_bento.fairness.pool import FairPool
-from gliner_bento.fairness.queue import NO_TENANT, TenantShare
 from gliner_bento.scheduler.batching import at_least
 from gliner_bento.scheduler.chunked import ChunkedRequests
 from gliner_bento.scheduler.dispatcher import BatchDispatcher, DispatcherConfig
-from gliner_bento.scheduler.entry import RUNNING, WAITING, Answer, Entry, ResultOrError, Sink, Stream, Submission
+from gliner_bento.scheduler.entry import RUNNING, WAITING, Answer, ResultOrError, Sink, Stream, Submission, Terms
 from gliner_bento.scheduler.items import Items
 from gliner_bento.scheduler.observer import GuardedObserver, Observer
 from gliner_bento.scheduler.preparation import Preparation
@@ -197,62 +198,24 @@ class Scheduler:
 
     # Requests
 
-    def submit(
-        self,
-        item: Item,
-        *,
-        request_id: str,
-        deadline: float | None = None,
-        priority: int = 0,
-        share: TenantShare = NO_TENANT,
-    ) -> Future[Result]:
+    def submit(self, item: Item, **terms: Unpack[Terms]) -> Future[Result]:
         """`submit_many` of one item."""
-        return self._submit_each([item], request_id, deadline, priority, share)[0]
+        return self._submit_each([item], terms)[0]
 
-    def submit_many(
-        self,
-        items: Sequence[Item],
-        *,
-        request_id: str,
-        deadline: float | None = None,
-        priority: int = 0,
-        share: TenantShare = NO_TENANT,
-        trace: str | None = None,
-    ) -> list[Future[Result]]:
+    def submit_many(self, items: Sequence[Item], **terms: Unpack[Terms]) -> list[Future[Result]]:
         """Admit all items of a request, or none if the queue has no room for all. Returns a future for each, in order.
 
         Never blocks, and raises nothing: all errors are in the futures, those of admission too. A refusal or an abort
         fails all items; any other error fails the item that it concerns.
 
-        request_id: `abort` ends every item that was submitted with it.
-        deadline: in seconds of the clock; unfinished items fail with `DeadlineExceeded` then.
-        priority: lower is scheduled earlier (as in vLLM), strictly, among the requests of the tenant; requests of equal
-        priority are served fairly (see `tenants`).
-        share: the tenant of the request, and its weight in the fair sharing of tokens.
-        trace: passed to `Observer.on_traced` with the timing of each item.
-
         Futures fail only with `GLiNERBentoError`. Cancelling a future (its client has disconnected) aborts the item.
         """
-        return self._submit_each(items, request_id, deadline, priority, share, trace=trace)
+        return self._submit_each(items, terms)
 
-    def submit_together(
-        self,
-        items: Sequence[Item],
-        answer: Answer,
-        *,
-        request_id: str,
-        deadline: float | None = None,
-        priority: int = 0,
-        share: TenantShare = NO_TENANT,
-        trace: str | None = None,
-    ) -> range:
+    def submit_together(self, items: Sequence[Item], answer: Answer, **terms: Unpack[Terms]) -> range:
         """As `submit_many`, for at least one item, but without futures, which cost time: `answer` gets all outcomes
         when the last item has ended. Returns what `cancel` takes. Raises the errors of admission."""
-
-        def together(entries: Sequence[Entry]) -> list[Submission]:
-            return [Submission.of(entries, answer)]
-
-        (submission,) = self._submit(items, together, request_id, deadline, priority, share, trace=trace)
+        (submission,) = self._submit(items, [answer], terms)
         return submission.sequences
 
     def cancel(self, submitted: range) -> None:
@@ -260,22 +223,14 @@ class Scheduler:
         self._items.cancel(submitted)
 
     def submit_stream(
-        self,
-        item: Item,
-        sink: Sink,
-        *,
-        request_id: str,
-        deadline: float = math.inf,
-        idle_timeout_s: float = math.inf,
-        priority: int = 0,
-        share: TenantShare = NO_TENANT,
-        trace: str | None = None,
+        self, item: Item, sink: Sink, *, idle_timeout_s: float = math.inf, **terms: Unpack[Terms]
     ) -> Future[Result]:
         """As `submit`. If the item takes several passes, `sink` receives parts of its result after each pass (possibly
         none). idle_timeout_s: the item also fails if no pass finishes for this time."""
-        stream = Stream(sink, deadline, idle_timeout_s)
-        first_deadline = min(deadline, self._clock() + idle_timeout_s)
-        return self._submit_each([item], request_id, first_deadline, priority, share, stream, trace)[0]
+        deadline = terms.get("deadline")
+        stream = Stream(sink, math.inf if deadline is None else deadline, idle_timeout_s)
+        terms["deadline"] = min(stream.ends_s, self._clock() + idle_timeout_s)
+        return self._submit_each([item], terms, stream)[0]
 
     def resume(self, request_id: str) -> None:
         """Continue a request that paused because its sink was full."""
@@ -285,25 +240,11 @@ class Scheduler:
         """Fail every unfinished item of the request with `Aborted`; False if there is none, or if all finish now."""
         return self._items.abort(request_id)
 
-    def _submit_each(
-        self,
-        items: Sequence[Item],
-        request_id: str,
-        deadline: float | None,
-        priority: int,
-        share: TenantShare,
-        stream: Stream | None = None,
-        trace: str | None = None,
-    ) -> list[Future[Result]]:
+    def _submit_each(self, items: Sequence[Item], terms: Terms, stream: Stream | None = None) -> list[Future[Result]]:
         """See `submit_many`."""
         futures: list[Future[Result]] = [Future() for _ in items]
-
-        def each(entries: Sequence[Entry]) -> list[Submission]:
-            pairs = zip(entries, futures, strict=True)
-            return [Submission.of([entry], partial(_answer, future)) for entry, future in pairs]
-
         try:
-            submissions = self._submit(items, each, request_id, deadline, priority, share, stream, trace)
+            submissions = self._submit(items, [partial(_answer, future) for future in futures], terms, stream)
         except GLiNERBentoError as refusal:
             for future in futures:
                 future.set_exception(refusal)
@@ -314,24 +255,15 @@ class Scheduler:
         return futures
 
     def _submit(
-        self,
-        items: Sequence[Item],
-        submissions_of: Callable[[Sequence[Entry]], list[Submission]],
-        request_id: str,
-        deadline: float | None,
-        priority: int,
-        share: TenantShare,
-        stream: Stream | None = None,
-        trace: str | None = None,
+        self, items: Sequence[Item], answers: Sequence[Answer], terms: Terms, stream: Stream | None = None
     ) -> list[Submission]:
-        """Admit items. Raises the errors of admission."""
+        """Admit items. answers: one for each item, or one for all. Raises the errors of admission."""
         try:
             with self._lock:
-                entries = self._queue.admit(items, request_id, deadline, priority, stream, share)
-                for entry in entries:
-                    entry.trace = trace
-                submissions = submissions_of(entries)
-                self._items.register(entries, deadline)
+                entries = self._queue.admit(items, stream=stream, **terms)
+                groups = [entries] if len(answers) == 1 else [[entry] for entry in entries]
+                submissions = [Submission.of(*group) for group in zip(groups, answers, strict=True)]
+                self._items.register(entries, terms.get("deadline"))
                 self._preparation.submit(entries)
         except GLiNERBentoError:
             self._observer.on_finish("refused", len(items))

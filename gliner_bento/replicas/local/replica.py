@@ -19,6 +19,7 @@ from gliner_bento.replicas.local.adapters import LocalAdapters
 from gliner_bento.replicas.local.loop_calls import LoopCalls
 from gliner_bento.replicas.local.partial_results import PartialResults
 from gliner_bento.replicas.local.work_log import WorkLog
+from gliner_bento.scheduler.entry import Terms
 from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.scheduler import Scheduler, SchedulerConfig
 from gliner_bento.scheduler.turns import ModelTurns
@@ -140,13 +141,7 @@ class LocalReplica:
         calls, answered = self._loop_calls, loop.create_future()
         try:
             submitted = self.scheduler.submit_together(
-                items,
-                lambda outcomes: calls.add(partial(_resolve, answered, outcomes)),
-                request_id=call.request_id,
-                deadline=call.deadline_s,
-                priority=call.priority,
-                share=call.share,
-                trace=call.trace,
+                items, lambda outcomes: calls.add(partial(_resolve, answered, outcomes)), **_terms(call)
             )
         except GLiNERBentoError as refusal:
             return [refusal] * len(items)
@@ -160,16 +155,7 @@ class LocalReplica:
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
         """See `Replica`."""
         partial_results = PartialResults(partial(self.scheduler.resume, call.request_id))
-        future = self.scheduler.submit_stream(
-            item,
-            partial_results,
-            request_id=call.request_id,
-            deadline=call.deadline_s,
-            idle_timeout_s=call.idle_timeout_s,
-            priority=call.priority,
-            share=call.share,
-            trace=call.trace,
-        )
+        future = self.scheduler.submit_stream(item, partial_results, idle_timeout_s=call.idle_timeout_s, **_terms(call))
         future.add_done_callback(partial_results.end)
         streamed = 0
         try:
@@ -226,6 +212,16 @@ class LocalReplica:
         self.scheduler.close()
         if not shared:
             self.adapters.close()
+
+
+def _terms(call: Call) -> Terms:
+    return {
+        "request_id": call.request_id,
+        "deadline": call.deadline_s,
+        "priority": call.priority,
+        "share": call.share,
+        "trace": call.trace,
+    }
 
 
 def _resolve(answered: asyncio.Future[Any], outcomes: Sequence[Outcome]) -> None:
