@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gliner_bento.adapters.base import SlotState
@@ -24,7 +24,6 @@ from gliner_bento.tasks.base import Item
 
 __all__ = [
     "AdapterLease",
-    "Cancellation",
     "ChunkedRequest",
     "Engine",
     "Prepared",
@@ -68,16 +67,9 @@ class AdapterLease(Protocol):
         """Called once, when the item has ended."""
 
 
-@dataclass(slots=True)
-class Cancellation:
-    """The scheduler sets `requested` when an item ends early (deadline, abort), so that the item's steps end too."""
-
-    requested: bool = False
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Prepared:
-    """An item that the engine has accepted and measured.
+    """An item that the engine has accepted and measured. Not changed any more, except for `ended`.
 
     item: the item that was prepared; the engine supports its task.
     tokens: sub-word tokens that the item puts into the encoder, prompt included; 0 if the item needs no pass.
@@ -89,7 +81,7 @@ class Prepared:
     result: the result, if the item needs no pass (a blank text).
     chunked: set if the item takes several passes; the item then has 0 tokens and is never put into a batch.
     is_pass: this is a pass of a chunked request.
-    cancellation: long steps check it, and end early if cancellation is requested.
+    ended: set by the scheduler when the item has ended, also before it is done (deadline, abort): long steps check it.
     """
 
     item: Any
@@ -102,7 +94,7 @@ class Prepared:
     result: Result | None = None
     chunked: ChunkedRequest | None = None
     is_pass: bool = False
-    cancellation: Cancellation = field(default_factory=Cancellation, compare=False, repr=False)
+    ended: bool = False
 
     @property
     def cost(self) -> int:

@@ -282,7 +282,7 @@ class WaitingQueue:
             self.tokens_run += entry.prepared.tokens
         self._move(entry, FINISHED)
         if entry.prepared is not None:
-            entry.prepared.cancellation.requested = True
+            entry.prepared.ended = True
         entry.tenant.unfinished -= 1
         if not entry.tenant.unfinished:
             del self._tenants[entry.tenant.name]

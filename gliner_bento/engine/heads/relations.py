@@ -313,7 +313,7 @@ class RelationHead:
             row[: len(task.text.item.relations)] = relation_thresholds_of(task.text.item)
         for chunk in self._chunks(end_rows.shape[2], block):
             least = np.maximum(thresholds, [[task.collected.least_score] for task in tasks])
-            if all(task.text.cancellation.requested for task in tasks) or (least == inf).all():
+            if all(task.text.ended for task in tasks) or (least == inf).all():
                 break
             scores = probabilities(score(end_rows[0, :, chunk], end_rows[1, :, chunk]))
             above = (scores.double() > copied(torch.from_numpy(least), ends.device)[:, None]).nonzero()

@@ -167,7 +167,7 @@ def test_relations_that_cannot_be_among_the_best_are_not_sorted(monkeypatch: pyt
 def test_scoring_ends_when_the_item_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relation_head, "_MAX_PAIRS", 10)
     text = prepared(ITEM)
-    text.cancellation.requested = True
+    text.ended = True
     relate(head_of(scorer := _Pairs()), text, 9)
     assert not scorer.chunks
 

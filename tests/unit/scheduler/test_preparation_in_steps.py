@@ -90,8 +90,8 @@ def test_an_item_that_ends_while_it_runs_is_cancelled(start: Start, gate: Gate, 
     scheduler = start(engine)
     doomed = scheduler.submit(item("doomed"), request_id="doomed")
     assert gate.arrival() == ["doomed"]
-    assert not running[0].cancellation.requested
+    assert not running[0].ended
     assert scheduler.abort("doomed")
-    assert running[0].cancellation.requested
+    assert running[0].ended
     gate.open()
     assert isinstance(ending_of(doomed), Aborted)
