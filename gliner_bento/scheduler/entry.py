@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from typing_extensions import Required, TypedDict
 
-from gliner_bento.engine.base import AdapterLease, Prepared, Result
+from gliner_bento.engine.base import AdapterLease, Prepared, Result, Steps
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.queue import Order, TenantShare
 from gliner_bento.scheduler.tenants import SHORT, Size, TenantState
@@ -124,6 +124,8 @@ class Entry:
     cost: tokens in a batch; 0 until it is prepared. adapter: key of its adapter; None: the base model.
     bypassed: how many batches took a later entry and left this one waiting.
     submission: of an item; set when it has been admitted.
+    steps: those of its preparation that are left; None before the first one and after the last one. prepare_s: time
+        spent in steps so far.
     trace: passed to `Observer.on_traced` with the item's timing; None: the item is not traced.
     """
 
@@ -140,6 +142,8 @@ class Entry:
     charged_items: int = 1
     submission: Submission | None = None
     state: State = PREPARING
+    steps: Steps[Prepared] | None = None
+    prepare_s: float = 0.0
     prepared: Prepared | None = None
     lease: AdapterLease | None = None
     cost: int = 0

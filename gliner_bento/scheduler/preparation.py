@@ -12,12 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from typing import Any
 
-from gliner_bento.engine.base import AdapterLease, Engine, Prepared, Steps
+from gliner_bento.engine.base import AdapterLease, Engine, Prepared
 from gliner_bento.fairness.constants import PAUSE_S, SLICE_S
 from gliner_bento.fairness.pool import FairPool
 from gliner_bento.scheduler.chunked import ChunkedRequests
@@ -27,16 +26,6 @@ from gliner_bento.scheduler.observer import Observer
 from gliner_bento.scheduler.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Preparing:
-    """An entry that is being prepared. steps: the remaining steps; None before the first one and after the
-    last one. spent_s: time spent in steps so far."""
-
-    entry: Entry
-    steps: Steps[Prepared] | None = None
-    spent_s: float = 0.0
 
 
 class Preparation:
@@ -73,25 +62,25 @@ class Preparation:
         """Prepare the entries of a request. Called with the lock held, so that requests reach the pool in the order of
         their admission."""
         for burst in self._bursts(entries):
-            self._pool.submit(burst[0].share, partial(self._prepare, deque(map(_Preparing, burst))))
+            self._pool.submit(burst[0].share, partial(self._prepare, deque(burst)))
 
     def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
         """The parts of a request that enter the queue together: an equal part for each thread, but at most a batch."""
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
         return (entries[start : start + size] for start in range(0, len(entries), size))
 
-    def _prepare(self, burst: deque[_Preparing]) -> None:
+    def _prepare(self, burst: deque[Entry]) -> None:
         """Measure entries until the slice ends, then put them into the queue together, so that one batch can take them.
         An entry whose adapter is not in memory yet is put later. Submits the rest of the burst again."""
-        share = burst[0].entry.share
+        share = burst[0].share
         until_cpu_s = time.thread_time() + SLICE_S
         measured = []
         while burst:
-            work = burst[0]
-            prepared = self._measure(work, until_cpu_s)
+            entry = burst[0]
+            prepared = self._measure(entry, until_cpu_s)
             if prepared is not None:
-                measured.append((work.entry, prepared))
-            if work.steps is None:
+                measured.append((entry, prepared))
+            if entry.steps is None:
                 burst.popleft()
             if burst and self._slice_ends(share.tenant, until_cpu_s):
                 break
@@ -117,22 +106,21 @@ class Preparation:
         for lease, when_loaded in loading:
             lease.ready.add_done_callback(when_loaded)
 
-    def _measure(self, work: _Preparing, until_cpu_s: float) -> Prepared | None:
+    def _measure(self, entry: Entry, until_cpu_s: float) -> Prepared | None:
         """Prepare an entry. Returns None if it has finished (it was aborted or failed, or its text is blank), or if the
-        slice has ended; the remaining `work.steps` are run later."""
-        entry = work.entry
+        slice has ended; the remaining `entry.steps` are run later."""
         started_s = self._clock()
         try:
             with self._watchdog.watch("preparation", [entry]):
-                prepared = self._advance(work, until_cpu_s)
+                prepared = self._advance(entry, until_cpu_s)
         except BaseException as error:  # the pool would swallow it, and the item would never finish
-            work.steps = None
+            entry.steps = None
             self._items.fail(entry, error, "preparation")
             return None
-        work.spent_s += self._clock() - started_s
+        entry.prepare_s += self._clock() - started_s
         if prepared is None:
             return None
-        self._observer.on_stage("prepare", work.spent_s)
+        self._observer.on_stage("prepare", entry.prepare_s)
         if prepared.adapter:
             self._hold_lease(entry, prepared.adapter)
         if prepared.result is None:
@@ -140,15 +128,15 @@ class Preparation:
         self._items.finish(entry, prepared.result)
         return None
 
-    def _advance(self, work: _Preparing, until_cpu_s: float) -> Prepared | None:
+    def _advance(self, entry: Entry, until_cpu_s: float) -> Prepared | None:
         """Run the steps of an entry until it is prepared, has finished, or the slice ends."""
-        steps = work.steps or self._engine.prepare_in_steps(work.entry.item)
-        work.steps = None
+        steps = entry.steps or self._engine.prepare_in_steps(entry.item)
+        entry.steps = None
         try:
-            while not work.entry.finished:
+            while not entry.finished:
                 next(steps)
-                if self._slice_ends(work.entry.tenant.name, until_cpu_s):
-                    work.steps = steps
+                if self._slice_ends(entry.tenant.name, until_cpu_s):
+                    entry.steps = steps
                     return None
         except StopIteration as end:
             prepared: Prepared = end.value
