@@ -100,7 +100,7 @@ def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
     by_score = np.argsort(-compared.score, kind="stable")
     if greedy:
         flat = item.overlap is None and (within_labels or item.flat_ner)
-        kept = by_score[_greedy(compared.take(by_score), flat=flat)]
+        kept = _greedy(compared, by_score, flat=flat)
     else:
         _, best = np.unique(compared.word_keys[by_score], return_index=True)  # into `by_score`, in order of words
         kept = by_score[best[_POLICIES[str(item.overlap)](compared.take(by_score[best]))]]
@@ -156,14 +156,15 @@ def _heaviest(spans: SpanTable) -> Indices:
 _POLICIES = {"allow": _all, "flat": _heaviest, "longest": _longest}
 
 
-def _greedy(spans: SpanTable, *, flat: bool) -> Indices:
-    """gliner's greedy search: in order, a span is kept unless it conflicts with a span that was kept before.
+def _greedy(spans: SpanTable, by_score: Indices, *, flat: bool) -> Indices:
+    """gliner's greedy search: in order, a span is kept unless it conflicts with a span that was kept before. Returns
+    those of `by_score`, indices with the highest score first, whose spans are kept.
 
-    spans: the highest score first. Two spans conflict if they have the same words, or if they share a word and, unless
-    `flat`, neither of them contains the other."""
-    kept = _Flat() if flat else _Nested(int(spans.last.max()) + 1)
-    words = zip(spans.first.tolist(), spans.last.tolist(), strict=True)
-    return np.flatnonzero([kept.add(first, last) for first, last in words])
+    Two spans conflict if they have the same words, or if they share a word and, unless `flat`, neither of them contains
+    the other."""
+    firsts, lasts = spans.first.tolist(), spans.last.tolist()
+    kept = _Flat() if flat else _Nested(max(lasts) + 1)
+    return np.array([index for index in by_score.tolist() if kept.add(firsts[index], lasts[index])])
 
 
 class _Flat:
