@@ -27,7 +27,8 @@ class FairPool:
     """Runs work in `threads` threads: first in, first out within a tenant, and fairly by weight among tenants."""
 
     def __init__(self, threads: int, name: str) -> None:
-        self._changed = threading.Condition()  # work is there, or the pool is closed; its lock is that of all fields
+        self._lock = threading.Lock()  # of all fields
+        self._changed = threading.Condition(self._lock)  # work is there, or the pool is closed
         self._queue: FairQueue[_Work] = FairQueue()
         self._submitted = 0
         self._closed = False
@@ -39,7 +40,7 @@ class FairPool:
 
     def submit(self, share: TenantShare, run: Callable[[], None]) -> None:
         """Call `run`, which must not raise, in the order of service. Raises RuntimeError after `shutdown`."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise RuntimeError("the pool has shut down")
             self._submitted += 1
@@ -49,17 +50,17 @@ class FairPool:
 
     def charge(self, tenant: str, cost: float) -> None:
         """Charge a tenant more for work that has run. No effect if no work waits."""
-        with self._changed:
+        with self._lock:
             self._queue.charge(tenant, cost)
 
     def others_wait(self, tenant: str) -> bool:
         """Whether work of another tenant waits."""
-        with self._changed:
+        with self._lock:
             return self._queue.others_wait(tenant)
 
     def shutdown(self, *, wait: bool = False) -> None:
         """Drop all work that has not begun. wait: whether to wait for the work that has begun."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._queue.clear()
             self._changed.notify_all()
@@ -77,7 +78,7 @@ class FairPool:
 
     def _next(self) -> _Work | None:
         """The work to run now, as soon as there is some; None when the pool is closed."""
-        with self._changed:
+        with self._lock:
             while not self._queue:
                 if self._closed:
                     return None

@@ -57,13 +57,6 @@ class DispatcherConfig(BatchLimits):
     batch_wait_timeout_ms: float = at_least(0)
 
 
-@lru_cache(maxsize=1024)
-def _limits(config: DispatcherConfig, max_tokens: int) -> BatchLimits:
-    """The limits of a batch with a cost of at most `max_tokens`, but at least 1. Cached, because `replace` checks every
-    field, and arrivals need the limits of the express lane."""
-    return replace(config, max_batch_tokens=max(1, max_tokens))
-
-
 class BatchDispatcher:
     """Runs the waiting entries in batches, and finishes them.
 
@@ -84,6 +77,7 @@ class BatchDispatcher:
         self._turns = turns
         self._engine = engine
         self._config = config
+        self._limits = lru_cache(maxsize=1024)(partial(_limits, config))
         self._items = items
         self._queue = items.queue
         self._lock = items.queue.lock
@@ -303,7 +297,7 @@ class BatchDispatcher:
         excluded = {tenant for batch in self._running.values() for tenant in batch.short_tenants}
         budget_tokens = self._budget_tokens()
         return (
-            _limits(self._config, budget_tokens // QUOTAS_PER_BATCH),
+            self._limits(budget_tokens // QUOTAS_PER_BATCH),
             budget_tokens,
             self._engine.slot_state(),
             excluded,
@@ -370,7 +364,7 @@ class BatchDispatcher:
         budget_tokens = self._budget_tokens()
         if max_tokens is not None:
             budget_tokens = max(1, min(budget_tokens, max_tokens))
-        limits = _limits(self._config, budget_tokens)
+        limits = self._limits(budget_tokens)
         quota = self._queue.batch_quota(budget_tokens // QUOTAS_PER_BATCH)
         slots, lanes = self._engine.slot_state(), self._config.inference_lanes
         return self._queue.next_batch(limits, slots=slots, lanes=lanes, quota=quota)
@@ -427,3 +421,9 @@ class BatchDispatcher:
             self._queue.waiting_entries >= min(limits.max_batch_size, limits.batch_lookahead)
             or 2 * self._queue.waiting_cost > self._budget_tokens()  # `is_full` counts at most twice the cost
         )
+
+
+def _limits(config: DispatcherConfig, max_tokens: int) -> BatchLimits:
+    """The limits of a batch with a cost of at most `max_tokens`, but at least 1. To be cached, because `replace` checks
+    every field, and arrivals need the limits of the express lane."""
+    return replace(config, max_batch_tokens=max(1, max_tokens))
