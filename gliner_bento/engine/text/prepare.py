@@ -28,7 +28,7 @@ class ItemPreparer:
         """The item. Raises InvalidField for options that the model does not support."""
         assert isinstance(item, ExtractionItem)
         schema = self._tokenizer.prompts.schema
-        if not item.abilities or (item.relations and not item.labels and not schema):
+        if not item.labels and (not item.abilities or (item.relations and not schema)):
             raise InvalidField("labels: at least one is required", param="labels")
         item.check_supported(self._model, self._tasks)
         for param, names in (("labels", item.labels), ("relations", item.relations)):

@@ -30,7 +30,7 @@ class Prompt:
 
     token_ids: the tokens before the text, inline labels included. labels: the token ids of each separate label.
     room: tokens left for the text; less than 1 if the labels do not fit.
-    label_positions, relation_positions: indexes of the tokens whose embeddings stand for inline labels and relations.
+    label_positions, relation_positions: as in `Tokenized`, behind the special tokens at the beginning of the sequence.
     words: words that the model reads before those of the text.
     """
 
@@ -120,12 +120,12 @@ class InlineLabels(Prompts):
         room = self._subwords.room(token_ids)
         if room < 1:
             raise PromptTooLong
-        ids, config = token_array(token_ids), self._config
+        ids, start, config = token_array(token_ids), len(self._subwords.prefix), self._config
         # The embedding of a label or relation is that of its marker, or of the token after the marker.
-        label_positions = np.flatnonzero(ids == config.class_token_index) + int(not config.embed_ent_token)
+        label_positions = start + np.flatnonzero(ids == config.class_token_index) + int(not config.embed_ent_token)
         relation_positions = no_positions()
         if self._relations:
-            relation_positions = np.flatnonzero(ids == config.rel_token_index) + int(not config.embed_rel_token)
+            relation_positions = start + np.flatnonzero(ids == config.rel_token_index) + int(not config.embed_rel_token)
         return Prompt(ids, (), room, label_positions, relation_positions)
 
     def _ids(self, description: str, param: str) -> tuple[int, ...]:

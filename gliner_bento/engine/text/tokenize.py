@@ -164,7 +164,7 @@ class ItemTokenizer:
             positions = np.arange(words_start, words_start + len(words.token_ids))
             numbers = numbers.repeat(words.counts)
         token_ids = np.concatenate((prefix, prompt.token_ids, words.token_ids, suffix))
-        labels, relations = (len(prefix) + at for at in (prompt.label_positions, prompt.relation_positions))
+        labels, relations = prompt.label_positions, prompt.relation_positions
         return Tokenized(token_ids, positions, numbers, words.bounds, prompt.labels, labels, relations, own)
 
 

@@ -65,7 +65,9 @@ class Words:
 
     def fitting(self, max_words: int, max_tokens: int) -> int:
         """How many words, from the first one on, are within both limits."""
-        if len(self) <= max_words and self.counts.sum() <= max_tokens:
+        # A word without its tokens has a count nevertheless: see `OVERLONG` of `tokenize`.
+        tokens = len(self.token_ids) or self.counts.sum()
+        if tokens <= max_tokens and len(self) <= max_words:
             return len(self)
         return min(max_words, int(self.counts.cumsum().searchsorted(max_tokens, "right")))
 
