@@ -159,14 +159,14 @@ def assert_names(one: Prepared, *, inline: bool) -> None:
     """The prompt has a marker for each name of the pass."""
     item, payload = one.item, one.payload
     if not inline:
-        assert len(payload.labels) == len(item.labels)
+        assert len(payload.prompt.labels) == len(item.labels)
         return
-    assert len(payload.label_positions) == len(item.labels)
+    assert len(payload.prompt.label_positions) == len(item.labels)
     asked = [each.labels for each in item.classifications.values()] + list(item.structures.values())
     plain = len(item.relations)
     in_schema = 3 * plain + sum(1 + len(each) for each in asked) + bool(item.labels)  # [P], and a marker per field
-    assert len(payload.relation_positions) in (plain, in_schema)
-    assert max(payload.relation_positions, default=0) < len(payload.token_ids)
+    assert len(payload.prompt.relation_positions) in (plain, in_schema)
+    assert max(payload.prompt.relation_positions, default=0) < len(payload.token_ids)
 
 
 def assert_all_names_in_every_window(item: Item, passes: list[Prepared], *, divided: bool) -> None:

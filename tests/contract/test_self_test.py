@@ -33,7 +33,9 @@ from gliner_bento.engine.layers.kernels import EAGER
 from gliner_bento.engine.layers.packing import Block
 from gliner_bento.engine.options import EngineOptions
 from gliner_bento.engine.self_test import TOLERANCES, Difference, exceeded
-from gliner_bento.engine.text.tokenize import ItemTokenizer
+from gliner_bento.engine.text.prompts import Prompt
+from gliner_bento.engine.text.tokenize import ItemTokenizer, Tokenized
+from gliner_bento.engine.text.words import Words
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.replicas.local.replica import LocalReplica
 from gliner_bento.settings import Settings
@@ -236,9 +238,10 @@ def test_a_model_whose_answers_cannot_be_reproduced_is_refused(
     """A fault before any forward pass: other tokens."""
     folder, tokenized = checkpoint("span", **BERT), ItemTokenizer.tokenized
 
-    def wrong(self: Any, words: Any, prompt: Any) -> Any:
-        made = tokenized(self, words, prompt)
-        return replace(made, token_ids=[*made.token_ids[:-2], made.token_ids[-2] - 1, made.token_ids[-1]])
+    def wrong(self: Any, text: str, words: Words, prompt: Prompt) -> Tokenized:
+        ids = words.token_ids.copy()
+        ids[-1] -= 1
+        return tokenized(self, text, replace(words, token_ids=ids), prompt)
 
     monkeypatch.setattr(ItemTokenizer, "tokenized", wrong)
     with pytest.raises(ModelError, match=r"cannot be reproduced with torch .*gliner 0.*self_test=false") as error:

@@ -20,7 +20,7 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.layers.buckets import Bucket
 from gliner_bento.engine.layers.packing import PaddedLayout
 from gliner_bento.engine.layers.rows import BatchRows, PaddedRows, TextRows, TextSlots
-from gliner_bento.engine.text.tokenize import Tokenized
+from gliner_bento.engine.text.tokenize import Tokenized, pooled_tokens
 
 Integers = NDArray[np.int64]
 
@@ -56,18 +56,20 @@ class Inputs:
         tokenized: list[Tokenized] = [text.payload for text in texts]
         token_counts = tuple(text.tokens for text in texts)
         word_counts = tuple(text.words for text in texts)
-        label_counts = tuple(len(text.labels) or len(text.label_positions) for text in tokenized)
-        relation_counts = tuple(len(text.relation_positions) for text in tokenized)
-        token_ids = torch.from_numpy(np.concatenate([text.token_ids for text in tokenized], dtype=np.int64))
-        marked = _joined([text.word_positions for text in tokenized], token_counts)
-        numbers = _joined([text.word_numbers for text in tokenized], word_counts)
-        labels = _joined([text.label_positions for text in tokenized], token_counts)
-        relations = _joined([text.relation_positions for text in tokenized], token_counts)
-        label_ids = tuple(chain.from_iterable(text.labels for text in tokenized))
+        prompts = [text.prompt for text in tokenized]
+        label_counts = tuple(len(prompt.labels) or len(prompt.label_positions) for prompt in prompts)
+        relation_counts = tuple(len(prompt.relation_positions) for prompt in prompts)
+        ids = np.concatenate([part for text in tokenized for part in text.parts], dtype=np.int64)
+        starts: Integers = np.cumsum(token_counts, dtype=np.int64) - np.array(token_counts)
+        positions, numbers = pooled_tokens(tokenized, starts)
+        marked = torch.from_numpy(positions)
+        labels = _joined([prompt.label_positions for prompt in prompts], starts)
+        relations = _joined([prompt.relation_positions for prompt in prompts], starts)
+        label_ids = tuple(chain.from_iterable(prompt.labels for prompt in prompts))
         all_counts = (token_counts, word_counts, label_counts, relation_counts)
         rows = BatchRows(*(TextRows(counts, adapters) for counts in all_counts))
         # `marked` is also `word_positions`, which are used only if one token per word is marked.
-        return cls(rows, token_ids, marked, numbers, marked, labels, relations, label_ids)
+        return cls(rows, torch.from_numpy(ids), marked, torch.from_numpy(numbers), marked, labels, relations, label_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,6 @@ def _cells(counts: Integers, height: int) -> Integers:
     return cells
 
 
-def _joined(indexes: Sequence[Integers], counts: Sequence[int]) -> torch.Tensor:
-    """Converts row numbers within each text to row numbers within the batch. counts: rows of each text."""
-    before = np.cumsum(counts) - counts
-    return torch.from_numpy(np.concatenate(indexes) + before.repeat(list(map(len, indexes))))
+def _joined(positions: Sequence[Integers], starts: Integers) -> torch.Tensor:
+    """Converts positions within each text to positions within the batch. starts: of each text."""
+    return torch.from_numpy(np.concatenate(positions) + starts.repeat(list(map(len, positions))))

@@ -68,7 +68,7 @@ class PaddedCollator:
         word_counts = [text.words for text in texts]
         inputs = {
             "input_ids": padded([item.token_ids for item in tokenized], self.pad_id),
-            "attention_mask": padded([[1] * len(item.token_ids) for item in tokenized]),
+            "attention_mask": padded([[1] * item.tokens for item in tokenized]),
             "words_mask": padded([item.words_mask for item in tokenized]),
             "text_lengths": torch.tensor(word_counts)[:, None],
             "word_lengths": word_counts,
@@ -76,7 +76,7 @@ class PaddedCollator:
         if self.max_width is not None:
             inputs |= spans_of(word_counts, self.max_width)
         if self.labels_pad_id is not None:
-            inputs |= labels_of([item.labels for item in tokenized], self.labels_pad_id)
+            inputs |= labels_of([item.prompt.labels for item in tokenized], self.labels_pad_id)
         return inputs
 
 

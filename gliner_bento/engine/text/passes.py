@@ -238,7 +238,7 @@ def one_pass(
     is_pass: bool = False,
 ) -> Prepared:
     """One pass over `tokenized`, with its cost. is_pass: it is a pass of a chunked request, not the whole item."""
-    tokens, words = len(tokenized.token_ids), len(tokenized.bounds)
+    tokens, words = tokenized.tokens, len(tokenized.read)
     return Prepared(
         item,
         tokens=tokens if words else 0,

@@ -28,9 +28,10 @@ CACHED_PROMPTS = 1024
 class Prompt:
     """The input of a pass, except for its text.
 
-    token_ids: the tokens before the text, inline labels included. labels: the token ids of each separate label.
+    token_ids: the tokens before the text, special tokens and inline labels included. suffix: those after the text.
+    labels: the token ids of each separate label.
     room: tokens left for the text; less than 1 if the labels do not fit.
-    label_positions, relation_positions: as in `Tokenized`, behind the special tokens at the beginning of the sequence.
+    label_positions, relation_positions: positions of the tokens whose embeddings stand for inline labels and relations.
     words: words that the model reads before those of the text.
     """
 
@@ -40,6 +41,7 @@ class Prompt:
     label_positions: NDArray[np.int64] = field(default_factory=no_positions)
     relation_positions: NDArray[np.int64] = field(default_factory=no_positions)
     words: Words = NO_WORDS
+    suffix: TokenIds = field(default_factory=token_array)
 
 
 NO_ROOM = Prompt(token_array(), (), 0)
@@ -120,13 +122,14 @@ class InlineLabels(Prompts):
         room = self._subwords.room(token_ids)
         if room < 1:
             raise PromptTooLong
-        ids, start, config = token_array(token_ids), len(self._subwords.prefix), self._config
+        ids, config = token_array((*self._subwords.prefix, *token_ids)), self._config
         # The embedding of a label or relation is that of its marker, or of the token after the marker.
-        label_positions = start + np.flatnonzero(ids == config.class_token_index) + int(not config.embed_ent_token)
+        label_positions = np.flatnonzero(ids == config.class_token_index) + int(not config.embed_ent_token)
         relation_positions = no_positions()
         if self._relations:
-            relation_positions = start + np.flatnonzero(ids == config.rel_token_index) + int(not config.embed_rel_token)
-        return Prompt(ids, (), room, label_positions, relation_positions)
+            relation_positions = np.flatnonzero(ids == config.rel_token_index) + int(not config.embed_rel_token)
+        suffix = token_array(self._subwords.suffix)
+        return Prompt(ids, (), room, label_positions, relation_positions, suffix=suffix)
 
     def _ids(self, description: str, param: str) -> tuple[int, ...]:
         check_unicode((description,), param)
@@ -144,12 +147,13 @@ class SeparateLabels(Prompts):
         assert not relations
         self._subwords = subwords
         self._tokenizer = unpadded(processor.labels_tokenizer)
+        self._prefix, self._suffix = token_array(subwords.prefix), token_array(subwords.suffix)
         self._max_tokens = limits.label_tokens
         self._cached = lru_cache(maxsize=CACHED_PROMPTS)(self._encode)
 
     def prompt(self, item: ExtractionItem) -> Prompt:
         labels = tuple(map(self._cached, item.labels.values()))
-        return Prompt(token_array(), labels, self._subwords.room(()))
+        return Prompt(self._prefix, labels, self._subwords.room(()), suffix=self._suffix)
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
         """0: a separate label takes no tokens of the prompt. See `Prompts`."""

@@ -109,8 +109,7 @@ class SchemaPrompts(Prompts):
         room = self._subwords.room(ids) - len(self._stop) - len(words.token_ids)
         if room < 1:
             raise PromptTooLong
-        start = len(self._subwords.prefix)
-        labels, others = start + np.array(label_positions, np.int64), start + np.array(other_positions, np.int64)
+        labels, others = np.array(label_positions, np.int64), np.array(other_positions, np.int64)
         return Prompt(token_array(ids), (), room, labels, others, words)
 
     def _words(self, choices: Sequence[str]) -> Words:

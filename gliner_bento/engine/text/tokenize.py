@@ -19,7 +19,7 @@ from gliner_bento.engine.heads.predictions import SpanTable
 from gliner_bento.engine.text.prompts import Prompt, Prompts
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode
 from gliner_bento.engine.text.word_splitter import WordSplitter
-from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, no_positions, token_array
+from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, token_array
 
 # `read` stops after this many times `max_words` words of the splitter: in some texts, hardly any word has tokens.
 _READ_FACTOR = 8
@@ -36,25 +36,40 @@ _GRAPHEME = regex.compile(r"\X")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokenized:
-    """The input of a pass: one sequence of tokens, special tokens and prompt included.
+    """The input of a pass: one sequence of tokens, that of the prompt followed by those of words. A batch joins the
+    sequences of its texts at once.
 
-    token_ids: (T,). word_positions: positions of the tokens that gliner pools to the embeddings of words, usually one
-    per word. word_numbers: for each of these tokens, the index of its word. bounds: (W, 2), [start, end) of each word
-    in characters of the text. labels: the token ids of each separate label (see `prompts`). label_positions,
-    relation_positions: positions of the tokens whose embeddings stand for inline labels and relations.
+    prompt: as `Prompts` made it. read: the words that the model reads. pooling: which tokens of a word gliner pools to
+    its embedding: the `first`, the `last`, or all.
     own: the slice of words that belong to the text; the model may read more words before and after these.
     entities: given entities, between which relations are scored; None: the pass predicts the entities.
     """
 
-    token_ids: TokenIds
-    word_positions: NDArray[np.int64]
-    word_numbers: NDArray[np.int64]
-    bounds: NDArray[np.int64]
-    labels: tuple[tuple[int, ...], ...] = ()
-    label_positions: NDArray[np.int64] = field(default_factory=no_positions)
-    relation_positions: NDArray[np.int64] = field(default_factory=no_positions)
+    prompt: Prompt
+    read: Words
+    pooling: str = "first"
     own: slice = field(default_factory=lambda: slice(None))
     entities: SpanTable | None = None
+
+    @property
+    def parts(self) -> tuple[TokenIds, ...]:
+        """The tokens, special tokens and prompt included, in parts."""
+        return self.prompt.token_ids, self.read.token_ids, self.prompt.suffix
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """(T,): all tokens."""
+        return np.concatenate(self.parts)
+
+    @property
+    def tokens(self) -> int:
+        """How many `token_ids` there are."""
+        return sum(map(len, self.parts))
+
+    @property
+    def bounds(self) -> NDArray[np.int64]:
+        """(W, 2), [start, end) of each word in characters of the text."""
+        return self.read.bounds
 
     @property
     def own_words(self) -> int:
@@ -69,9 +84,26 @@ class Tokenized:
     @property
     def words_mask(self) -> NDArray[np.int64]:
         """For each token the word that it stands for, counted from 1; 0 for other tokens."""
-        mask = np.zeros(len(self.token_ids), np.int64)
-        mask[self.word_positions] = self.word_numbers + 1
+        mask = np.zeros(self.tokens, np.int64)
+        positions, numbers = pooled_tokens([self], np.zeros(1, np.int64))
+        mask[positions] = numbers + 1
         return mask
+
+
+def pooled_tokens(texts: Sequence[Tokenized], starts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The tokens that gliner pools to the embeddings of words, usually one per word, in a sequence of several texts.
+
+    starts: where each text starts in the sequence. Returns the position of each of these tokens, and the number of its
+    word among the words of all texts."""
+    counts = np.concatenate([text.read.counts for text in texts])
+    token_counts = np.array([len(text.read.token_ids) for text in texts])
+    # What the number of a token, among the tokens of all words, differs by from its position.
+    shifts = starts + [len(text.prompt.token_ids) for text in texts] - (token_counts.cumsum() - token_counts)
+    numbers, ends = np.arange(len(counts)), counts.cumsum()
+    if texts[0].pooling not in ("first", "last"):
+        return np.arange(token_counts.sum()) + shifts.repeat(token_counts), numbers.repeat(counts)
+    pooled = ends - counts if texts[0].pooling == "first" else ends - 1
+    return pooled + shifts.repeat([len(text.read) for text in texts]), numbers
 
 
 class ItemTokenizer:
@@ -87,7 +119,6 @@ class ItemTokenizer:
         markers = prompts.markers(processor, relations=relations)
         self.subwords = Subwords(processor, limits.tokens, markers, framed=prompts.framed)
         self.prompts = prompts(processor, self.subwords, limits, relations=relations)
-        self._prefix, self._suffix = token_array(self.subwords.prefix), token_array(self.subwords.suffix)
         self._pooling = config.subtoken_pooling
         self._splitter = WordSplitter(processor.words_splitter, config.words_splitter_type)
 
@@ -150,22 +181,11 @@ class ItemTokenizer:
 
     def tokenized(self, text: str, words: Words, prompt: Prompt) -> Tokenized:
         """The input of a pass over `words` of the text."""
-        prefix, suffix = self._prefix, self._suffix
-        own = slice(len(prompt.words), len(prompt.words) + len(words))
-        if (after := self.prompts.after(text, words)) or prompt.words:
+        before = len(prompt.words)
+        own = slice(before, before + len(words))
+        if (after := self.prompts.after(text, words)) or before:
             words = Words.joined([prompt.words, words, after])
-        words_start = len(prefix) + len(prompt.token_ids)  # position of the words' first token
-        numbers = np.arange(len(words))
-        if self._pooling == "first":
-            positions = words.counts.cumsum() - words.counts + words_start
-        elif self._pooling == "last":
-            positions = words.counts.cumsum() - 1 + words_start
-        else:
-            positions = np.arange(words_start, words_start + len(words.token_ids))
-            numbers = numbers.repeat(words.counts)
-        token_ids = np.concatenate((prefix, prompt.token_ids, words.token_ids, suffix))
-        labels, relations = prompt.label_positions, prompt.relation_positions
-        return Tokenized(token_ids, positions, numbers, words.bounds, prompt.labels, labels, relations, own)
+        return Tokenized(prompt, words, self._pooling, own)
 
 
 def _parts(words: Sequence[str], bounds: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,9 @@ from gliner_bento.engine.base import Prepared
 from gliner_bento.engine.heads.decode import decode_padded_spans, decode_tags, proposed_spans, tag_scores
 from gliner_bento.engine.heads.overlap import kept_spans, resolve
 from gliner_bento.engine.heads.predictions import Span, SpanTable
+from gliner_bento.engine.text.prompts import NO_ROOM
 from gliner_bento.engine.text.tokenize import Tokenized
+from gliner_bento.engine.text.words import NO_WORDS
 from gliner_bento.errors import LimitExceeded, ScoresNotFinite
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
@@ -45,7 +47,7 @@ THRESHOLDS = st.sampled_from([0.0, 0.2, 0.5, 0.9])
 
 def row(words: int, labels: int, threshold: float) -> Prepared:
     item = Item("", {str(i): str(i) for i in range(labels)}, threshold=threshold)
-    return Prepared(item, tokens=1, words=words, payload=Tokenized(*[np.empty(0, np.int64)] * 4))
+    return Prepared(item, tokens=1, words=words, payload=Tokenized(NO_ROOM, NO_WORDS))
 
 
 def kept(spans: SpanTable, *, flat: bool, multi_label: bool) -> list[Span]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,19 +21,24 @@ from gliner_bento.engine.heads.relations import RelationCollector, RelationHead,
 from gliner_bento.engine.layers.rows import BatchRows, TextRows
 from gliner_bento.engine.limits import CHARS_PER_RESULT, kept_of
 from gliner_bento.engine.results import result_of
+from gliner_bento.engine.text.prompts import NO_ROOM
 from gliner_bento.engine.text.tokenize import Tokenized
+from gliner_bento.engine.text.words import NO_WORDS
 from gliner_bento.errors import LimitExceeded
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 TEXT = "a bb ccc dddd eeeee"
 WORDS = [(0, 1), (2, 4), (5, 8), (9, 13), (14, 19)]
 ITEM = Item(TEXT, {"x": "x", "y": "y"}, {"r": "r", "s": "s"}, multi_label=True)
-NONE = np.empty(0, np.int64)
 SCORES = st.lists(st.integers(0, 5).map(float), max_size=40)
 
 
+def tokenized(bounds: Sequence[tuple[int, int]]) -> Tokenized:
+    return Tokenized(NO_ROOM, replace(NO_WORDS, counts=np.ones(len(bounds), np.int64), bounds=np.array(bounds)))
+
+
 def prepared(item: Item) -> Prepared:
-    return Prepared(item, tokens=9, words=len(WORDS), payload=Tokenized(NONE, NONE, NONE, np.array(WORDS)))
+    return Prepared(item, tokens=9, words=len(WORDS), payload=tokenized(WORDS))
 
 
 def words(*scores: float, label: int = 0) -> list[Span]:
@@ -151,7 +157,7 @@ def test_relations_that_cannot_be_among_the_best_are_not_sorted(monkeypatch: pyt
     kept_of = relation_head.kept_of
     monkeypatch.setattr(relation_head, "kept_of", lambda *args: joined.append(len(args[2])) or kept_of(*args))
     text = prepared(replace(ITEM, max_relations=30, on_limit="truncate"))
-    text = replace(text, payload=Tokenized(NONE, NONE, NONE, np.array([(n, n + 1) for n in range(40)])))
+    text = replace(text, payload=tokenized([(n, n + 1) for n in range(40)]))
     whole = relate(head_of(Falling()), text, 40)
     assert joined.pop(0) == 2 * 40 * 39
     monkeypatch.setattr(relation_head, "_MAX_PAIRS", 50)
