@@ -159,9 +159,8 @@ def with_arguments(
 def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
     item = prepared.item
     bounds = prepared.payload.bounds if len(spans) else NO_WORDS.bounds  # payloads of GLiClass have no bounds
-    return EntityTable(
-        item.text, list(item.labels), bounds[spans.first, 0], bounds[spans.last, 1], spans.label, spans.score
-    )
+    starts, ends = bounds.T
+    return EntityTable(item.text, list(item.labels), starts[spans.first], ends[spans.last], spans.label, spans.score)
 
 
 def _instance(prepared: Prepared, fields: Structure, values: FieldSpans) -> Instance:
