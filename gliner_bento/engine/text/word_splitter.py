@@ -73,9 +73,10 @@ class WordSplitter:
 
     def chunks(self, text: str, words: int) -> Iterator[WordColumns]:
         """The words of a text, in order and split on demand, at most `words` at a time."""
-        if self._plain:
-            yield from self._plain_chunks(self._plain, text, words)
-            return
+        return self._plain_chunks(self._plain, text, words) if self._plain else self._library_chunks(text, words)
+
+    def _library_chunks(self, text: str, words: int) -> Iterator[WordColumns]:
+        """See `chunks`."""
         split = iter(self(text))
         while chunk := list(islice(split, words)):
             yield [word for word, _, _ in chunk], np.array([bounds for _, *bounds in chunk], np.int64)
@@ -86,7 +87,9 @@ class WordSplitter:
             start, rest = piece_start, text[piece_start:piece_end]
             while len(parts := pattern.split(rest, words)) > 1:  # space, word, space, word, ..., rest
                 rest = parts.pop()
-                ends = np.fromiter(map(len, parts), np.int64, len(parts)).cumsum() + start
+                lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+                lengths[0] += start
+                ends = lengths.cumsum()
                 chunk = list(map(str.lower, parts[1::2])) if self._lowers else parts[1::2]
                 yield chunk, ends.reshape(-1, 2)  # ends of a space and of the word after it: the word's start and end
                 start = int(ends[-1])

@@ -38,7 +38,7 @@ class Words:
     def of(cls, ids: Sequence[bytes], bounds: NDArray[np.int64]) -> Words:
         """The words that have tokens. ids: the tokens of each word as `Subwords.of_words` returns them."""
         counts = np.fromiter(map(len, ids), np.int64, len(ids)) // _TOKEN_BYTES
-        if not counts.all():
+        if not all(ids):
             counts, bounds = counts[counts > 0], bounds[counts > 0]
         return cls(np.frombuffer(b"".join(ids), np.int32), counts, bounds)
 
