@@ -15,7 +15,7 @@ import yaml
 from gliner_bento import __version__
 from gliner_bento.settings import PROJECT_ROOT, Settings
 from tools.release import __main__ as release
-from tools.release import advisories, changelog, images, places, site, table, workflows
+from tools.release import advisories, changelog, containers, images, places, site, table, tools, workflows
 
 MODEL = {"1.0.0": "0b3db07112fea442"}
 """The first digits of the weights' SHA-256 by the version of gliner-bento-demo: other weights are another version."""
@@ -242,6 +242,79 @@ def test_an_audit_that_fails_is_not_an_index_without_an_answer(tmp_path, printed
     audit.chmod(0o700)
     with pytest.raises(error, match=re.escape(printed.rpartition("\n")[2]) or "it prints nothing"):
         advisories.audit(audit, tmp_path / "requirements.lock")
+
+
+_RETRY = (
+    "WARNING: Retrying (Retry(total={}, connect=None)) after connection broken by 'NewConnectionError()': /simple/a/"
+)
+
+
+@pytest.mark.parametrize(
+    ("printed", "error"),
+    [
+        (f"{_RETRY.format(1)}\n{_RETRY.format(0)}\nERROR: No matching distribution found for twine", table.NotHere),
+        ("ERROR: Could not install packages due to an OSError: Max retries exceeded with url: /a.whl", table.NotHere),
+        ("npm error code ENOTFOUND\nnpm error syscall getaddrinfo", table.NotHere),
+        ("npm ERR! code ECONNREFUSED\nnpm ERR! network", table.NotHere),
+        ("E: Unable to locate package mmdebstrap", table.NotHere),
+        ("Err:1 http://deb.debian.org bookworm\n  Could not resolve 'deb.debian.org'\nE: Failed", table.NotHere),
+        (f"{_RETRY.format(4)}\nerror: subprocess-exited-with-error", table.CommandFailed),
+        ("ERROR: Could not find a version that satisfies twine==0 (from versions: 1, 2)", table.CommandFailed),
+        ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left", table.CommandFailed),
+        ("npm error code E404\nnpm error 404 Not Found", table.CommandFailed),
+        ("npm error code EINTEGRITY", table.CommandFailed),
+        ("E: dpkg was interrupted", table.CommandFailed),
+        ("", table.CommandFailed),
+    ],
+)
+def test_a_tool_that_cannot_be_installed_is_not_one_that_cannot_be_reached(tmp_path, printed, error):
+    (tmp_path / "printed").write_text(printed)
+    with pytest.raises(error, match="exit code 3") as raised:
+        tools.fetched("sh", "-c", f"cat '{tmp_path}/printed' >&2; exit 3")
+    assert raised.type is error
+
+
+def test_pip_without_an_answer_of_its_index_is_recognized():
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--isolated",
+        "--disable-pip-version-check",
+        "download",
+        "--retries",
+        "1",
+        "twine",
+    )
+    with pytest.raises(table.NotHere, match="exit code 1"):
+        tools.fetched(*pip, "--index-url", "http://127.0.0.1:9/simple")
+    with pytest.raises(table.CommandFailed, match="exit code 1"):
+        tools.fetched(*pip, "--no-index")
+
+
+@pytest.mark.parametrize(
+    ("versions", "runtime", "debians"), [("v1", "crun", True), ("v1", "runc", False), ("v2", "crun", False)]
+)
+def test_podman_is_told_to_use_a_runtime_that_starts_containers(tmp_path, monkeypatch, versions, runtime, debians):
+    about = {"host": {"cgroupVersion": versions, "ociRuntime": {"name": runtime}}}
+    (tmp_path / "podman").write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(about)}\nEND\n")
+    (tmp_path / "podman").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("CONTAINERS_CONF", raising=False)
+    monkeypatch.setattr(containers, "files_of", lambda package: tmp_path / package)
+    assert containers.runtime(tmp_path) == ({"CONTAINERS_CONF": f"{tmp_path}/containers.conf"} if debians else {})
+    if debians:
+        written = pytest.importorskip("tomllib").loads((tmp_path / "containers.conf").read_text())
+        assert written["engine"]["runtimes"][written["engine"]["runtime"]] == [f"{tmp_path}/runc/usr/sbin/runc"]
+
+
+def test_an_image_that_misses_a_target_fails_its_row():
+    targets = [{"name": "until HEALTHCHECK says healthy", "value": 27.2, "met": True}]
+    measured = {"size_gb": 1.5, "targets": targets}
+    assert containers.verdict(measured) == "1.50 GB, healthy after 27 s, 1 of 1 targets met"
+    targets.append({"name": "processes of root", "value": 2, "met": False})
+    with pytest.raises(ValueError, match=r"^missed: processes of root: 2$"):
+        containers.verdict(measured)
 
 
 def test_the_names_of_the_workflow_need_no_package():

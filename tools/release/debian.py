@@ -11,7 +11,7 @@ from pathlib import Path
 from deploy.containers import pip_configuration
 
 from .table import NotHere, output_of
-from .tools import FOLDER, program
+from .tools import FOLDER, fetched, program
 
 _MIRROR = "http://deb.debian.org/debian"
 _ENTER = """
@@ -27,19 +27,18 @@ exec chroot "$root" env -i HOME=/root LANG=C.UTF-8 PATH="$PATH" bash -euo pipefa
 
 
 def files_of(package: str) -> Path:
-    """A folder with the files of a package, in build/release-tools. Raises NotHere without apt or its answer."""
+    """A folder with the files of a package, in build/release-tools. Raises NotHere without apt or its answer, and
+    ValueError."""
     program("python")  # makes the folder
     folder = FOLDER / "debian" / package
     if not folder.exists():
         if not shutil.which("apt-get"):
             raise NotHere(f"{package} is a package of Debian: it needs apt-get")
-        try:
-            folder.parent.mkdir(exist_ok=True)
-            with tempfile.TemporaryDirectory() as downloads:
-                output_of("apt-get", "download", "--quiet", package, cwd=Path(downloads))
-                output_of("dpkg-deb", "--extract", *Path(downloads).glob("*.deb"), folder)
-        except ValueError as problem:
-            raise NotHere(str(problem)) from None
+        folder.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as downloads:
+            fetched("apt-get", "download", "--quiet", package, cwd=Path(downloads))
+            output_of("dpkg-deb", "--extract", *Path(downloads).glob("*.deb"), Path(downloads, "files"))
+            Path(downloads, "files").rename(folder)
     return folder
 
 
@@ -52,7 +51,7 @@ class CleanRoot:
     def __init__(self, folder: Path, suite: str, packages: str, **pip: str) -> None:
         """packages: their names, with commas. pip: what pip is configured with beside this machine's configuration.
 
-        Raises NotHere without root's rights, ValueError if it cannot be made.
+        Raises NotHere without root's rights or the mirror's answer, ValueError if it cannot be made.
         """
         if os.geteuid() != 0:
             raise NotHere("a clean root needs root's rights")
@@ -60,7 +59,7 @@ class CleanRoot:
         bootstrap = files_of("mmdebstrap") / "usr" / "bin" / "mmdebstrap"
         stale = '--aptopt=Acquire::Check-Valid-Until "false"'  # a mirror may be weeks old
         options = ("--quiet", "--mode=root", "--variant=minbase", stale, f"--include={packages}")
-        output_of("perl", bootstrap, *options, suite, folder, _MIRROR)
+        fetched("perl", bootstrap, *options, suite, folder, _MIRROR)
         self._pip, self._shared = pip_configuration.write(folder / "etc", **pip)
         shutil.copy("/etc/resolv.conf", folder / "etc" / "resolv.conf")
         (folder / "etc" / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")

@@ -165,14 +165,17 @@ def predictions(answer: dict[str, Any]) -> set[tuple[Any, ...]]:
 
 
 def unpack_old(folder: Path) -> None:
-    """The last commit of 0.1.0. Raises NotHere in a shallow clone."""
-    try:
-        output_of("git", "cat-file", "-e", f"{_LAST_OF_0_1_0}^{{commit}}", cwd=ROOT)
-    except ValueError:
-        raise NotHere("a shallow clone has no 0.1.0, which was never published") from None
+    """The last commit of 0.1.0. Raises NotHere in a shallow clone, which may lack it: 0.1.0 was never published."""
+    not_in_shallow_clones()
     archive = subprocess.run(["git", "archive", _LAST_OF_0_1_0], cwd=ROOT, stdout=subprocess.PIPE, check=True)
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
+
+
+def not_in_shallow_clones() -> None:
+    """Raises NotHere in one."""
+    if output_of("git", "rev-parse", "--is-shallow-repository", cwd=ROOT).strip() == "true":
+        raise NotHere("this clone is shallow")
 
 
 def status_of(port: int, key: str | None = None) -> int:

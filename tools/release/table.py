@@ -16,6 +16,14 @@ class NotHere(Exception):
     """What a check needs is not on this machine. The message says what."""
 
 
+class CommandFailed(ValueError):
+    """A command ended with another exit code than 0. output: all that it printed."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
+
+
 class ForAPerson(Exception):
     """What stops the release, and only a person can decide. The message says what."""
 
@@ -46,12 +54,13 @@ def run(steps: Mapping[str, Step]) -> int:
 
 
 def output_of(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
-    """What a command prints. Raises ValueError with the end of it if the command fails."""
+    """What a command prints. Raises CommandFailed with the end of it if the command fails."""
     words = [str(word) for word in command]
     ended = subprocess.run(
         words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if ended.returncode:
         last = " / ".join(ended.stdout.strip().splitlines()[-4:])
-        raise ValueError(f"{Path(words[0]).name} {' '.join(words[1:3])}: exit code {ended.returncode}: {last[-600:]}")
+        line = f"{Path(words[0]).name} {' '.join(words[1:3])}: exit code {ended.returncode}: {last[-600:]}"
+        raise CommandFailed(line, ended.stdout)
     return ended.stdout

@@ -15,12 +15,12 @@ import tarfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from . import advisories, places, site, stranger
+from . import advisories, containers, places, site, stranger
 from .debian import files_of
 from .places import ROOT
 from .processes import Words, clean, free_port, running, wait_for
 from .table import NotHere, Step, output_of
-from .tools import program
+from .tools import fetched, program
 
 sys.path.insert(0, str(ROOT / "tools"))
 import first_answer
@@ -168,15 +168,14 @@ class Trial(ExitStack):
     def from_git(self) -> str:
         """`pip install git+file://...`, as of a repository. Git fetches forever from a shallow clone."""
         programs = self._environment_of(VERSIONS[1])
-        if output_of("git", "rev-parse", "--is-shallow-repository", cwd=ROOT).strip() == "true":
-            raise NotHere("this clone is shallow")
+        stranger.not_in_shallow_clones()
         pip = [*pip_of(programs), "--no-deps", "--force-reinstall"]
         output_of(*pip, f"git+file://{ROOT}@{output_of('git', 'rev-parse', 'HEAD', cwd=ROOT).strip()}", env=clean())
         return output_of(programs / "gliner-bento", "--version", env=clean())
 
     def chart(self) -> str:
         """helm lint, package and template."""
-        folder = Path(output_of(sys.executable, ROOT / "tools" / "kubernetes_tools.py").splitlines()[-1])
+        folder = Path(fetched(sys.executable, ROOT / "tools" / "kubernetes_tools.py").splitlines()[-1])
         self._helm = helm = folder / "helm"
         chart = self._clone / "deploy" / "helm" / "gliner-bento"
         output_of(helm, "lint", "--strict", chart, "--set", "allowAnonymous=true")
@@ -236,6 +235,10 @@ class Trial(ExitStack):
             raise ValueError(f"these files differ: {', '.join(different)}")
         return f"{len(first)} files byte for byte; of bento.yaml, all but its time and version"
 
+    def image(self) -> str:
+        """The image, from the clone."""
+        return containers.image(self._clone, self._folder)
+
     def _bento(self, name: str) -> Path:
         """Build a bento in a store of its own. Returns its folder."""
         home = self._folder / name
@@ -259,18 +262,25 @@ class Trial(ExitStack):
 
     def _new_environment(self, version: str) -> Path:
         """The programs of a new environment with nothing in it. Raises NotHere without that interpreter."""
-        python = first_answer.interpreter(version)
-        if python is None:
-            raise NotHere(f"no Python {version}")
         folder = self._folder / f"client-{version}"
-        output_of(python, "-m", "venv", folder)
+        output_of(interpreter(version), "-m", "venv", folder)
         return folder / "bin"
 
     def _environment_of(self, version: str) -> Path:
+        """The programs of a client's environment. Raises NotHere without that interpreter, ValueError if that client
+        could not be installed."""
+        interpreter(version)
         programs = self._folder / f"client-{version}" / "bin"
         if not (programs / "gliner-bento").exists():
-            raise NotHere(f"there is no client with Python {version}")
+            raise ValueError(f"there is no client with Python {version}")
         return programs
+
+
+def interpreter(version: str) -> str:
+    """The path of an interpreter. Raises NotHere without one."""
+    if (python := first_answer.interpreter(version)) is None:
+        raise NotHere(f"no Python {version}")
+    return python
 
 
 def artefacts(folder: Path) -> list[Path]:
