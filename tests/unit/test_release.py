@@ -128,8 +128,12 @@ def test_the_changelog_is_cut_once(tree):
         changelog.cut("0.3.0", "2026-02-01", tree)
 
 
-def test_the_changelog_has_this_version():
-    assert changelog.section(__version__)
+def test_the_notes_of_a_release_lead_to_its_version_in_the_repository(tree, capsys):
+    assert release.main(["notes"]) == 0
+    at = f"{places.names()['repository']}/blob/v{__version__}"
+    assert f"[Release notes]({at}/docs/releases/{__version__}.md)" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=rf"no release notes: docs/releases/{re.escape(__version__)}\.md"):
+        changelog.notes(__version__, tree)
 
 
 OF_0_1_0 = {

@@ -32,7 +32,7 @@ def run(arguments: list[str]) -> int:
         case ["check"] | ["check", "--quick"]:
             return check(quick="--quick" in arguments)
         case ["notes"]:
-            print(changelog.section(places.version()))
+            print(changelog.notes(places.version()))
         case ["labels"]:
             print("\n".join(f"{name}={value}" for name, value in images.labels().items()))
         case ["names"]:
@@ -73,6 +73,7 @@ def ready(tag: str | None) -> None:
         raise ValueError(f"the tag is {tag}, the version {version}")
     if changelog.date_of(version) is None:
         raise ValueError(f"CHANGELOG.md has no date for {version}: run `make version NEW={version}`")
+    changelog.notes(version)
     dirty = subprocess.run(
         ["git", "status", "--porcelain"], cwd=places.ROOT, capture_output=True, text=True, check=True
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .places import ROOT
+from .places import ROOT, names
 
 UNRELEASED = "## [Unreleased]"
+_LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)")
 _SECTION = re.compile(r"^## \[(.+?)\](?: - (\d{4}-\d{2}-\d{2}))?$", re.MULTILINE)
 
 
@@ -21,6 +22,16 @@ def section(version: str, root: Path = ROOT) -> str:
             if body:
                 return body
     raise ValueError(f"CHANGELOG.md has no section {version}, or an empty one")
+
+
+def notes(version: str, root: Path = ROOT) -> str:
+    """The section for a reader who does not have the repository: links lead to this version in it.
+
+    Raises ValueError without the section, or without the page docs/releases/VERSION.md.
+    """
+    if not (root / "docs" / "releases" / f"{version}.md").exists():
+        raise ValueError(f"there are no release notes: docs/releases/{version}.md")
+    return _LINK.sub(f"{names(root)['repository']}/blob/v{version}/", section(version, root))
 
 
 def date_of(version: str, root: Path = ROOT) -> str | None:

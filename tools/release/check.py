@@ -69,9 +69,9 @@ def agree() -> str:
 
 
 def changed() -> str:
-    """Raises ValueError if the changelog does not describe this version."""
+    """Raises ValueError if the changelog does not describe this version, or has no page of notes about it."""
     version = places.version()
-    bullets = sum(line.startswith("- ") for line in changelog.section(version).splitlines())
+    bullets = sum(line.startswith("- ") for line in changelog.notes(version).splitlines())
     return f"section {version} with {bullets} entries, date {changelog.date_of(version) or 'not set yet'}"
 
 
