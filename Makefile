@@ -99,7 +99,8 @@ test-all: check ## Also slow tests, and a fresh clone with each Python
 	$(BIN)/python -m pip install --quiet --constraint requirements-dev.lock \
 		--editable '.[dataframes,haystack,ray,spacy]' langchain-openai langchain llama-index-core llama-index-llms-openai
 	$(BIN)/python -m pytest -m slow $(TESTS) $(ARGS)
-	@if command -v podman; then $(BIN)/python -m deploy.containers image --out build/image; else echo "no podman: image not tested"; fi
+	@if command -v podman && command -v mmdebstrap; then $(BIN)/python -m deploy.containers image --out build/image; \
+	else echo "no podman, or no mmdebstrap: image not tested"; fi
 	$(BIN)/python tools/first_answer.py --every-python
 
 lock: ## Renew the locks: ARGS=--upgrade
