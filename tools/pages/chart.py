@@ -88,10 +88,10 @@ def _declared(text: str) -> Iterator[tuple[str, str]]:
     description = ""
     inside = 1_000  # what is indented more is content of the last value
     for line in text.splitlines():
-        comment = re.fullmatch(r" *# -- (.*)", line)
+        comment = re.fullmatch(r" *# (-- )?(.*)", line)
         key = re.match(r"( *)(\w+):", line)
         if comment:
-            description = comment[1]
+            description = comment[2] if comment[1] else description and f"{description} {comment[2]}"
         elif key and len(key[1]) <= inside:
             groups = [group for group in groups if group[0] < len(key[1])]
             name = ".".join([*(group for _, group in groups), key[2]])

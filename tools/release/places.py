@@ -59,6 +59,7 @@ PLACES = (
     Place(f"{_CHART}/Chart.yaml", r"^      image: (.+)$", "{registry}/gliner-bento:{version}"),
     Place(f"{_CHART}/values.yaml", r"^  repository: (\S+)", "{registry}/gliner-bento"),
     Place(f"{_CHART}/values-gpu.yaml", r"^  tag: (.+)-cuda$", "{version}"),
+    Place(f"{_CHART}/README.md", r"\]\((\S+/deployment\.html)", "{docs}/{version}/deployment.html"),
     Place(f"{_CHART}/README.md", r"oci://(\S+)/charts/gliner-bento", "{registry}"),
     Place(f"{_CHART}/README.md", r"^helm install .+ --version (\S+)", "{version}"),
     Place("deploy/docker/Dockerfile", r"^ARG BASE=(.+)$", "{base}"),

@@ -45,6 +45,7 @@ def test_every_value_is_described():
         for key in (content if isinstance(content, dict) else [""])
     }
     assert {leaf for leaf in leaves if not any(f"{name}.".startswith(f"{leaf}.") for name in names)} == set()
+    assert [value.name for value in chart.values() if not value.description.endswith(".")] == []  # none is cut off
 
 
 @pytest.mark.parametrize("value_set", VALUE_SETS)
