@@ -26,6 +26,8 @@ _FENCE = re.compile(r"^([ ]*)(```+|~~~+).*?^\1\2[ ]*$", re.DOTALL | re.MULTILINE
 _CODE = re.compile(r"`[^`\n]+`|^ {4,}.*$", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()[^)\s]+")
 _ELSEWHERE = re.compile(r"[a-z]+:|#|/")
+_BADGES = re.compile(r"(?:^\[!\[.*\n)+\n", re.MULTILINE)
+"""Lines of pictures from other hosts, from which a server's pages load nothing."""
 _MOVED = {"README.md": "overview.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", "": "dockerfile"}
 _FOLDERS = {
@@ -59,7 +61,8 @@ def site_path(file: Path) -> str:
 
 
 def rewritten(text: str, page: Path) -> str:
-    """A page whose links lead to the staged pages."""
+    """A page whose links lead to the staged pages, without badges."""
+    text = _BADGES.sub("", text)
     folder = Path(site_path(page)).parent
     pieces, end = [], 0
     for link in links(text):

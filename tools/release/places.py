@@ -66,6 +66,7 @@ PLACES = (
     Place("deploy/kserve/inference-service.yaml", IMAGE, "{registry}/gliner-bento:{version}"),
     Place("deploy/compose/docker-compose.yml", IMAGE, "{registry}/gliner-bento:{version}"),
     Place("deploy/systemd/gliner-bento.service", r"^Documentation=(.+)$", "{docs}/{version}/deployment.html"),
+    Place("README.md", r"\((https?://[^()]+)/actions/workflows/ci\.yml", "{repository}"),
     Place("README.md", IMAGE, "{registry}/gliner-bento:{version}"),
     Place("CITATION.cff", r"^version: (.+)$", "{version}"),
     Place("CITATION.cff", r'^  - name: "(.+)"$', "{owner}"),

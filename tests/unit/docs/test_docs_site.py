@@ -69,6 +69,16 @@ def test_links_follow_a_page_and_what_it_links_to():
     assert docs_site.rewritten(code, page) == code
 
 
+def test_a_page_of_the_site_has_no_pictures_of_other_hosts():
+    text = (
+        "# Name\n\n[![a](https://a.example/a.svg)](https://a.example)\n[![b](https://b.example/b.svg)](x.md)\n\nText\n"
+    )
+    assert docs_site.rewritten(text, PROJECT_ROOT / "README.md") == "# Name\n\nText\n"
+    pages = [page for page in docs_site.sources() if page.suffix == ".md"]
+    texts = (docs_site.rewritten(page.read_text(encoding="utf-8"), page) for page in pages)
+    assert [text for text in texts if re.search(r"!\[[^]]*\]\(https?:", text)] == []
+
+
 def test_the_reference_has_every_route_and_command():
     api = http_api_page()
     assert "\n### `POST /v1/extract/batch`\n" in api
