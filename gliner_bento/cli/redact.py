@@ -32,6 +32,7 @@ from gliner_bento.files.redaction.files import (
     restore_files,
 )
 from gliner_bento.files.redaction.mapping import new_mapping
+from gliner_bento.privacy.conversation import Finds
 from gliner_bento.privacy.lists import NOTHING, Listed, Lists
 from gliner_bento.privacy.personal import lowers_persons, personal_labels, personal_spans
 from gliner_bento.privacy.plausible import SURE
@@ -213,16 +214,13 @@ class _Finders:
         """Whether anything is found without a model."""
         return bool(self.recognizers or self._lists)
 
-    def found(self, text: str, by_model: list[LabeledSpan], *, is_default: bool = False) -> Iterable[LabeledSpan]:
+    def found(self, text: str, by_model: list[LabeledSpan], *, is_default: bool = False) -> Finds:
         """See `Find`. is_default: whether the model has read the default labels; then what is replaced is the same as
         in `/v1/redact`."""
         spans = [*by_model, *find_patterns(text, self.recognizers, self._regions)]
         if is_default:
             spans = personal_spans(text, spans, announced=self._announced, sure=self._sure)
-        if not self._lists:
-            return spans
-        of_text = sum((self._listed(lists, text) for lists in self._lists), NOTHING)
-        return [*of_text.denied, *(span for span in spans if not of_text.allows(span.start, span.end))]
+        return Finds(spans, sum((self._listed(lists, text) for lists in self._lists), NOTHING))
 
     def _listed(self, lists: Lists, text: str) -> Listed:
         expressions = [entry.expression for _, entry in lists.patterns]

@@ -14,7 +14,7 @@ from operator import attrgetter, itemgetter
 
 from gliner_bento.mentions import normalized
 from gliner_bento.privacy.known_values import KnownValues, Tokens
-from gliner_bento.privacy.lists import Listed
+from gliner_bento.privacy.lists import NOTHING, Listed
 from gliner_bento.privacy.redact import CharBudget, Redacted, is_written_by_us, substituted
 from gliner_bento.privacy.spans import LabeledSpan, merged
 from gliner_bento.privacy.styles import PLACEHOLDER, Replace
@@ -76,11 +76,7 @@ def redact_conversation(
         for text, of_text in zip(texts, listed, strict=True)
     ]
     spans = [
-        [
-            part
-            for span in (*of_text.denied, *(span for span in own if not of_text.allows(span.start, span.end)))
-            for part in outside(text, span, placeholders)
-        ]
+        [part for span in of_text.applied(own) for part in outside(text, span, placeholders)]
         for text, own, of_text, placeholders in zip(texts, found, listed, kept, strict=True)
     ]
     known = [(original, _label_span(_kind(placeholder))) for placeholder, original in mapping.items()]
@@ -90,6 +86,27 @@ def redact_conversation(
         for text, own in zip(texts, spans, strict=True)
     ]
     return RedactedConversation(redacted, spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Finds:
+    """What was found in a text, and what the lists say about it."""
+
+    spans: Sequence[LabeledSpan]
+    listed: Listed = NOTHING
+
+    @property
+    def replaced(self) -> list[LabeledSpan]:
+        """What is to be replaced, in order and joined."""
+        return merged(self.listed.applied(self.spans))
+
+
+def redact_document(texts: Sequence[str], finds: Sequence[Finds], style: Replace) -> RedactedConversation:
+    """Redact the texts of a document: a value that is found in one of them is replaced in all of them. finds: of each
+    text. Raises LimitExceeded."""
+    spans, listed = [one.spans for one in finds], [one.listed for one in finds]
+    budget = CharBudget(float("inf"))
+    return redact_conversation(texts, spans, style, mapping={}, listed=listed, hashed=False, budget=budget)
 
 
 def outside(text: str, span: LabeledSpan, placeholders: Sequence[tuple[int, int]]) -> list[LabeledSpan]:

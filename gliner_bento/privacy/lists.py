@@ -55,6 +55,10 @@ class Listed:
         before = bisect_right(self.allowed, start, key=itemgetter(0))  # ends ascend, too: the last one reaches furthest
         return before > 0 and end <= self.allowed[before - 1][1]
 
+    def applied(self, spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
+        """What to replace: what a deny list has, and of what was found, all that is not allowed. May overlap."""
+        return [*self.denied, *(span for span in spans if not self.allows(span.start, span.end))]
+
     @property
     def matches(self) -> list[Match]:
         """The denied occurrences, as matches that win over all others."""

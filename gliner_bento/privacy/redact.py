@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from gliner_bento.errors import TooLarge
 from gliner_bento.mentions import normalized
 from gliner_bento.privacy.placeholder_names import unescaped
-from gliner_bento.privacy.spans import LabeledSpan, merged
-from gliner_bento.privacy.styles import PLACEHOLDER, Replace
+from gliner_bento.privacy.spans import LabeledSpan
+from gliner_bento.privacy.styles import PLACEHOLDER
 
 
 class RestoreError(ValueError):
@@ -58,23 +58,6 @@ class Redacted:
 
     text: str
     replacements: Sequence[ReplacedText]
-
-
-def redact(text: str, spans: Iterable[LabeledSpan], replace: Replace) -> Redacted:
-    """Replace the spans, after joining overlapping ones; every other character is kept.
-
-    Raises ValueError for a span that is not inside the text.
-    """
-    return substituted(text, redactions(text, spans, replace))
-
-
-def redactions(text: str, spans: Iterable[LabeledSpan], replace: Replace) -> list[tuple[LabeledSpan, str]]:
-    """The spans of `merged`, each with its replacement. Raises ValueError for a span that is not inside the text."""
-    joined = merged(spans)
-    for span in joined:
-        if span.start < 0 or span.end > len(text):
-            raise ValueError(f"span {span.start} to {span.end} is not inside a text of {len(text)} characters")
-    return [(span, replace(text, span)) for span in joined]
 
 
 def substituted(text: str, redactions: Iterable[tuple[LabeledSpan, str]], budget: CharBudget | None = None) -> Redacted:

@@ -6,7 +6,7 @@ is the redacted text: a file of another format could look redacted, and still ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import IO
 
@@ -16,9 +16,8 @@ from gliner_bento.files.records.sources import TEXT_SUFFIXES, Source
 from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.mapping import Entry, replaced_text
 from gliner_bento.files.redaction.text_file import Field, TextRecord
-from gliner_bento.privacy.conversation import redact_conversation
-from gliner_bento.privacy.lists import NOTHING
-from gliner_bento.privacy.redact import CharBudget, PlaceholderOriginals, Redacted, ReplacedText
+from gliner_bento.privacy.conversation import Finds, redact_document
+from gliner_bento.privacy.redact import PlaceholderOriginals, Redacted, ReplacedText
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.styles import Replace
 
@@ -73,18 +72,10 @@ class DocumentFile:
         """The document."""
         yield TextRecord(1, None, self._fields)
 
-    def redact(self, record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> list[Entry]:
-        """Write the copy; returns its lines of the mapping. spans: the spans of each text. Raises ValueError."""
+    def redact(self, record: TextRecord, finds: Sequence[Finds], style: Replace) -> list[Entry]:
+        """Write the copy; returns its lines of the mapping. finds: of each text. Raises ValueError, LimitExceeded."""
         texts = [field.text for field in record.fields]
-        redacted = redact_conversation(
-            texts,
-            list(spans),
-            style,
-            mapping={},
-            listed=[NOTHING] * len(texts),
-            hashed=False,
-            budget=CharBudget(float("inf")),
-        )
+        redacted = redact_document(texts, finds, style)
         if not self.as_text:
             try:
                 return self._edited(redacted.texts, redacted.spans)

@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
-from gliner_bento.errors import one_line
+from gliner_bento.errors import LimitExceeded, one_line
 from gliner_bento.files.records.columns import pyarrow
 from gliner_bento.files.records.readers import FILE_ERRORS, ReadOptions, opened
 from gliner_bento.files.records.sources import Source, refuse_devices, refuse_overwriting, sources
@@ -25,14 +25,15 @@ from gliner_bento.files.redaction.document_file import DocumentFile, is_text_cop
 from gliner_bento.files.redaction.mapping import Mapping, MappingWriter, read_mapping, replaced_text
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.text_file import TextFile, TextRecord
+from gliner_bento.privacy.conversation import Finds
 from gliner_bento.privacy.recognizers.folding import shown
 from gliner_bento.privacy.redact import is_placeholder
-from gliner_bento.privacy.spans import LabeledSpan, merged, spans_of
+from gliner_bento.privacy.spans import LabeledSpan, spans_of
 from gliner_bento.privacy.styles import PLACEHOLDER, Replace
 from gliner_bento.storage.files import file_lock, sha256, side_file, side_stem
 from gliner_bento.tasks.extraction import LIMIT_WARNINGS, BatchResult
 
-_FAULTS = (*FILE_ERRORS, ValueError)
+_FAULTS = (*FILE_ERRORS, ValueError, LimitExceeded)
 _MAX_LISTED = 20
 _PART = "gliner-bento-part"
 """Suffix of an unfinished copy: a name that no other program gives a file."""
@@ -40,7 +41,7 @@ _PART = "gliner-bento-part"
 Answers = Callable[[Iterable[str]], AsyncIterator[BatchResult]]
 """Returns a result or an error for each text, in order."""
 
-Find = Callable[[str, list[LabeledSpan]], Iterable[LabeledSpan]]
+Find = Callable[[str, list[LabeledSpan]], Finds]
 """What to replace in a text: gets the text, and what the model has found in it."""
 
 
@@ -292,7 +293,7 @@ async def redact_files(
                 elif file.job.target is None:
                     report.left += _leftovers(step, find)
                 else:
-                    for entry in file.content.redact(step.record, _spans(step, find), styles()):
+                    for entry in file.content.redact(step.record, _finds(step, find), styles()):
                         report.redacted[entry["label"]] += 1
                         if mapping:
                             mapping.add(file.job.name, entry)
@@ -345,10 +346,11 @@ async def _answered(steps: Iterator[_Step], answers: Answers) -> AsyncIterator[_
         yield waiting.popleft()
 
 
-def _spans(step: _Step, find: Find) -> list[list[LabeledSpan]]:
-    """The spans of each text of a record. Raises ValueError for an error, and for a result that may be incomplete."""
+def _finds(step: _Step, find: Find) -> list[Finds]:
+    """What was found in each text of a record. Raises ValueError for an error, and for a result that may be
+    incomplete."""
     assert step.record
-    all_spans = []
+    finds = []
     for record_field, text, result in zip(step.record.fields, step.texts, step.results, strict=True):
         if result.result is None:
             raise ValueError(result.error.message if result.error else "no result")
@@ -359,18 +361,19 @@ def _spans(step: _Step, find: Find) -> list[list[LabeledSpan]]:
             raise ValueError("the server returned only a part of the entities, see max_entities")
         if not result.result.is_of(text):
             raise ValueError("the server returned an entity that is not in the text at its offsets")
-        spans = [*find(record_field.text, spans_of(text, result.result.entities))]
+        found = find(record_field.text, spans_of(text, result.result.entities))
         if record_field.label and any(map(str.isalnum, text)):
-            spans.append(LabeledSpan(0, len(text), record_field.label, by_recognizer=True, score=1.0))
-        all_spans.append(merged(spans))
-    return all_spans
+            whole = LabeledSpan(0, len(text), record_field.label, by_recognizer=True, score=1.0)
+            found = replace(found, spans=[*found.spans, whole])
+        finds.append(found)
+    return finds
 
 
 def _leftovers(step: _Step, find: Find) -> Iterator[Leftover]:
     assert step.record
     path, raw = str(step.file.job.source.path), step.record.raw
-    for record_field, spans in zip(step.record.fields, _spans(step, find), strict=True):
-        for span in spans:
+    for record_field, finds in zip(step.record.fields, _finds(step, find), strict=True):
+        for span in finds.replaced:
             lines_before = raw.count("\n", 0, record_field.in_record(span).start) if isinstance(raw, str) else 0
             text = record_field.text[span.start : span.end]
             yield Leftover(path, step.record.line + lines_before, span.label, text, record_field.place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import IO, Any
 
@@ -11,8 +11,8 @@ from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.mapping import Entry, replaced_text
 from gliner_bento.files.redaction.text_file import Field, TextRecord
-from gliner_bento.privacy.redact import PlaceholderOriginals, ReplacedText, redact, restore_anyway
-from gliner_bento.privacy.spans import LabeledSpan
+from gliner_bento.privacy.conversation import Finds, redact_document
+from gliner_bento.privacy.redact import PlaceholderOriginals, ReplacedText, restore_anyway
 from gliner_bento.privacy.styles import Replace
 
 
@@ -73,12 +73,10 @@ class ParquetFile:
                 values = ((name, column[row].as_py()) for name, column in zip(self._names, columns, strict=True))
                 yield TextRecord(number, table, [Field(text, column=name) for name, text in values if text is not None])
 
-    def redact(self, record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> list[Entry]:
-        """Write the next row; returns its lines of the mapping. spans: the spans of each text."""
-        redacted = {
-            field.column: redact(field.text, field_spans, style)
-            for field, field_spans in zip(record.fields, spans, strict=True)
-        }
+    def redact(self, record: TextRecord, finds: Sequence[Finds], style: Replace) -> list[Entry]:
+        """Write the next row; returns its lines of the mapping. finds: of each text. Raises LimitExceeded."""
+        texts = redact_document([field.text for field in record.fields], finds, style).texts
+        redacted = {field.column: text for field, text in zip(record.fields, texts, strict=True)}
         self._write(record.raw, {column: cell.text for column, cell in redacted.items()})
         return [
             {"row": record.line - 1, "column": column, **asdict(replacement)}

@@ -17,10 +17,10 @@ from gliner_bento.files.records.readers import ReadOptions, byte_order_mark, dec
 from gliner_bento.files.records.sources import Source, delimiter_of
 from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.mapping import Entry, replaced_text
+from gliner_bento.privacy.conversation import Finds, redact_document
 from gliner_bento.privacy.redact import (
     Redacted,
     ReplacedText,
-    redactions,
     restore_anyway,
     restore_placeholders,
     substituted,
@@ -68,14 +68,16 @@ class TextRecord:
     fields: Sequence[Field] = ()
 
 
-def redact_record(record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> Redacted:
-    """Replace spans. spans: the spans of each field's text. The result has offsets in the redacted record."""
+def redact_record(record: TextRecord, finds: Sequence[Finds], style: Replace) -> Redacted:
+    """Replace what was found in a record, at each of its places there. finds: of each field's text. The result has
+    offsets in the redacted record. Raises LimitExceeded."""
+    redacted = redact_document([field.text for field in record.fields], finds, style)
     return substituted(
         record.raw,
         [
-            (field.in_record(span), replacement)
-            for field, field_spans in zip(record.fields, spans, strict=True)
-            for span, replacement in redactions(field.text, field_spans, style)
+            (field.in_record(span), replaced.replacement)
+            for field, spans, text in zip(record.fields, redacted.spans, redacted.texts, strict=True)
+            for span, replaced in zip(spans, text.replacements, strict=True)
         ],
     )
 
@@ -249,9 +251,9 @@ class TextFile:
         except UnicodeEncodeError as error:
             raise ValueError(f"{error.object[error.start]!r} cannot be written in {self._encoding}") from None
 
-    def redact(self, record: TextRecord, spans: Iterable[Iterable[LabeledSpan]], style: Replace) -> list[Entry]:
-        """Write the next record; returns its lines of the mapping. spans: the spans of each field."""
-        redacted = redact_record(record, spans, style)
+    def redact(self, record: TextRecord, finds: Sequence[Finds], style: Replace) -> list[Entry]:
+        """Write the next record; returns its lines of the mapping. finds: of each field. Raises LimitExceeded."""
+        redacted = redact_record(record, finds, style)
         self._out.write(self._encoded(redacted.text))
         in_file = [replace(replaced, start=replaced.start + self._chars) for replaced in redacted.replacements]
         self._chars += len(redacted.text)

@@ -23,8 +23,8 @@ from gliner_bento.cli import backend
 from gliner_bento.client import AsyncClient
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.redaction import RedactionOptions
+from gliner_bento.privacy.conversation import Finds, redact_document
 from gliner_bento.privacy.recognizers.labels import PERSONAL_LABELS, PRESIDIO_LABELS
-from gliner_bento.privacy.redact import redact as redact_text
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.styles import Placeholders
 from gliner_bento.settings import Settings
@@ -115,9 +115,10 @@ def test_a_label_has_one_placeholder_whoever_has_found_it():
 
 
 class Model:
-    """A client whose model takes `NOW` for a date and persons, and finds nothing else. asked: labels of its calls."""
+    """A client whose model takes `NOW` for a date and persons, and finds nothing else. asked: labels of its calls.
+    only: how often it finds it in a text; None: always."""
 
-    max_labels = 5
+    max_labels, only = 5, None
 
     def __init__(self):
         self.asked, self.texts = [], []
@@ -129,7 +130,8 @@ class Model:
         self.asked.append(labels)
         for text in texts:
             self.texts.append(text)
-            found = [Entity(*match.span(), match[0], *about) for match in re.finditer("NOW", text) for about in NOW]
+            matches = [*re.finditer("NOW", text)][: self.only]
+            found = [Entity(*match.span(), match[0], *about) for match in matches for about in NOW]
             yield BatchResult(Extraction(found))
 
 
@@ -169,7 +171,8 @@ def test_by_default_the_same_is_redacted_as_by_the_server(folder, model, monkeyp
     if asked.recognizers is None:
         email = re.search(r"ada@example\.org", PERSONAL)
         found.append(SourcedEntity(*email.span(), email[0], "email address", 1.0, "pattern"))
-    expected = redact_text(PERSONAL, asked.spans(PERSONAL, Extraction(found)), Placeholders()).text
+    spans = asked.spans(PERSONAL, Extraction(found))
+    expected = redact_document([PERSONAL], [Finds(spans)], Placeholders()).texts[0].text
     assert (folder / "a.txt").read_text() == expected
     assert ("[PERSON_1]" in expected) is (asked.recognizers is not False)
     assert model.texts == ["My name is Ada Ek, write to ada@example.org NOW.\n"]
@@ -199,6 +202,15 @@ def test_an_allow_list_holds_for_what_a_text_announces(folder, model):
     (folder / "in" / "a.txt").write_text("my name is Ada Ek")
     assert cli.main(["redact", f"{folder}/in/a.txt", "-o", f"{folder}/a.txt", "--allow-list", "Ada Ek"]) == 0
     assert (folder / "a.txt").read_text() == "my name is Ada Ek"
+
+
+def test_what_is_found_once_is_replaced_at_each_place_but_those_that_are_allowed(folder, model):
+    (folder / "in" / "a.txt").write_text("I am NOW. NOW Inc. pays. " + "x " * 9 + "\nNOW again")
+    flags = ["--labels", "person", "--allow-list", "NOW Inc"]
+    model.only = 1
+    assert cli.main(["redact", f"{folder}/in/a.txt", "-o", f"{folder}/a.txt", *flags]) == 0
+    expected = "I am [DATE_1]. NOW Inc. pays. " + "x " * 9 + "\n[DATE_1] again"
+    assert (folder / "a.txt").read_text() == expected
 
 
 def test_an_earlier_mapping_is_not_overwritten(folder, capsys):

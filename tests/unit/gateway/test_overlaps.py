@@ -13,7 +13,7 @@ from test_mcp import called
 from test_recognizers_of_requests import Scripted
 
 from gliner_bento.gateway.app import GatewayApp
-from gliner_bento.privacy.redact import redact
+from gliner_bento.privacy.conversation import Finds, redact_document
 from gliner_bento.privacy.spans import find_patterns
 from gliner_bento.privacy.styles import Placeholders
 
@@ -51,7 +51,7 @@ def posted(serving, path, body, replica):
 
 
 def by_command(text, serving, replica):
-    return redact(text, find_patterns(text), Placeholders()).text
+    return redact_document([text], [Finds(find_patterns(text))], Placeholders()).texts[0].text
 
 
 def by_presidio(text, serving, replica):
@@ -101,7 +101,8 @@ def test_nothing_of_an_entity_stays_that_a_match_divides(road, serving):
 
 def test_the_longest_match_names_what_overlaps():
     text = "see https://shop.example.com/?mail=zoe@mail.example.org."
-    assert redact(text, find_patterns(text), Placeholders()).text == "see [URL_1]."
+    redacted = redact_document([text], [Finds(find_patterns(text))], Placeholders()).texts[0]
+    assert redacted.text == "see [URL_1]."
 
 
 def test_an_analysis_has_the_url_and_what_is_in_it(serving):

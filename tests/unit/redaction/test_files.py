@@ -22,6 +22,7 @@ from gliner_bento.errors import InvalidField, NotReady, StartupError
 from gliner_bento.files.records.readers import ReadOptions
 from gliner_bento.files.redaction.files import RedactionReport, find_files, redact_files, restore_files
 from gliner_bento.files.redaction.mapping import new_mapping
+from gliner_bento.privacy.conversation import Finds
 from gliner_bento.privacy.redact import RestoreError, restore_anyway
 from gliner_bento.privacy.spans import find_patterns
 from gliner_bento.privacy.styles import Placeholders, mask
@@ -58,7 +59,7 @@ async def people_later(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
 
 
 def find(text, by_model):
-    return [*by_model, *find_patterns(text)]
+    return Finds([*by_model, *find_patterns(text)])
 
 
 def redact_folder(folder, out, options=ReadOptions(), styles=Placeholders, model=people):  # noqa: B008

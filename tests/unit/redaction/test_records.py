@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.text_file import records_of, redact_record
+from gliner_bento.privacy.conversation import Finds
+from gliner_bento.privacy.lists import Listed
 from gliner_bento.privacy.redact import restore
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.styles import Placeholders
@@ -19,6 +22,14 @@ from gliner_bento.privacy.styles import Placeholders
 TEXTS = st.text(
     st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from('",\\\r\n\t;é\U0001f600')), max_size=20
 )
+
+
+def finds(*spans: list[LabeledSpan]) -> list[Finds]:
+    return [*map(Finds, spans)]
+
+
+def folded(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def lines_of(text: str) -> list[str]:
@@ -37,7 +48,9 @@ def test_jsonl(rows, ascii_only, indent):
     assert "".join(record.raw for record in records) == raw
     for record, one in zip(records, objects, strict=True):
         assert [field.text for field in record.fields] == [one["text"], one["b"]]
-        redacted = redact_record(record, [[LabeledSpan(0, len(one["text"]), "x")], []], Placeholders())
+        redacted = redact_record(record, finds([LabeledSpan(0, len(one["text"]), "x")], []), Placeholders())
+        if folded(one["text"]) in folded(one["b"]):
+            continue  # it may be replaced there, too
         expected = one | ({"text": "[X_1]"} if one["text"] else {})
         assert json.loads(redacted.text) == expected
         assert restore(redacted.text, redacted.replacements).text == record.raw
@@ -47,7 +60,7 @@ def test_a_part_of_a_json_string_leaves_the_escapes_of_the_rest():
     line = '{"text": "caf\\u00e9 \\ud83d\\ude00\\n\\"Ada\\" \\/ é"}\n'
     (record,) = records_of("jsonl", [line], Columns(["text"]))
     start = record.fields[0].text.index("Ada")
-    redacted = redact_record(record, [[LabeledSpan(start, start + 3, "person")]], Placeholders())
+    redacted = redact_record(record, finds([LabeledSpan(start, start + 3, "person")]), Placeholders())
     assert redacted.text == line.replace("Ada", "[PERSON_1]")
 
 
@@ -68,7 +81,9 @@ def test_csv(rows, end, quoting, delimiter):
     assert "".join(record.raw for record in [header, *records]) == raw
     assert [field.text for record in records for field in record.fields] == [text for _, text in rows]
     redacted = [
-        redact_record(record, [[LabeledSpan(0, len(field.text), "x")] for field in record.fields], Placeholders())
+        redact_record(
+            record, finds(*([LabeledSpan(0, len(field.text), "x")] for field in record.fields)), Placeholders()
+        )
         for record in records
     ]
     again = csv.reader(lines_of(header.raw + "".join(one.text for one in redacted)), delimiter=delimiter)
@@ -111,14 +126,24 @@ def test_every_cell_of_a_row_is_a_text_or_the_file_is_refused(rest):
 def test_a_quote_inside_a_cell_without_quotes_is_a_character():
     header, record = records_of("csv", lines_of('id,text\n1,5" Ada\n'), Columns(["text"]))
     assert (header.raw, record.fields[0].text) == ("id,text\n", '5" Ada')
-    assert redact_record(record, [[LabeledSpan(3, 6, "person")]], Placeholders()).text == '1,5" [PERSON_1]\n'
+    assert redact_record(record, finds([LabeledSpan(3, 6, "person")]), Placeholders()).text == '1,5" [PERSON_1]\n'
+
+
+def test_what_is_found_in_one_text_of_a_record_is_replaced_in_all_of_them_but_where_it_is_allowed():
+    line = '{"name": "Bob Ek", "note": "to BOB \\u0045k, not to Bob Ek Ltd", "n": "Bob Ek"}\n'
+    (record,) = records_of("jsonl", [line], Columns(["name", "note"]))
+    start = record.fields[1].text.index("Bob Ek Ltd")
+    found = [Finds([LabeledSpan(0, 6, "person")]), Finds([], Listed([(start, start + 10)]))]
+    redacted = redact_record(record, found, Placeholders())
+    assert redacted.text == '{"name": "[PERSON_1]", "note": "to [PERSON_1], not to Bob Ek Ltd", "n": "Bob Ek"}\n'
+    assert restore(redacted.text, redacted.replacements).text == line
 
 
 def test_half_of_a_surrogate_pair_is_kept_and_read_as_another_character():
     line = r'{"text": "\ud83d Ada \\ud800 \ude00\ud83d\ude00", "text": "\ud800"}'
     (record,) = records_of("jsonl", [line], Columns(["text"]))
     assert [field.text for field in record.fields] == ["\ufffd Ada \\ud800 \ufffd\U0001f600", "\ufffd"]
-    redacted = redact_record(record, [[LabeledSpan(2, 5, "person")], [LabeledSpan(0, 1, "x")]], Placeholders())
+    redacted = redact_record(record, finds([LabeledSpan(2, 5, "person")], [LabeledSpan(0, 1, "x")]), Placeholders())
     assert redacted.text == line.replace("Ada", "[PERSON_1]").replace(r'"\ud800"', '"[X_1]"')
 
 
@@ -141,8 +166,8 @@ def test_all_strings_of_a_record_are_its_texts(row, indent):
     line = json.dumps(row, separators=indent) + "\n"
     (record,) = records_of("jsonl", [line], Columns(["*"]))
     assert [field.text for field in record.fields] == strings_in(row)
-    spans = [[LabeledSpan(0, len(field.text), "x")] for field in record.fields]
-    redacted = redact_record(record, spans, lambda *_: "[X]")
+    spans = ([LabeledSpan(0, len(field.text), "x")] for field in record.fields)
+    redacted = redact_record(record, finds(*spans), lambda *_: "[X]")
     assert strings_in(json.loads(redacted.text)) == ["[X]" if text else "" for text in strings_in(row)]
     assert restore(redacted.text, redacted.replacements).text == line
 
