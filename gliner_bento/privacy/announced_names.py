@@ -9,7 +9,16 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from gliner_bento.privacy.name_words import PARTICLE, TITLES, WORD, WORD_START, is_full_name, is_particle, words_of
+from gliner_bento.privacy.name_words import (
+    NO_GIVEN_NAMES,
+    PARTICLE,
+    TITLES,
+    WORD,
+    WORD_START,
+    is_full_name,
+    is_particle,
+    words_of,
+)
 from gliner_bento.privacy.near import Clues, has_fields, matches_near
 from gliner_bento.privacy.spans import LabeledSpan
 
@@ -136,6 +145,10 @@ _CLOSING = re.compile(
     rf"(?=(?P<name>{WORD}(?:[ ]{WORD}){{0,3}})[ \t]{{0,4}}(?:\r?\n|,|\||\Z))",
     re.IGNORECASE,
 )
+_GREETS = re.compile(r"\s{0,4}(?:dear|hi|hello|hey)[ ]", re.IGNORECASE)
+_LAST_WORDS = re.compile(rf"[.!?)][ ]{{1,2}}(?P<name>{WORD}(?:[ ]{WORD})?)\s{{0,4}}\Z")
+_MAX_LAST_CHARS = 60
+_NO_LAST_WORDS = _CLOSING_WORDS | words_of("bye ok okay yes no please soon sorry tomorrow sent yours")
 _LISTED = re.compile(rf"(?:,|;| and| &)[ ]{_TITLE}(?=(?P<name>{WORD}(?:[ ]{WORD}){{0,3}}))", re.IGNORECASE)
 _MAX_LISTED = 20
 _HONORED = re.compile(
@@ -208,6 +221,11 @@ def _of_persons(clues: Clues) -> Iterator[LabeledSpan]:
                 break
             yield from _span(name, found.start("name"), name)
             found = _LISTED.match(text, found.start("name") + len(name))
+    last = _LAST_WORDS.search(text, max(0, len(text) - _MAX_LAST_CHARS)) if _GREETS.match(text) else None
+    if last and is_full_name(last["name"], min_words=1):
+        first = last["name"].split(" ")[0].lower()
+        if last["name"][:1].isupper() and first not in _NO_LAST_WORDS and first not in NO_GIVEN_NAMES:
+            yield from _span(last["name"], last.start("name"), last["name"])
     patterns = (
         (_TITLED, clues.has_word(_TITLE_WORDS)),
         (_GREETING, clues.has_word(_GREETING_WORDS)),

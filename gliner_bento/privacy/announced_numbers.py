@@ -1,4 +1,5 @@
-"""Numbers and account names that a text announces by a field, such as `Customer no.: 20391` or `user=ada`."""
+"""Numbers and account names that a text announces by a field, such as `Customer no.: 20391` or `user=ada`, ages, and
+phone numbers in the form of another country."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _OWNERS = (
     "social security|"
     "voter|health card|library card|registration|certificate|accession|chart|record|medical record|beneficiary|"
     "subscriber|group|visa|residence permit|payroll|loan|mortgage|enrol?lment|applicant|participant|donor|"
-    "vehicle|license plate|number plate|plate"
+    "vehicle|license plate|number plate|plate|hospital|hosp[.]?|specimen|referral|encounter|episode"
 )
 _NUMBER = r"(?:[ _-]?(?:id(?:entification)?|no|nr|num|number|code|#|ref)\b\.?(?: ?(?:no|number)\b\.?)?|#)"
 _FOREIGN = (
@@ -24,7 +25,8 @@ _FOREIGN = (
     r"konto)[ -]?"
     r"(?:nummer|nr\.?)|kd\.?[ -]?nr\.?|pers\.?[ -]?nr\.?|(?:n°|numéro|nº|número|num\.) (?:de |d['’])?(?:client|"
     r"dossier|compte|"
-    r"cliente|cuenta|contrato|contrat|póliza|adhérent|socio|employé|empleado|passeport|pasaporte)|ssn|mrn|nhs|dni|nie|"
+    r"cliente|cuenta|contrato|contrat|póliza|adhérent|socio|employé|empleado|passeport|pasaporte)|ssn|mrn|nhs|nhi|urn|phn|"
+    r"ohip|accession|dni|nie|"
     r"tax code|codice fiscale|cpf|rut|curp|nip|pesel|sozialversicherungsnummer|客户编号|会员号|学号|身份证号?|"
     r"会員番号|顧客番号|社員番号|"
     r"고객번호|회원번호|사번|номер (?:паспорта|полиса|договора|карты|счета)|паспорт|снилс|инн"
@@ -40,7 +42,8 @@ _NUMBER_PARTS = words_of(
     "employee personnel staff customer client member patient student pupil account acct policy card case file "
     "claim licen passport badge tax national identity insurance security voter registration certificate accession "
     "chart record beneficiary subscriber group visa residence payroll loan mortgage enrolment enrollment "
-    "applicant participant donor vehicle plate nummer nr num. ssn mrn nhs dni nie codice cpf rut curp nip pesel "
+    "applicant participant donor vehicle plate nummer nr num. ssn mrn nhs nhi urn phn ohip dni nie codice cpf rut curp "
+    "nip pesel hosp specimen referral encounter episode "
     "n°"
 )
 """Each match of `_NUMBERS` that is ASCII has one of these in it."""
@@ -78,6 +81,21 @@ _USER_WORDS = words_of("username user login handle")
 """In each match of `_PASSWORD_IS`, and `_USER_IS`, that is ASCII, one of these is a word."""
 _NO_WORD = re.compile(r"\d|.[!@#$%^&*_+=-]")
 """What no word has, but many passwords."""
+_AGES = re.compile(
+    r"(?<![\d./,-])(?P<age>9\d|1[01]\d)(?:[ -]?(?:y/?o|yo)(?![^\W_])|[ -]years?[ -]old[ ](?:[a-z]+[ ])?(?:man|woman|"
+    r"lady|"
+    r"gentleman|male|female|patient|mother|father|grand\w+|aunt|uncle|widow\w*|resident|person)(?![^\W_]))"
+    r"|(?<![^\W_])(?:aged?:?|(?:he|she|who|mother|father|grand[a-z]+|gran|nan|aunt|uncle|mum|mom|dad)(?:['’]s|"
+    r"[ ](?:is|was|"
+    r"turned|turns))|(?:died|dead|passed away)(?:[ ]of[ ][a-z ]{1,40})?[ ]at(?:[ ]age)?)[ ]"
+    r"(?P<at>9\d|1[01]\d)(?![\d./,-]\d|\d|[ ]?(?:%|[a-z/]))",
+    re.IGNORECASE,
+)
+"""Above 89: so few are as old that the age alone says who it is."""
+_AGE_SIGN = re.compile("9[0-9]|1[01][0-9]")
+_NATIONAL_PHONES = re.compile(r"(?<![\w.,/+-])0\d{1,4}[ -]\d{3,4}[ -]?\d{3,4}(?![\w+]|[ .,/-]\d)")
+"""As they are written in many countries, whose regions the recognizer may not look for."""
+_PHONE_DIGITS = range(9, 12)
 _TODO = re.compile(r"(?<![^\W_])(?:todo|fixme|xxx|hack)\((?=(?P<value>[a-z][a-z0-9._-]{2,30})\))", re.IGNORECASE)
 
 
@@ -93,6 +111,7 @@ def announced_numbers(clues: Clues) -> Iterator[LabeledSpan]:
         if any(map(str.isalnum, value)) and _NO_WORD.search(value):
             end = match.start("value") + len(value)
             yield LabeledSpan(match.start("value"), end, "password", by_recognizer=True, score=_SCORE)
+    yield from _ages_and_phones(text)
     patterns = (
         (_USERS, has_fields(text)),
         (_TODO, "(" in text),
@@ -103,3 +122,11 @@ def announced_numbers(clues: Clues) -> Iterator[LabeledSpan]:
             start, end = match.span("value")
             if not _NO_USERS.fullmatch(match["value"]) and text[end : end + 1] not in ("(", "[", "="):
                 yield LabeledSpan(start, end, "username", by_recognizer=True, score=_SCORE)
+
+
+def _ages_and_phones(text: str) -> Iterator[LabeledSpan]:
+    for match in matches_near(_AGES, text, _AGE_SIGN, before=80, behind=60):
+        yield LabeledSpan(*match.span(match.lastgroup or "age"), "age", by_recognizer=True, score=_SCORE)
+    for match in _NATIONAL_PHONES.finditer(text):
+        if sum(map(str.isdigit, match[0])) in _PHONE_DIGITS:
+            yield LabeledSpan(*match.span(), "phone number", by_recognizer=True, score=_SCORE)

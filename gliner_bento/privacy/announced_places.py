@@ -21,7 +21,7 @@ _STREETS = (
     r"blvd|"
     r"crescent|cres|grove|gardens|mews|quay|circle|cir|trail|trl|parkway|pkwy|highway|hwy|walk|rise|hill|view|gate|"
     r"green|"
-    r"parade|esplanade|loop|ridge|alley|wharf|plaza|turnpike|pike)"
+    r"parade|esplanade|loop|ridge|alley|wharf|plaza|turnpike|pike|mansions|heights|hts|tce|pde|cct|gdns|villas|croft)"
 )
 _UNIT = r"(?i:(?:apt|apartment|flat|unit|suite|ste|floor|room|no|ward|blk|block|p\.?o\.? box|#)\.? ?#?\w{1,6})"
 _ZIP = (
@@ -127,12 +127,12 @@ _NUMBER = re.compile(r"\d[\d ]{0,20}|丁目")
 _MAX_BEFORE = 12
 _HOSPITAL = re.compile(
     rf"(?<![^\W_])(?:St\.? )?(?:{_CAPITALISED}(?:'s|’s)? ){{1,4}}(?:Hospital|Clinic|Medical Center|Medical Centre|"
-    rf"Health Center|"
+    rf"Health Cent(?:er|re)|Medical Practice|Care Home|Birth Cent(?:er|re)|"
     r"Dialysis Center|Infirmary|Nursing Home|Hospice|Rehab(?:ilitation)? Center)(?![^\W_])"
 )
 
 
-_HOSPITAL_WORDS = words_of("hospital clinic center centre infirmary nursing hospice")
+_HOSPITAL_WORDS = words_of("hospital clinic center centre infirmary nursing hospice practice care")
 
 
 def announced_places(clues: Clues) -> Iterable[LabeledSpan]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 
 WORD = r"[^\W\d_][^\s\"“”<>,;:=*|/(){}\[\]!?。、，；।]{0,40}"
 """One word of a name."""
@@ -101,3 +102,20 @@ NO_SURNAMES = words_of(
     "county district province republic kingdom empire airlines railway line train express news times post journal"
 )
 """Words, in small letters, that follow a word with a capital in names of places, firms, events and times."""
+
+NO_GIVEN_NAMES = words_of(
+    "he she they we you it who everyone everybody everything someone somebody anyone nobody mum mom mummy dad daddy "
+    "mother father grandma grandpa granny brother sister doctor people god lord santa today yesterday tomorrow then "
+    "now monday tuesday wednesday thursday friday saturday sunday january february march july september october "
+    "november december english french german spanish italian chinese the this that these those here there what when "
+    "where why how if but and or so as at in on to from with for of by not no yes all both each other another one two "
+    "three some many mr mrs ms miss dr prof professor sir christmas nature earth act superior tongue"
+)
+"""Words, in small letters, that are no name of a person though they have a capital where a sentence begins."""
+
+
+def chars_before_name(words: str, others: Set[str] = frozenset()) -> int:
+    """The number of characters in front of a name: of its first word, if another one follows and it is one of
+    `NO_GIVEN_NAMES` or of others, as in "Then Ada"."""
+    first, blank, _ = words.partition(" ")
+    return len(first) + 1 if blank and (first.lower() in NO_GIVEN_NAMES or first.lower() in others) else 0

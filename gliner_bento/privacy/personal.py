@@ -11,6 +11,8 @@ from typing import Any
 from gliner_bento.privacy.announced_names import announced_names
 from gliner_bento.privacy.announced_numbers import announced_numbers
 from gliner_bento.privacy.announced_places import announced_places
+from gliner_bento.privacy.further_names import further_names
+from gliner_bento.privacy.names_in_context import names_in_context
 from gliner_bento.privacy.near import Clues
 from gliner_bento.privacy.plausible import SURE, is_misread_person, is_plausible
 from gliner_bento.privacy.recognizers.labels import DECOYS, PERSONAL_LABELS, for_model
@@ -53,20 +55,22 @@ def personal_spans(
     """The spans to replace. found: by the model, with `personal_labels`, and by the recognizers. announced: whether to
     add what the text announces. sure: see `is_plausible`. In linear time."""
     spans = [replace(span, label="person") if is_misread_person(text, span) else span for span in found]
-    added = announced_in(text) if announced else []
+    clues = Clues(text)
+    added = announced_in(clues) if announced else []
     kept = [
         with_given_name(text, span) if span.label == "person" and announced and not span.by_recognizer else span
         for span in spans
         if span.by_recognizer or is_plausible(text, span, sure=sure)
     ]
+    if announced:
+        added += further_names(clues, [span for span in (*added, *kept) if span.label == "person"])
     if any(span.label not in _OF_NOBODY for span in (*added, *kept)) or _SOMEBODY.search(text):
         return kept + added
     kept = [span for span in kept if span.by_recognizer or is_plausible(text, span, mentions_somebody=False, sure=sure)]
     return kept + [span for span in added if span.label != "organization"]
 
 
-def announced_in(text: str) -> list[LabeledSpan]:
+def announced_in(clues: Clues) -> list[LabeledSpan]:
     """What a text announces; spans may overlap."""
-    clues = Clues(text)
-    names = (*announced_names(clues), *related_names(clues), *word_names(text))
+    names = (*announced_names(clues), *related_names(clues), *names_in_context(clues), *word_names(clues.text))
     return [*names, *announced_places(clues), *announced_numbers(clues)]

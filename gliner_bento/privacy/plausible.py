@@ -34,7 +34,7 @@ _CALENDAR = re.compile(
     r"|[^\W\d_]{3}\.? \d{1,2}(?!\d)"  # May 3
     rf"|[\d{_HAN_DIGITS}][年月日년월일]"
 )
-_ONLY_YEARS = re.compile(r"(?:(?:19|20)\d\d|\d{1,3}/(?:19|20)\d\d)(?:\s?(?:[-–/]|to|and|bis)\s?(?:19|20)?\d\d)?")
+_ONLY_YEARS = re.compile(r"(?:(?:1\d|20)\d\d|\d{1,3}/(?:19|20)\d\d)(?:\s?(?:[-–/]|to|and|bis)\s?(?:19|20)?\d\d)?")
 """Years, and numbers with the year, such as 55/2024. Months are 1 to 12: see `_is_date`."""
 _MONTH_OF_YEAR = re.compile(r"(?:0?[1-9]|1[0-2])/(?:19|20)\d\d")
 _BUSINESS_DATE = re.compile(
@@ -93,6 +93,15 @@ _STREET = re.compile(
     r"(?![^\W_])",
     re.IGNORECASE,
 )
+_DOSE = re.compile(
+    r"\d ?(?:mg|mcg|µg|ml|mL|mmol|units|IU)(?![^\W_])|(?<![^\W_])(?:BD|BID|TDS|TID|QDS|OD|nocte|PRN)(?![^\W_])"
+)
+_RESULT = re.compile(
+    r"[A-Z][a-z]{2,20} [a-z]{3,20} \d{1,4}(?:\.\d)?|"
+    r"[a-z]?[A-Z]{2,6} \d{1,3}(?:\.\d)?(?:, [a-z]?[A-Z]{2,6} \d{1,3}(?:\.\d)?)+"
+    r"|\d{2,3}/\d{2,3}|(?:B12|T[34]|D3|C[34]) \d{1,4}(?:\.\d)?"
+)
+"""Of measurements: Peak flow 210; eGFR 24, ACR 210; 150/95; B12 180."""
 _BUSINESS_NUMBER = re.compile(
     r"(?<![^\W_])(?:invoice|order|tracking|shipment|serial|ticket|issue|pull request|pr|bug|part|item|model|sku|ean|"
     r"upc|isbn|doi|report|version|release|build|batch|lot|po|purchase order|reference|ref|receipt|flight|room|line|"
@@ -149,6 +158,9 @@ _EPONYM = re.compile(
     r"coma) )?(?:disease|syndrome|scale|catheter|man(?:o?eu)vre|maneuver|criteria|classification|contracture|gangrene|"
     r"lymphoma|thyroiditis|phenomenon|stain|lactate|solution|recording|monitor|score|sign|reflex|nodes?|tumou?r|"
     r"sarcoma|cyst|gland|chorea|encephalopathy|procedure|test|smear|ultrasound|tube|point|line)(?![^\W_])"
+    r"|(?:murphy|mcburney|tinel|phalen|romberg|kernig|brudzinski|babinski|gowers|lachman|"
+    r"ortolani)(?:['’]?s)?(?:[ ]sign)?[ ]"
+    r"(?:positive|negative|tender|present|absent|test)(?![^\W_])"
     r"|(?:bell['’]?s? palsy|baker['’]?s? cyst|barrett['’]?s? (?:o?esophagus|ulcer)|still['’]?s? disease|"
     r"(?:addison|wilson|paget|pott|kawasaki|lyme|graves|gaucher|hansen|pompe|fabry|legionnaires)(?:['’]?s|['’])?"
     r"[ ]disease|(?:down|turner|reye|lynch|edwards|patau|ehlers)(?:['’]s|['’])?[ ]syndrome|colles['’]?s? fracture|"
@@ -164,6 +176,19 @@ _BARE_EPONYM = re.compile(
 """Behind a name of any science; what patients may have is behind a name without 's only."""
 _IS_DISEASE = re.compile(r"[ ](?:disease|syndrome)(?![^\W_])")
 _ELEMENT_BEHIND = re.compile(r"[ ]{1,4}[\w:-]{1,40}=|/?>(?!\s|\Z)")
+_NO_PERSON = re.compile(
+    r"(?-i:NOK|ICU|ED|A&E|GP|OT|ENT|HDU|ITU|SHO|SpR|NAD|RUQ|LUQ|FY[12]|F[12])|ortho(?:paedics|pedics)?|physio(?:therapy)?|"
+    r"haem|h?aematology|hematology|radiology|cardiology|neurology|oncology|gastro(?:enterology)?|derm(?:atology)?|maternity|"
+    r"(?:ehlers-danlos|guillain-barr[eé]|stevens-johnson|creutzfeldt-jakob|charcot-marie-tooth|prader-willi|"
+    r"wolff-parkinson-white|henoch-sch(?:ö|oe?)nlein|epstein-barr|mallory-weiss|zollinger-ellison|budd-chiari|"
+    r"arnold-chiari|dandy-walker|sturge-weber|osgood-schlatter|lambert-eaton|li-fraumeni|peutz-jeghers|kayser-fleischer|"
+    r"reed-sternberg|stokes-adams|brown-s[eé]quard)(?:['’]s)?|(?:crohn|hashimoto|raynaud|alzheimer|parkinson|sj(?:ö|o)gren|"
+    r"tourette|asperger|m[eé]ni[eè]re|beh[çc]et|barrett|dupuytren|cushing)['’]s|"
+    r"\w{3,20}(?:olol|statin|azole|cillin|mycin|floxacin|oxetine|triptan|gliptin|gliflozin|glutide|xaban|azepam|dipine|"
+    r"thiazide|sartan|prazole|mab)",
+    re.IGNORECASE,
+)
+"""Departments, diseases that are known by two names or in the genitive, and drugs by their ends."""
 _HEADINGS = words_of(
     "address agenda allergies appendix assessment attachment attention balance bill caution certificate complaint "
     "conclusion confidential confirmation contact contract currency date declaration description details diagnosis "
@@ -274,6 +299,8 @@ def _is_street_address(context: _Context) -> bool:
     if not _WORD.search(text):
         return False
     is_street = _STREET.search(text) is not None
+    if not is_street and (_DOSE.search(text) or _RESULT.fullmatch(text.strip())):
+        return False
     has_number = any(char.isdigit() or char in _HAN_DIGITS for char in text)
     return (has_number or (is_street and "," in text)) and (is_street or not _PLACE_OR_THING.match(text))
 
@@ -283,6 +310,8 @@ def _is_id_number(context: _Context) -> bool:
     digits = sum(map(str.isdigit, text))
     if digits < _MIN_DIGITS:
         return digits > 1 and _PLATE.search(context.before) is not None
+    if _RESULT.fullmatch(text):
+        return False
     business = _BUSINESS_NUMBER.search(context.before)
     if business and not _OF_A_PERSON.search(context.before, 0, business.start()):
         return False
@@ -299,6 +328,7 @@ def _is_person(context: _Context) -> bool:
         or _is_element(context)
         or _is_heading(context)
         or _is_eponym(context)
+        or _NO_PERSON.fullmatch(text)
     ):
         return False
     if text.islower() and any(map(str.isupper, context.around)) and _is_in_small_letters(context, words):
@@ -319,13 +349,18 @@ def _is_in_small_letters(context: _Context, words: list[str]) -> bool:
     is_word = all(
         word.strip("'’s.,").rstrip("s") in WORD_NAMES or word in WORD_NAMES or word in _WORDS for word in words
     )
-    return context.span.score < (
-        _SURE_WORDS if is_word and len(words) > 1 else 2 if is_word else _SURE_IN_SMALL_LETTERS
-    )
+    if len(words) > 1:
+        return context.span.score < (_SURE_WORDS if _ASKED.search(context.before) is None or is_word else SURE)
+    return is_word or context.span.score < _SURE_IN_SMALL_LETTERS
 
 
-_WORDS = words_of("power dean doctor patient mother father nurse teacher man woman boy girl driver")
-_SURE_IN_SMALL_LETTERS, _SURE_WORDS = 0.7, 0.9
+_WORDS = words_of(
+    "power dean doctor patient mother father nurse teacher man woman boy girl driver pope king queen bishop priest "
+    "prince "
+    "princess judge president minister sheriff mayor captain baby child husband wife son daughter"
+)
+_SURE_IN_SMALL_LETTERS, _SURE_WORDS = 0.7, 0.95
+"""Of a word that is none of these, or names; of several words."""
 
 
 def _is_element(context: _Context) -> bool:

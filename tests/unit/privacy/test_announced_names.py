@@ -22,6 +22,8 @@ NAMES = {
     "**Name:** [Ada Lovelace]\n- **Surname**: *[Ng]*\nOwner: x, name: **[Bob Ek]** is": "Markdown",
     "name: the value, Name: See above; name: or, surname: same as mine, Name: Not applicable, name=**kwargs": "words",
     "Dear Ms. [Vandermeulen],\n\nthanks.\n\nKind regards,\n[Philippa Ashdown]\nHuman Resources": "a letter",
+    "Dear [Comet], get well soon! [Harbor]": "a note on one line",
+    "Hi [Otto], see you at noon. Thanks": "no signature",
     "Hi [Freya],\nbring slides.\n\nBest,\n[Mateus]": "a short mail",
     "Sehr geehrte Frau [Pohl],\n\nbis dann.\n\nMit freundlichen Grüßen\n[Jens Ahrend]": "a German letter",
     "Ask Dr. [Rivers] and Mrs [Stone] about Prof. [Ada von Lindt].": "titles",

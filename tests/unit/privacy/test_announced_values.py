@@ -15,6 +15,7 @@ PLACES = {
     "Visit me at [4410 NW Cedar Hollow Dr, Apt 7, Boise, ID 83702], please.": "American",
     "Er wohnt [Lindenallee 7, 04109 Leipzig].": "German",
     "Post: [Hans-Georg-Meyer-Straße 5], [Alte Karl-Marx-Allee 7b] und [Große Ulrichstraße 3]": "German with hyphens",
+    "Flat: [42 Thornbury Mansions, Leith]; [3 Kauri Tce, Palmerston 4410]": "other words for streets",
     "Home address: [Block 5, Orchard Heights #03-11]\nPhone: none": "a field",
     "City: [Leicester]  State: [OH]  ZIP: [44720]": "fields on a line",
     "我住在[杭州市西湖区文三路12号]。": "Chinese",
@@ -29,6 +30,10 @@ PLACES = {
 NUMBERS = {
     "Employee ID\t[K-55102]; Kundennr.: [44-1299], policy no. [20 881 7]": "fields",
     "Medical record number: [A-77120]; tax code: [99120041]": "records",
+    "Hospital no. [H-55102], NHI [ZKQ4417]; Accession [22-S-10934]": "records of hospitals",
+    "a [93] y/o man; a [101]-year-old woman; she is [92]. Died of sepsis at [91]; aged [97]": "ages above 89",
+    "he was 95 kg, BP was 92, at 98 %, aged 45, she is 91 % sure, a 90-year-old tower, 94.5 yo": "other numbers of 90",
+    "NOK: son, [0803 555 7741] or [087-555-0199]; part 0803-555, 0.555 0199 1, 012 345 6789 0123": "phones",
     "login=[mira.k] password; username: [olek_22], TODO([jpark]): later": "account names",
     "the password of Mia is [hunter-22]. my pw is [tr0ub4dor], username is [bstev]": "a password in a sentence",
     "Your password is wrong. The password is required; the user is online, password: ********": "no password",

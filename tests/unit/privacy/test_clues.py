@@ -9,12 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_announced_names import NAMES
 from test_announced_values import NUMBERS, PLACES
+from test_names_in_context import IN_CONTEXT
+from test_related_names import NAMES as RELATED
 
 from gliner_bento.privacy import announced_names as names
 from gliner_bento.privacy import announced_numbers as numbers
 from gliner_bento.privacy import announced_places as places
 from gliner_bento.privacy.name_words import TITLES
+from gliner_bento.privacy.names_in_context import names_in_context
 from gliner_bento.privacy.near import Clues
+from gliner_bento.privacy.related_names import related_names
 from gliner_bento.settings import PROJECT_ROOT
 
 CHOICES = {
@@ -28,6 +32,9 @@ CHOICES = {
     numbers._PASSWORDS: lambda clues: clues.has_word(numbers._PASSWORD_WORDS),
     f"{numbers._OWNERS}|{numbers._FOREIGN}": lambda clues: clues.has_part(numbers._NUMBER_PARTS),
 }
+
+
+FINDERS = (names.announced_names, places.announced_places, numbers.announced_numbers, names_in_context, related_names)
 
 
 class Everything(Clues):
@@ -48,8 +55,8 @@ def test_each_choice_of_a_pattern_is_looked_for(pattern, data):
 def test_the_same_is_found_in_every_text():
     sets = (PROJECT_ROOT / "benchmark" / "personal_texts").rglob("*.txt")
     lines = [line.replace("\\n", "\n") for path in sets for line in path.read_text("utf-8").splitlines()]
-    texts = [re.sub(r"[\[\]]", "", text) for text in (*lines, *NAMES, *PLACES, *NUMBERS)]
+    texts = [re.sub(r"[\[\]]", "", text) for text in (*lines, *NAMES, *PLACES, *NUMBERS, *IN_CONTEXT, *RELATED)]
     assert any(Clues(text).is_plain for text in texts)
     for text in texts:
-        for find in (names.announced_names, places.announced_places, numbers.announced_numbers):
+        for find in FINDERS:
             assert [*find(Clues(text))] == [*find(Everything(text))], text

@@ -17,7 +17,11 @@ NAMES = {
     "Everyone and his brother laughed. She whispered. Monday, my son. In Malta, my brother, too. Mum smiled.": "none",
     "We texted [Typhoon] and he married [Monsoon Ek]; they called Avalanche": "what is only done to persons",
     "I gave my son Calpol, taught his daughter Latin; my patient Heparin 500; my partner Acme-soft": "things",
-    "our coach Mr. X; the sister Ada; her twin towers; my mother and I; your doctor": "nobody",
+    "The midwife, [Oleander], said; the new intern, [Rialto], left; nurse ([Tarn]), Mum ([Fenna])": "apposed",
+    "Consent from daughter [Fleur]. With wife [Aurora] and dog. Husband [Basalt] came; pharmacist [Quill].": "notes",
+    "[Borage], the new intern, spilled it; [Vesper] turned 40; [Caspian] forgot it; Osaka turned 400": "and more",
+    "Father Christmas, Mother Nature; the patient Heparin; Sister Act; the driver Update": "things with such names",
+    "our coach Mr. X; the sister-ship Ada; her twin towers; my mother and I; your doctor": "nobody",
 }
 
 
