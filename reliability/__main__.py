@@ -105,7 +105,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--cost-rounds", type=int, default=12, help="of the comparison of CPU time (default: 12)")
     command = commands.add_parser("regression", help="throughput and latency against an earlier commit")
     command.add_argument("--against", required=True, help="the commit")
-    command.add_argument("--texts", choices=TEXTS, default="short", help="lengths (default: short)")
+    command.add_argument("--texts", type=_names_of(TEXTS), default=list(TEXTS),
+                         help=f"of {', '.join(TEXTS)} (default: all)")  # fmt: skip
     command.add_argument("--seconds", type=float, default=5.0, help="duration of a round (default: 5)")
     command.add_argument("--rounds", type=int, default=12, help="rounds at each concurrency (default: 12)")
     command = commands.add_parser("restart", help="until ready again, after the model process was killed")

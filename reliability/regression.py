@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,40 +31,52 @@ WORSE_PERCENT = 3.0
 _TEXTS = 256
 _WARM_UP_ROUNDS = 2
 _IN_PROCESS_ROUNDS = 4
-TEXTS: dict[str, Callable[[int], list[Body]]] = {"short": workload.short, "mixed": workload.mixed}
+TEXTS: dict[str, Callable[[int], list[Body]]] = {
+    "short": workload.short,
+    "mixed": workload.mixed,
+    "long": workload.long,
+}
 
 
 def regression(
-    log: Path, *, against: str, texts: str, seconds: float, rounds: int, settings: Mapping[str, object]
+    log: Path, *, against: str, texts: Sequence[str], seconds: float, rounds: int, settings: Mapping[str, object]
 ) -> Measurement:
-    """Measure both in `rounds` rounds of `seconds` at each concurrency. texts: of TEXTS. Raises ValueError for an
+    """Measure both in `rounds` rounds of `seconds` at each concurrency. texts: names of TEXTS. Raises ValueError for an
     unknown commit."""
     at_start = provenance()
-    bodies = TEXTS[texts](_TEXTS)
+    bodies = {name: TEXTS[name](_TEXTS) for name in texts}
     with _files_of(against) as files:
         with (
             serving(log.with_suffix(".before"), settings, checkout=files) as before,
             serving(log, settings) as now,
         ):
             servers = {"before": before, "now": now}
-            points = [_measure(servers, bodies, number, seconds, rounds) for number in CONCURRENCIES]
-        in_process = _in_process({"before": files, "now": PROJECT_ROOT}, bodies, seconds, settings)
-    targets = [Target("throughput in process, worse by", "%", in_process["throughput_worse_percent"], WORSE_PERCENT)]
-    for point in points:
-        at = f"at concurrency {point['concurrency']}"
-        targets += [
-            Target(f"throughput {at}, worse by", "%", point["throughput_worse_percent"], WORSE_PERCENT),
-            Target(f"p50 {at}, worse by", "%", point["p50_worse_percent"], WORSE_PERCENT),
-            Target(f"failed requests {at}", "requests", point["failed"]["now"], 0),
-        ]
+            served = {
+                name: [_measure(servers, bodies[name], number, seconds, rounds) for number in CONCURRENCIES]
+                for name in texts
+            }
+        checkouts = {"before": files, "now": PROJECT_ROOT}
+        in_process = {name: _in_process(checkouts, bodies[name], seconds, settings) for name in texts}
     facts = {
         "against": against,
-        **{"texts": texts, "seconds": seconds, "rounds": rounds, "settings": dict(settings)},
-        **{"points": points, "in_process": in_process},
+        **{"seconds": seconds, "rounds": rounds, "settings": dict(settings)},
+        "texts": {name: {"points": served[name], "in_process": in_process[name]} for name in texts},
     }
-    command = f"make regression AGAINST={against} ARGS='--texts {texts} --seconds {seconds:g} --rounds {rounds}'"
-    notes = [*map(_note, points), f"In process, medians: {_rates(in_process)}."]
+    arguments = f"--texts {','.join(texts)} --seconds {seconds:g} --rounds {rounds}"
+    command = f"make regression AGAINST={against} ARGS='{arguments}'"
+    targets = [target for name in texts for target in _targets(name, served[name], in_process[name])]
+    notes = [note for name in texts for note in _notes(name, served[name], in_process[name])]
     return Measurement("regression", command, targets, facts, at_start, notes)
+
+
+def _targets(texts: str, points: Sequence[Mapping[str, Any]], in_process: Mapping[str, Any]) -> Iterator[Target]:
+    worse = in_process["throughput_worse_percent"]
+    yield Target(f"{texts}: throughput in process, worse by", "%", worse, WORSE_PERCENT)
+    for point in points:
+        at = f"at concurrency {point['concurrency']}"
+        yield Target(f"{texts}: throughput {at}, worse by", "%", point["throughput_worse_percent"], WORSE_PERCENT)
+        yield Target(f"{texts}: p50 {at}, worse by", "%", point["p50_worse_percent"], WORSE_PERCENT)
+        yield Target(f"{texts}: failed requests {at}", "requests", point["failed"]["now"], 0)
 
 
 def worse_percent(before: list[float], now: list[float], *, more_is_better: bool) -> float:
@@ -116,12 +128,12 @@ def _measure(
     }
 
 
-def _note(point: Mapping[str, Any]) -> str:
-    p50_ms = {name: statistics.median(values) for name, values in point["p50_ms"].items()}
-    return (
-        f"Concurrency {point['concurrency']}, medians: {_rates(point)}, "
-        f"p50 {p50_ms['now']:.1f} ms (before {p50_ms['before']:.1f})."
-    )
+def _notes(texts: str, points: Sequence[Mapping[str, Any]], in_process: Mapping[str, Any]) -> Iterator[str]:
+    for point in points:
+        p50_ms = {name: statistics.median(values) for name, values in point["p50_ms"].items()}
+        rates = f"{_rates(point)}, p50 {p50_ms['now']:.1f} ms (before {p50_ms['before']:.1f})"
+        yield f"{texts}, concurrency {point['concurrency']}, medians: {rates}."
+    yield f"{texts}, in process, medians: {_rates(in_process)}."
 
 
 def _rates(point: Mapping[str, Any]) -> str:
