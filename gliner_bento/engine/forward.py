@@ -85,10 +85,9 @@ class Forward:
         if isinstance(inputs, Inputs):
             return self._run(inputs)
         if self._graphs is not None and inputs.depends_on_bucket_alone:
-            bucket_inputs = inputs.without_counts()
             graph = self._graphs.find(
                 inputs.bucket,
-                run=lambda data: self._run(bucket_inputs.inputs(data)),
+                run=lambda data: self._run(inputs.without_counts().inputs(data)),
                 data=inputs.data,
                 run_eager=lambda: self._run(inputs.to(self._device)),
             )

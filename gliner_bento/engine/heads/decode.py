@@ -85,18 +85,18 @@ class PaddedSpans:
         """The spans of each text. Waits for the device. Raises `ScoresNotFinite`."""
         report = self.report.cpu().numpy()
         size = (len(report) - 3) // 2
-        sums, count, positions, scores = np.split(report, [2, 3, 3 + size])
-        if not np.isfinite(sums).all():
+        if not np.isfinite(report[:2]).all():
             raise ScoresNotFinite
-        number = int(count[0])
-        positions, scores = positions[:number].astype(np.int64), scores[:number]
+        number = int(report[2])
+        positions, scores = report[3 : 3 + number].astype(np.int64), report[3 + size : 3 + size + number]
         if number > size:  # the report does not have all of them
             at = self.above.nonzero()[:, 0]
             positions, scores = at.cpu().numpy(), self.scores[at].cpu().numpy().astype(np.float64)
         text, first, width_minus_1, label = np.unravel_index(positions, self.shape)
+        last = first + width_minus_1
         cuts = np.searchsorted(text, np.arange(texts + 1))
         return [
-            SpanTable(first[start:end], (first + width_minus_1)[start:end], label[start:end], scores[start:end])
+            SpanTable(first[start:end], last[start:end], label[start:end], scores[start:end])
             for start, end in pairwise(cuts.tolist())
         ]
 

@@ -41,6 +41,8 @@ def resolve(text: Prepared, spans: SpanTable, *, within_labels: bool = False) ->
     if text.payload.entities is not None:
         return Resolved(text.payload.entities)
     spans = _without_allowed(text, within_paragraphs(text, spans))
+    if not len(spans):
+        return Resolved(spans)
     if len(spans) > MAX_CANDIDATES:
         raise too_many_candidates(len(spans))
     kept = kept_spans(spans, item, within_labels=within_labels)
