@@ -96,9 +96,12 @@ _STANDS_FOR = re.compile(
     rf"(?i:(?:(?:your|my|new|old|user|the|db|some|current|confirm)[_\-]?)?{_NAME}s?(?:[_\-]?(?:here|hash|confirm|field))?"
     r"|str|string|text|bytes|bool(?:ean)?|integer|none|null|nil|true|false|undefined|optional|required|hidden|input"
     r"|redacted|default|empty|prompt|.*\spassw.*|.*passw.*\s.*)|[.*xX\-_]+"
+    r"|(?-i:[a-z]{1,20}(?:Password|Passwd|Passphrase|Pwd))|arn:[a-z\-]+:.*"
+    r"|/(?:[Uu]sers|home|root|tmp|var|usr|etc|opt|app|srv|mnt|workspace)(?:/[\w.\-]+)*/?"
     rf"|.*(?:\{{.*\}}|\$\(|%[s(]|<.+>|://).*|\$(?:[A-Z\d_]+|(?i:\w*{_NAME}\w*))|%\w+%"
 )
-"""What is written instead of a password: its name, a type, stars, and a place that a program fills."""
+"""What is written instead of a password: its name, a type, stars, a working directory (PWD), the name of a policy, and
+a place that a program fills."""
 _CODE = re.compile(
     r"[A-Za-z_]\w*(?:\.\w+)+|(?i:(?:pass\w{0,4}|pwd|sha|md|base|utf|bcrypt|scrypt|pbkdf)[_\-]?\d{1,4})|0x\w+|\d{1,5}"
 )
