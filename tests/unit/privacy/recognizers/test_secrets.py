@@ -167,7 +167,7 @@ def test_passwords_in_urls_and_assignments(text, password):
         "password=%s, password='{}', password=\"${DB_PASSWORD}\"",
         "password: <your-password>, pwd=$dbPassword1, pwd=%DB_PW1%",
         'labels = {"password": "Please enter your password"}',
-        "PWD: '/Users/ada/work', export PWD=/home/ada/x1",
+        "PWD: '/opt/work/Ada', export PWD=/srv/ada/x1",
         'CHALLENGE_PASSWORD = "challengePassword", "ChangePassword": "arn:aws:iam::aws:policy/ChangePassword"',
         'api_key="your-api-key-of-the-provider", secret_key = os.environ["SECRET_KEY_BASE_OF_2024"]',
         "commit 9fceb02d0ae598e95dc970b74767f19372d61af8 sha256-" + chars(64, HEX),
