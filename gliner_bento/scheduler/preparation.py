@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from math import ceil
@@ -60,14 +60,13 @@ class Preparation:
 
     def submit(self, entries: Sequence[Entry]) -> None:
         """Prepare the entries of a request. Called with the lock held, so that requests reach the pool in the order of
-        their admission."""
-        for burst in self._bursts(entries):
-            self._pool.submit(burst[0].share, partial(self._prepare, deque(burst)))
+        their admission.
 
-    def _bursts(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-        """The parts of a request that enter the queue together: an equal part for each thread, but at most a batch."""
+        The parts of it that enter the queue together are equal, one for each thread, but at most a batch."""
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
-        return (entries[start : start + size] for start in range(0, len(entries), size))
+        for start in range(0, len(entries), size):
+            burst = deque(entries[start : start + size])
+            self._pool.submit(burst[0].share, partial(self._prepare, burst))
 
     def _prepare(self, burst: deque[Entry]) -> None:
         """Measure entries until the slice ends, then put them into the queue together, so that one batch can take them.

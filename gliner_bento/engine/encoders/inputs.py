@@ -180,9 +180,7 @@ def _parts(data: torch.Tensor, sizes: Mapping[str, int]) -> dict[str, torch.Tens
 
 def _cells(counts: Integers, height: int) -> Integers:
     """For each packed row, its row if each text is padded to `height` rows. counts: packed rows of each text."""
-    before = np.cumsum(counts) - counts
-    cells: Integers = np.arange(counts.sum()) + np.repeat(np.arange(len(counts)) * height - before, counts)
-    return cells
+    return np.flatnonzero(np.arange(height) < counts[:, None])
 
 
 def _joined(positions: Sequence[Integers], starts: Integers) -> torch.Tensor:
