@@ -6,9 +6,11 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ParamSpec
 
 from gliner_bento.fairness.queue import FairQueue, Order, TenantShare
 
+P = ParamSpec("P")
 logger = logging.getLogger(__name__)
 
 
@@ -19,7 +21,8 @@ class _Work:
 
     share: TenantShare
     order: Order
-    run: Callable[[], None]
+    run: Callable[..., None]
+    args: tuple[Any, ...]
     cost: int = 1
 
 
@@ -38,15 +41,24 @@ class FairPool:
         for thread in self._threads:  # all at the start: one that cannot start would leave work behind
             thread.start()
 
-    def submit(self, share: TenantShare, run: Callable[[], None]) -> None:
-        """Call `run`, which must not raise, in the order of service. Raises RuntimeError after `shutdown`."""
+    def submit(self, share: TenantShare, run: Callable[P, None], *args: P.args, **_: P.kwargs) -> None:
+        """Call `run(*args)`, which must not raise, in the order of service. Raises RuntimeError after `shutdown`."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the pool has shut down")
             self._submitted += 1
             first_in_first_out: Order = (0, 0.0, self._submitted)
-            self._queue.add(_Work(share, first_in_first_out, run))
+            self._queue.add(_Work(share, first_in_first_out, run, args))
             self._changed.notify()
+
+    def take(self, tenant: str, run: Callable[..., None]) -> tuple[Any, ...]:
+        """For work that does the next work itself, if that is of the same tenant and calls `run`. Returns its
+        arguments, or none."""
+        with self._lock:
+            first = next(iter(self._queue)) if self._queue else None
+            if first is None or first.share.tenant != tenant or first.run != run:
+                return ()
+            return self._queue.serve().args
 
     def charge(self, tenant: str, cost: float) -> None:
         """Charge a tenant more for work that has run. No effect if no work waits."""
@@ -70,7 +82,7 @@ class FairPool:
     def _run(self) -> None:
         while (work := self._next()) is not None:
             try:
-                work.run()
+                work.run(*work.args)
             except BaseException:  # the thread goes on: other work waits
                 if not self._closed:  # else the work could not submit its rest
                     logger.exception("work of a pool failed")

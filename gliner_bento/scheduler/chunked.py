@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from gliner_bento.engine.base import ChunkedRequest, Prepared
 from gliner_bento.errors import GLiNERBentoError
@@ -141,7 +140,7 @@ class ChunkedRequests:
         item = next((item for item in request.items.values() if item.wants_passes), None)
         if item is not None:
             request.making = True
-            self._pool.submit(item.entry.share, partial(self._make, request, item))
+            self._pool.submit(item.entry.share, self._make, request, item)
 
     def _make(self, request: _RequestState, item: _ChunkedItem) -> None:
         """Make the item's next few passes. If more are needed, the pool makes them later, behind other work."""

@@ -95,6 +95,7 @@ class BatchDispatcher:
         self._closed = False
         self.lanes = Lanes(config.inference_lanes)
         items.queue.wake = self.wake
+        items.queue.awaited = lambda: bool(self.lanes.idle)
         self._decoders = (
             ThreadPoolExecutor(config.decoding_threads, thread_name_prefix="decode")
             if config.decoding_threads

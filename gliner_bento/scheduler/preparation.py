@@ -66,11 +66,13 @@ class Preparation:
         size = max(1, min(self._max_burst, ceil(len(entries) / self._threads)))
         for start in range(0, len(entries), size):
             burst = deque(entries[start : start + size])
-            self._pool.submit(burst[0].share, partial(self._prepare, burst))
+            self._pool.submit(burst[0].share, self._prepare, burst)
 
     def _prepare(self, burst: deque[Entry]) -> None:
         """Measure entries until the slice ends, then put them into the queue together, so that one batch can take them.
-        An entry whose adapter is not in memory yet is put later. Submits the rest of the burst again."""
+        An entry whose adapter is not in memory yet is put later. Submits the rest of the burst again.
+
+        While every lane is busy, also measures the tenant's next bursts, because to put each alone costs time."""
         share = burst[0].share
         until_cpu_s = time.thread_time() + SLICE_S
         measured = []
@@ -81,12 +83,15 @@ class Preparation:
                 measured.append((entry, prepared))
             if entry.steps is None:
                 burst.popleft()
-            if burst and self._slice_ends(share.tenant, until_cpu_s):
-                break
+            if burst:
+                if self._slice_ends(share.tenant, until_cpu_s):
+                    break
+            elif len(measured) < self._max_burst and time.thread_time() < until_cpu_s and not self._queue.awaited():
+                (burst,) = self._pool.take(share.tenant, self._prepare) or (burst,)
         self._put_measured(measured)
         if burst:
             time.sleep(PAUSE_S)
-            self._pool.submit(share, partial(self._prepare, burst))
+            self._pool.submit(share, self._prepare, burst)
 
     def _slice_ends(self, tenant: str, until_cpu_s: float) -> bool:
         return time.thread_time() >= until_cpu_s or self._pool.others_wait(tenant)

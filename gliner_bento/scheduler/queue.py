@@ -87,7 +87,8 @@ class WaitingQueue:
     Every method and property needs `lock` held; none takes it. `capacity` limits the items that are in no batch yet:
     in preparation, waiting or chunked; tenants share it. `packs`: see `Engine`.
 
-    wake: called, with the lock held, after entries were put, or one in preparation has ended. The dispatcher sets it.
+    wake: called, with the lock held, after entries were put, or one in preparation has ended. awaited: whether a lane
+    waits for entries; needs no lock. The dispatcher sets both.
     tokens_run: tokens of all entries that were in a batch and have finished.
     """
 
@@ -97,6 +98,7 @@ class WaitingQueue:
         self._packs = packs
         self._clock = clock
         self.wake: Callable[[], object] = lambda: None
+        self.awaited: Callable[[], bool] = lambda: True
         self._closed: str | None = "the server is starting"
         self._sequences = 0
         self._entries: dict[int, Entry] = {}

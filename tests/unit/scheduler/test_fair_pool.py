@@ -6,12 +6,13 @@ from functools import partial
 
 import pytest
 from doubles.fake_engine import FakeEngine
-from stage import PATIENCE_S, Gate, MakeItem, Start, ending_of
+from stage import PATIENCE_S, Gate, MakeItem, Start, Until, ending_of, hold_lane
 
 from gliner_bento.engine.base import Prepared
 from gliner_bento.fairness.pool import FairPool
 from gliner_bento.fairness.queue import TenantShare
 from gliner_bento.tasks.extraction import Extraction
+from gliner_bento.tasks.extraction import ExtractionItem as Item
 
 A, B = TenantShare("a"), TenantShare("b")
 
@@ -55,6 +56,26 @@ def test_tenants_take_turns_and_the_work_of_one_is_in_order(pool: FairPool, ende
     assert not pool.others_wait("c")
 
 
+def test_work_takes_the_next_work_only_if_it_is_its_tenants_and_of_the_same_kind(
+    pool: FairPool, ended: threading.Event
+) -> None:
+    ran: list[int] = []
+    assert pool.take("a", ran.append) == ()
+    for number in range(3):
+        pool.submit(A, ran.append, number)
+    assert pool.take("b", ran.append) == ()
+    assert pool.take("a", ended.set) == ()
+    assert pool.take("a", ran.append) == (0,)
+    pool.submit(B, ran.append, 10)
+    assert pool.take("a", ran.append) == ()  # another tenant is next
+    assert pool.take("b", ran.append) == (10,)
+    done = threading.Event()
+    pool.submit(A, done.set)
+    ended.set()
+    assert done.wait(PATIENCE_S)
+    assert ran == [1, 2]
+
+
 def test_work_that_has_not_begun_is_dropped_at_the_end(pool: FairPool, ended: threading.Event) -> None:
     dropped = threading.Event()
     pool.submit(A, dropped.set)
@@ -94,3 +115,24 @@ def test_large_request_of_one_tenant_does_not_hold_the_preparation_of_another(
     gate.open()
     assert all(isinstance(ending_of(future), Extraction) for future in large)
     assert sorted(one.text for one in engine.prepared) == sorted([one.text for one in flood] + ["Charles"])
+
+
+def test_texts_that_wait_for_a_busy_lane_are_put_into_the_queue_together(
+    start: Start, gate: Gate, express: Gate, item: MakeItem, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_prepare(one: Item) -> None:
+        if one.text != "holds the lane":
+            express([Prepared(one, 1, 1)])
+
+    scheduler = start(FakeEngine(on_prepare=on_prepare, on_forward=gate), inference_lanes=1, tokenizer_threads=1)
+    held = hold_lane(scheduler, gate, item)
+    texts = [f"Ada{number} " * 200 for number in range(4)]  # too long for the express lane
+    futures = [scheduler.submit(item(text), request_id=text) for text in texts]
+    assert express.arrival() == texts[:1]
+    waiting: list[int] = []
+    monkeypatch.setattr(scheduler._queue, "wake", lambda: waiting.append(scheduler._queue.waiting_entries))
+    express.open()
+    until(lambda: bool(waiting))
+    assert waiting == [4]
+    gate.open()
+    assert all(isinstance(ending_of(future), Extraction) for future in (held, *futures))
