@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from views import view
@@ -30,6 +30,14 @@ def item(text: str = "Ada met Charles", **options: Any) -> Item:
 
 def call(request_id: str = "r", timeout_s: float = PATIENCE_S, priority: int = 0, **tenant: Any) -> Call:
     return Call(request_id, time.monotonic() + timeout_s, priority, **tenant)
+
+
+async def arriving(*pieces: bytes, error: Exception | None = None) -> AsyncIterator[bytes]:
+    """An archive in pieces, which breaks off with `error`."""
+    for piece in pieces:
+        yield piece
+    if error:
+        raise error
 
 
 def run(scene: Callable[[], Awaitable[T]]) -> T:

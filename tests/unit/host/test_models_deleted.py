@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from model_host import Host, added, scene, states, states_now
-from replica_calls import PATIENCE_S, run, until
+from replica_calls import PATIENCE_S, arriving, run, until
 
 from gliner_bento.commands import AddModel, ChangeModel, RemoveModel
 from gliner_bento.errors import Aborted, DeadlineExceeded, DoesNotFit, InvalidField, ModelFailed
@@ -51,24 +50,19 @@ def test_an_archive_of_a_model_that_is_not_added_leaves_no_file(host: Host) -> N
     models = host.models(own={"b": {"pinned": True}}, model_memory_fraction=0.2, max_model_bytes=2**20)
     content = packed(host)
 
-    async def archive(lost: bool = False) -> AsyncIterator[bytes]:
-        yield content[:20]
-        if lost:
-            raise Aborted("the client has gone")
-        yield content[20:]
-
     async def play() -> None:
         request = added("c", source=UPLOADED)
         with pytest.raises(DoesNotFit):
-            await models.apply(AddModel(request, PATIENCE_S), archive())
+            await models.apply(AddModel(request, PATIENCE_S), arriving(content))
+        broken_off = arriving(content[:20], error=Aborted("the client has gone"))
         with pytest.raises(Aborted):
-            await models.apply(AddModel(request, PATIENCE_S), archive(lost=True))
+            await models.apply(AddModel(request, PATIENCE_S), broken_off)
         with pytest.raises(InvalidField, match="no archive"):
             await models.apply(AddModel(request, PATIENCE_S))
         assert await states_now(models) == {"a": "ready", "b": "ready"}
         assert stored(host) == []
         await models.apply(ChangeModel("b", "unload", PATIENCE_S))
-        assert (await models.apply(AddModel(request, PATIENCE_S), archive())).state == "ready"
+        assert (await models.apply(AddModel(request, PATIENCE_S), arriving(content))).state == "ready"
         assert stored(host) == ["gliner_config.json"]
         await models.apply(RemoveModel("c", PATIENCE_S))
         assert stored(host) == []
@@ -111,12 +105,9 @@ def test_the_load_of_a_deleted_model_is_discarded_when_it_ends(host: Host, error
     models = FleetModels({"here": here, "other": other}, {}, here.replica, _ended)
     content, request = packed(host), added("c", source=UPLOADED)
 
-    async def archive() -> AsyncIterator[bytes]:
-        yield content
-
     async def play() -> None:
         host.gate.clear()
-        adding = asyncio.ensure_future(models.apply(AddModel(request, PATIENCE_S), archive()))
+        adding = asyncio.ensure_future(models.apply(AddModel(request, PATIENCE_S), arriving(content)))
         await until(lambda: "c" in host.begun)
         await models.apply(RemoveModel("c", PATIENCE_S))
         with pytest.raises(ModelFailed, match="c was deleted before it was loaded"):
@@ -125,7 +116,7 @@ def test_the_load_of_a_deleted_model_is_discarded_when_it_ends(host: Host, error
         if error:
             host.errors["c"] = error
         with pytest.raises(DeadlineExceeded, match="still loading"):
-            await here.apply(AddModel(request, 0.0), archive())
+            await here.apply(AddModel(request, 0.0), arriving(content))
         assert host.loads == ["a", "a"]  # the first load has not ended
         host.gate.set()
         await until(lambda: host.begun == ["a", "a", "c", "c"] and not here.loader._changing.locked())
@@ -171,11 +162,8 @@ def test_what_a_killed_runner_left_of_models_is_deleted_when_it_starts_again(hos
     """Models that were loaded are kept, and what another runner is loading."""
     folder, content = host.folder / "models", packed(host)
 
-    async def archive() -> AsyncIterator[bytes]:
-        yield content
-
     another = ModelArchives(folder, 2**20)
-    run(lambda: another.store("of-another", archive()))
+    run(lambda: another.store("of-another", arriving(content)))
     program = [sys.executable, "-c", KILLED, folder, host.folder / "sent.tar.gz"]
     assert subprocess.run(program, cwd=PROJECT_ROOT, check=False).returncode == -signal.SIGKILL
     ModelsJournal(host.folder, "runner").note_loaded("loaded", added("loaded", source=UPLOADED).model_dump())

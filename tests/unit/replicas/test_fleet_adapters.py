@@ -9,13 +9,10 @@ from doubles.fake_time import run_fast
 from doubles.memory_adapters import MemoryManager
 from doubles.mortal_replica import MortalReplica
 from mortal_fleet import call, item, started
+from replica_calls import arriving
 
 from gliner_bento.commands import FindAdapter, InstallAdapter, ReadAdapterCache, RemoveAdapter
 from gliner_bento.errors import AdapterNotFound, NotReady, StorageUnavailable
-
-
-async def archive():
-    yield b"one"
 
 
 def test_an_adapter_is_stored_once_and_loaded_everywhere():
@@ -24,7 +21,7 @@ def test_an_adapter_is_stored_once_and_loaded_everywhere():
 
     async def scene():
         fleet = await started(one, other)
-        return await fleet.apply(InstallAdapter("a"), archive()), await fleet.apply(FindAdapter("a"))
+        return await fleet.apply(InstallAdapter("a"), arriving(b"one")), await fleet.apply(FindAdapter("a"))
 
     (info, created), seen = run_fast(scene)
     assert (info, created) == (seen, True)
@@ -42,7 +39,7 @@ def test_a_replica_that_is_down_costs_no_change_of_an_adapter():
         fleet = await started(one, other)
         one.die()
         await asyncio.sleep(5)
-        await fleet.apply(InstallAdapter("a"), archive())
+        await fleet.apply(InstallAdapter("a"), arriving(b"one"))
         await fleet.apply(RemoveAdapter("a", 5.0))
         with pytest.raises(AdapterNotFound):
             await fleet.apply(RemoveAdapter("a", 5.0))
@@ -57,7 +54,7 @@ def test_an_adapter_that_a_replica_does_not_see_is_an_error(preload):
     async def scene():
         fleet = await started(*(MortalReplica(manager=MemoryManager()) for _ in range(2)))
         with pytest.raises(StorageUnavailable, match=r"^disk_cache_dir: not all replicas see this adapter"):
-            await fleet.apply(InstallAdapter("a", preload=preload), archive())
+            await fleet.apply(InstallAdapter("a", preload=preload), arriving(b"one"))
 
     run_fast(scene)
 
@@ -68,7 +65,7 @@ def test_the_cache_is_that_of_the_replicas_that_answer():
 
     async def scene():
         fleet = await started(one, other)
-        await fleet.apply(InstallAdapter("a"), archive())
+        await fleet.apply(InstallAdapter("a"), arriving(b"one"))
 
         async def lost(command, archive=None):
             raise NotReady("lost")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from doubles.memory_adapters import MemoryManager
 from doubles.scripted_server import ADA, HANG, RESULT, Drop, Scripted, Step, ask, in_pieces
-from replica_calls import call, item, run
+from replica_calls import arriving, call, item, run
 
 from gliner_bento.commands import InstallAdapter
 from gliner_bento.errors import (
@@ -32,20 +32,11 @@ from gliner_bento.replicas.messages import Frames, Reply, StreamMessage, encode,
 # Archives
 
 PIECE = 2**20
-
-
-async def archive(*pieces: bytes, error: Exception | None = None) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        yield piece
-    if error:
-        raise error
-
-
 INSTALLED = [encode(Reply(result=MemoryManager().change("a", b"one")))]
 
 
 def install(*pieces: bytes, error: Exception | None = None) -> Callable[[HttpReplica], Awaitable[Any]]:
-    return lambda replica: replica.apply(InstallAdapter("a", pinned=True), archive(*pieces, error=error))
+    return lambda replica: replica.apply(InstallAdapter("a", pinned=True), arriving(*pieces, error=error))
 
 
 def test_an_archive_follows_its_command(tmp_path: Path):

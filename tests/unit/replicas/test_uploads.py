@@ -8,12 +8,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO
 
 import pytest
-from replica_calls import PATIENCE_S, run, until
+from replica_calls import PATIENCE_S, arriving, run, until
 
 from gliner_bento.errors import StorageFull, StorageUnavailable
 from gliner_bento.replicas.local.uploads import PIECE_BYTES, Upload, Uploads, in_pieces
@@ -23,13 +22,6 @@ from gliner_bento.settings.configuration import PROJECT_ROOT
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "uploads"
-
-
-async def arriving(*pieces: bytes, error: Exception | None = None) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        yield piece
-    if error:
-        raise error
 
 
 def test_an_archive_is_written_as_it_arrives(folder: Path):
