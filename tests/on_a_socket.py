@@ -1,23 +1,25 @@
-"""An ASGI app on a port, in a thread of this process: for clients with a transport of their own."""
+"""An ASGI app on a port, in this process: for clients with a transport of their own."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import uvicorn
 
+_QUIET: dict[str, Any] = {"http": "httptools", "lifespan": "off", "log_level": "critical"}
+
 
 @contextlib.contextmanager
 def on_a_socket(app: Any, **options: Any) -> Iterator[str]:
-    """Its URL. The port is bound before the app starts. options: uvicorn's; importing `service` changes the default of
-    `http`."""
-    quiet: dict[str, Any] = {"lifespan": "off", "log_level": "critical"}
+    """The URL of an app in a thread. The port is bound before the app starts. options: uvicorn's; importing `service`
+    changes the default of `http`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, **{"http": "httptools", **quiet, **options}))
+        server = uvicorn.Server(uvicorn.Config(app, **_QUIET | options))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
@@ -28,3 +30,24 @@ def on_a_socket(app: Any, **options: Any) -> Iterator[str]:
         finally:
             server.should_exit = True
             thread.join()
+
+
+@contextlib.asynccontextmanager
+async def in_this_loop(app: Any, **options: Any) -> AsyncIterator[uvicorn.Server]:
+    """The server of an app in the running event loop. options: see `on_a_socket`."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, **_QUIET | options))
+    running = asyncio.ensure_future(server.serve())
+    try:
+        while not server.started:
+            assert not running.done(), "the app did not start"
+            await asyncio.sleep(0.001)
+        yield server
+    finally:
+        server.should_exit = True
+        await running
+
+
+def address_of(server: uvicorn.Server) -> tuple[str, int]:
+    """The address of `in_this_loop`."""
+    host, port = server.servers[0].sockets[0].getsockname()
+    return host, port

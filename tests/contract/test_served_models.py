@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from comparison import gliner_extraction
 from lora_training import Trained, train
+from on_a_socket import address_of, in_this_loop
 
 from gliner_bento import cli
 from gliner_bento.asgi import create_app
@@ -71,20 +71,10 @@ def serve(checkpoint: Any, tmp_path_factory: Any) -> Callable[[Callable[[httpx.A
     def run(scene: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
         async def served() -> None:
             app = create_app(settings)
-            async with app.router.lifespan_context(app):
-                server = uvicorn.Server(
-                    uvicorn.Config(app, http="httptools", port=0, lifespan="off", log_level="warning")
-                )
-                running = asyncio.create_task(server.serve())
-                while not server.started:
-                    await asyncio.sleep(0.01)
-                port = server.servers[0].sockets[0].getsockname()[1]
-                try:
-                    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-                        await scene(client)
-                finally:
-                    server.should_exit = True
-                    await running
+            async with app.router.lifespan_context(app), in_this_loop(app) as server:
+                host, port = address_of(server)
+                async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=60) as client:
+                    await scene(client)
 
         asyncio.run(served())
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-import uvicorn
+from on_a_socket import address_of, in_this_loop
 from processes import server_of
 from saved_adapters import MAX_ADAPTER_BYTES, MAX_DISK_ADAPTERS, save_adapters
 from starlette.applications import Starlette
@@ -48,18 +48,9 @@ class Service:
         """`call(url)` in a thread, for clients with a transport of their own."""
 
         async def served() -> Any:
-            server = uvicorn.Server(
-                uvicorn.Config(self.app, http="httptools", port=0, lifespan="off", log_level="warning")
-            )
-            running = asyncio.create_task(server.serve())
-            while not server.started:
-                await asyncio.sleep(0.01)
-            port = server.servers[0].sockets[0].getsockname()[1]
-            try:
-                return await asyncio.to_thread(call, f"http://127.0.0.1:{port}")
-            finally:
-                server.should_exit = True
-                await running
+            async with in_this_loop(self.app) as server:
+                host, port = address_of(server)
+                return await asyncio.to_thread(call, f"http://{host}:{port}")
 
         return self.loop.run_until_complete(served())
 

@@ -8,9 +8,9 @@ import dataclasses
 import socket
 
 import httpx
-import uvicorn
 from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
+from on_a_socket import address_of, in_this_loop
 from overloading import overloaded
 
 from gliner_bento.gateway.app import GatewayApp
@@ -104,18 +104,13 @@ async def serving(
     patient = {"request_timeout_s": 3000.0, "keep_alive_timeout_s": PATIENCE_S, "header_timeout_s": PATIENCE_S}
     served = Served(dataclasses.replace(OPTIONS, **patient | settings), other)
     http = ProtocolLimits(served.options, served.app.early, served.app if direct else None).protocol
-    server = served.server = uvicorn.Server(uvicorn.Config(served, http=http, port=0, lifespan="off", log_config=None))
-    running = asyncio.ensure_future(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.001)
-    served.address = server.servers[0].sockets[0].getsockname()
-    if load:
-        headers = {"x-api-key": key} if key else {}
-        served.asked = await overloaded(served.app, served.in_process, served.replica, **headers)
-    try:
-        yield served
-    finally:
-        await served.disconnect()
-        await served.recover()
-        server.should_exit = True
-        await running
+    async with in_this_loop(served, http=http, log_config=None) as server:
+        served.server, served.address = server, address_of(server)
+        if load:
+            headers = {"x-api-key": key} if key else {}
+            served.asked = await overloaded(served.app, served.in_process, served.replica, **headers)
+        try:
+            yield served
+        finally:
+            await served.disconnect()
+            await served.recover()

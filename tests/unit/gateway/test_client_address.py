@@ -9,6 +9,7 @@ import re
 import pytest
 from overloaded_server import serving
 from overloading import REQUEST, measured
+from replica_calls import until
 from starlette.datastructures import Headers
 
 from gliner_bento.gateway.policy.client_address import ClientAddress
@@ -30,8 +31,7 @@ def test_a_client_behind_a_trusted_proxy_is_not_refused_for_what_others_behind_i
             assert (await noisy.answer(sent_for("127.0.0.1"))).status_code == 429  # this tenant overloads it
             assert served.reached == []
             quiet.writer.write(sent_for("203.0.113.7"))
-            while not served.reached:
-                await asyncio.sleep(0.001)
+            await until(lambda: bool(served.reached))
             await served.recover()
             assert (await quiet.answer()).status_code == 200
             assert served.replica.calls[-1][1].request_id == "203.0.113.7/mine"

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 from gateway_options import OPTIONS
+from replica_calls import until
 
 from gliner_bento.errors import NotReady, QueueFull, install_hint
 from gliner_bento.gateway.fair_jobs import FairJobs
@@ -123,14 +124,6 @@ def join(ending: set[threading.Thread]) -> None:
     for thread in ending:
         thread.join(60)
         assert not thread.is_alive()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("never")
 
 
 def jobs_of(process: HelperProcess) -> FairJobs:

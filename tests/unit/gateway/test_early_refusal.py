@@ -12,6 +12,7 @@ import pytest
 from gateway_options import OPTIONS
 from overloaded_server import serving
 from overloading import REQUEST, TOKENS, measured
+from replica_calls import until
 
 from gliner_bento.gateway.refuse_early import EarlyRefusal
 from gliner_bento.storage.api_keys import hash_of
@@ -149,8 +150,7 @@ def test_refusals_wait_while_the_client_does_not_read():
         async with serving() as served:
             client, reading = await served.connect(2**14), await served.connect(2**14)  # little is under way
             connections = served.server.server_state.connections
-            while len(connections) < 2:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(connections) == 2)
             sent, paused = 0, []
 
             async def send():
@@ -394,8 +394,7 @@ def test_a_request_is_refused_for_the_deadline_in_its_body(together):
             assert (await answer(client, wrong)).status_code == 422
             calls = len(served.replica.calls)
             client.writer.write(head[long] + long)
-            while len(served.replica.calls) == calls:
-                await asyncio.sleep(0.001)
+            await until(lambda: len(served.replica.calls) > calls)
             await served.recover()
             assert (await client.answer()).status_code == 200
 

@@ -7,7 +7,7 @@ import json
 from contextvars import ContextVar
 
 import pytest
-import uvicorn
+from on_a_socket import address_of, in_this_loop
 
 from gliner_bento.gateway.http_protocol import HttpProtocol
 
@@ -16,20 +16,14 @@ HEAD = b"POST /v1/extract HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\
 
 def exchange(app, sent: bytes) -> tuple[bytes, bytes]:
     """Head and body of the answer."""
-    config = uvicorn.Config(app, http=HttpProtocol, port=0, lifespan="off", log_level="critical")
 
     async def scene() -> bytes:
-        server = uvicorn.Server(config)
-        serving = asyncio.ensure_future(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.001)
-        reader, writer = await asyncio.open_connection(*server.servers[0].sockets[0].getsockname())
-        writer.write(sent)
-        answer = await reader.read()  # to the end: the connection is closed
-        writer.close()
-        server.should_exit = True
-        await serving
-        return answer
+        async with in_this_loop(app, http=HttpProtocol) as server:
+            reader, writer = await asyncio.open_connection(*address_of(server))
+            writer.write(sent)
+            answer = await reader.read()  # to the end: the connection is closed
+            writer.close()
+            return answer
 
     head, _, body = asyncio.run(scene()).partition(b"\r\n\r\n")
     return head, body

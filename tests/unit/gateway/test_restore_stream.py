@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-import uvicorn
 from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
+from on_a_socket import address_of, in_this_loop
 
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import ProtocolLimits
@@ -121,18 +121,12 @@ async def connected(options) -> AsyncIterator[tuple[asyncio.StreamReader, asynci
     app = GatewayApp(options)
     app.bind(MemoryReplica())
     protocol = ProtocolLimits(options, app.early).protocol
-    server = uvicorn.Server(uvicorn.Config(app, http=protocol, port=0, lifespan="off", log_level="critical"))
-    running = asyncio.ensure_future(server.serve())
-    while not server.started:
-        assert not running.done()
-        await asyncio.sleep(0.001)
-    reader, writer = await asyncio.open_connection(*server.servers[0].sockets[0].getsockname())
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
-        server.should_exit = True
-        await running
+    async with in_this_loop(app, http=protocol) as server:
+        reader, writer = await asyncio.open_connection(*address_of(server))
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
 
 
 def test_an_answer_comes_before_the_next_chunk_however_long_the_stream_is(mapping):

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from doubles.memory_adapters import MemoryManager
 from doubles.scripted_server import ADA, HANG, RESULT, Drop, Scripted, Step, ask, in_pieces
-from replica_calls import arriving, call, item, run
+from replica_calls import arriving, call, item, run, until
 
 from gliner_bento.commands import InstallAdapter
 from gliner_bento.errors import (
@@ -168,7 +168,6 @@ def test_a_stream_that_is_not_read_to_its_end_closes_its_connection(script, tmp_
     async def scene(replica: HttpReplica) -> None:
         async with contextlib.aclosing(replica.stream(item(), call())) as parts:
             await parts.__anext__()
-        while not scripted.left:
-            await asyncio.sleep(0.001)
+        await until(lambda: scripted.left > 0)
 
     ask(scripted, tmp_path, scene)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from doubles.memory_replica import MemoryReplica
 from doubles.scripted_server import HANG, RESULT, Drop, Scripted, ask, in_pieces
-from replica_calls import call, item, run
+from replica_calls import call, item, run, until
 from serving import served
 
 from gliner_bento.commands import RemoveAdapter
@@ -208,8 +208,7 @@ def test_a_stuck_runner_costs_a_request_its_deadline_and_no_more(tmp_path: Path,
                 await replica.extract([item()], call(timeout_s=timeout_s))
             if scripted.requests:
                 break
-        while not scripted.left:  # the runner must see that its caller is gone
-            await asyncio.sleep(0.001)
+        await until(lambda: scripted.left > 0)  # the runner must see that its caller is gone
 
     ask(scripted, tmp_path, question)
 
@@ -251,8 +250,7 @@ def test_no_call_waits_for_another(tmp_path: Path):
 
     async def scene():
         waiting = [asyncio.ensure_future(replica.extract([item()], call(str(number)))) for number in range(300)]
-        while len(memory.calls) < 300:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(memory.calls) == 300)
         status = await replica.status()
         assert status.waiting_items + status.running_items == 300
         assert await replica.abort("299")
