@@ -64,6 +64,13 @@ def fill_lanes(
     until(lambda: scheduler.stats.lanes_free == 0)
 
 
+def fill_all(scheduler: Scheduler, gate: Gate, express: Gate, item: MakeItem, until: Until, lanes: int = 1) -> None:
+    """As `fill_lanes`, with texts of `A`; and then the express lane stands at its gate with one of `B`."""
+    fill_lanes(scheduler, gate, item, until, lanes, share=A)
+    scheduler.submit(item("first"), request_id="first", share=B)
+    assert express.arrival() == ["first"]
+
+
 @pytest.mark.parametrize("share", [A, B], ids=["of the same tenant", "of another tenant"])
 @pytest.mark.parametrize("flood", ["medium", "large"])
 def test_a_short_text_runs_while_all_lanes_are_busy(
@@ -148,9 +155,7 @@ def test_it_runs_one_batch_at_a_time(
 ) -> None:
     engine = FakeEngine(on_forward=by_lane(gate, express), packs=True)  # 3 tokens per item
     scheduler = start(engine, inference_lanes=2, max_batch_size=8, max_batch_tokens=40)
-    fill_lanes(scheduler, gate, item, until, share=A)
-    scheduler.submit(item("first"), request_id="b", share=B)
-    assert express.arrival() == ["first"]
+    fill_all(scheduler, gate, express, item, until, lanes=2)
     submit_waiting(scheduler, until, [item(f"Ada {number}") for number in range(4)], share=B)
     express.let_through()
     assert express.arrival() == [f"Ada {number}" for number in range(3)]
@@ -166,9 +171,7 @@ def test_what_waits_while_it_runs_a_batch_is_not_collated_for_a_lane(
     """With the texts of many tenants it would be in a full batch, and wait for a lane."""
     engine = FakeEngine(on_forward=by_lane(gate, express), packs=True)
     scheduler = start(engine, inference_lanes=1, max_batch_size=8)
-    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
-    scheduler.submit(item("first"), request_id="first", share=B)
-    assert express.arrival() == ["first"]
+    fill_all(scheduler, gate, express, item, until)
     submit_waiting(scheduler, until, [item("Ada")], share=B)
     for number in range(8):
         submit_waiting(scheduler, until, [item(f"flood {number}")], share=TenantShare(f"tenant {number}"))
@@ -186,9 +189,7 @@ def test_when_the_text_that_waits_for_it_ends_others_are_collated_for_a_lane(
         on_forward=by_lane(gate, express), on_collate=lambda batch: collated.append(len(batch)), packs=True
     )
     scheduler = start(engine, inference_lanes=1, max_batch_size=8)
-    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
-    scheduler.submit(item("first"), request_id="first", share=B)
-    assert express.arrival() == ["first"]
+    fill_all(scheduler, gate, express, item, until)
     submit_waiting(scheduler, until, [item("Ada")], share=B, deadline=clock.now_s + 1)
     for number in range(8):
         submit_waiting(scheduler, until, [item(f"{MEDIUM} {number}")], share=A)
@@ -209,9 +210,7 @@ def test_its_batches_have_a_quarter_of_the_budget(
         on_forward=by_lane(gate, express), packs=True, cost=lambda one: 251 if one.text == "costly" else 100
     )
     scheduler = start(engine, inference_lanes=1, max_batch_size=8, max_batch_tokens=1000)
-    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
-    scheduler.submit(item("first"), request_id="b", share=B)
-    express.arrival()
+    fill_all(scheduler, gate, express, item, until)
     submit_waiting(scheduler, until, [item(text) for text in ("Ada", "Charles", "Marie", "costly", "late")], share=B)
     for expected in (["Ada", "Charles"], ["Marie", "late"]):
         express.let_through()
@@ -250,9 +249,7 @@ def test_its_batches_shrink_with_the_memory(
 ) -> None:
     engine = FakeEngine(on_forward=by_lane(gate, express), packs=True, cost=lambda one: 100)
     scheduler = start(engine, inference_lanes=1, max_batch_size=8, max_batch_tokens=1000)
-    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
-    scheduler.submit(item("first"), request_id="b", share=B)
-    express.arrival()
+    fill_all(scheduler, gate, express, item, until)
     engine.batch_tokens = 400
     submit_waiting(scheduler, until, [item("Ada"), item("Charles")], share=B)
     express.let_through()
@@ -372,9 +369,7 @@ def test_it_uses_only_adapters_that_are_on_the_device(
         slot_state=slots,  # type: ignore[arg-type]
     )
     scheduler = start(engine, inference_lanes=1, max_batch_size=8)
-    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
-    scheduler.submit(item("first"), request_id="b", share=B)
-    assert express.arrival() == ["first"]
+    fill_all(scheduler, gate, express, item, until)
     submit_waiting(scheduler, until, [item(text) for text in ("z not on it", "x free", "y in use", "base")], share=B)
     express.let_through()
     assert express.arrival() == ["x free", "y in use", "base"]
@@ -392,9 +387,7 @@ def test_an_item_that_fails_there_fails_alone(
         forward_error=lambda one: ValueError("bad") if one.text == "bad" else None,
     )
     scheduler = start(engine, inference_lanes=1, max_batch_size=8)
-    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
-    scheduler.submit(item("first"), request_id="b", share=B)
-    express.arrival()
+    fill_all(scheduler, gate, express, item, until)
     futures = submit_waiting(scheduler, until, [item(text) for text in ("Ada", "bad", "Marie")], share=B)
     express.let_through(2)
     until(lambda: scheduler.stats.waiting_items == 0)
@@ -464,9 +457,7 @@ def test_an_aborted_item_does_not_run_there(
 ) -> None:
     engine = FakeEngine(on_forward=by_lane(gate, express), packs=True)
     scheduler = start(engine, inference_lanes=1, max_batch_size=8)
-    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
-    scheduler.submit(item("first"), request_id="b", share=B)
-    express.arrival()
+    fill_all(scheduler, gate, express, item, until)
     aborted, other = submit_waiting(scheduler, until, [item("aborted"), item("Ada")], share=B)
     assert scheduler.abort("aborted")
     express.let_through()
@@ -481,9 +472,7 @@ def test_an_expired_item_does_not_run_there(
 ) -> None:
     engine = FakeEngine(on_forward=by_lane(gate, express), packs=True)
     scheduler = start(engine, inference_lanes=1, max_batch_size=8)
-    fill_lanes(scheduler, gate, item, until, lanes=1, share=A)
-    scheduler.submit(item("first"), request_id="b", share=B)
-    express.arrival()
+    fill_all(scheduler, gate, express, item, until)
     (late,) = submit_waiting(scheduler, until, [item("late")], share=B, deadline=clock.now_s + 1)
     (other,) = submit_waiting(scheduler, until, [item("Ada")], share=B)
     clock.now_s += 2
