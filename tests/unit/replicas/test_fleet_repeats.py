@@ -303,6 +303,57 @@ def test_what_waits_for_its_last_attempt_misses_its_deadline():
     assert 8 <= took_s < 9
 
 
+def test_a_last_attempt_begins_when_what_its_replica_runs_has_ended():
+    class Noting(MortalReplica):
+        """Notes what it runs when it gets more."""
+
+        async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
+            unfinished.append(self.unfinished)
+            return await super().extract(items, call)
+
+    unfinished: list[int] = []
+    one, other = Noting(item_s=8), MortalReplica(item_s=8)
+
+    async def scene():
+        fleet = await started(one, other)
+        asking = [asyncio.ensure_future(asked(fleet, "Ada met Eve", "Eve met Ada", timeout_s=300))]
+        await asyncio.sleep(1)
+        one.die()
+        await asyncio.sleep(1)
+        one.revive()
+        await asyncio.sleep(2)
+        asking.append(asyncio.ensure_future(asked(fleet, timeout_s=300)))
+        await asyncio.sleep(0.5)
+        other.die()
+        return [outcome for outcomes in await asyncio.gather(*asking) for outcome in outcomes]
+
+    assert [type(outcome) for outcome in run_fast(scene)] == [Extraction] * 3
+    assert len(other.calls) == 1
+    assert unfinished == [0] * 4
+
+
+def test_a_last_attempt_that_waits_for_requests_of_other_gateways_can_be_aborted():
+    replica = MortalReplica(item_s=10)
+
+    async def scene():
+        fleet = await started(replica)
+        asking = asyncio.ensure_future(asked(fleet, "Ada met Eve", "Eve met Ada", request_id="waits", timeout_s=300))
+        for _ in range(2):
+            await asyncio.sleep(1)
+            replica.die()
+            await asyncio.sleep(1)
+            replica.revive()
+        replica.unfinished += 1  # of another gateway
+        await asyncio.sleep(2)
+        assert await fleet.abort("waits")
+        return await asking, now_s()
+
+    outcomes, took_s = run_fast(scene)
+    assert [type(outcome) for outcome in outcomes] == [Aborted] * 2
+    assert len(replica.calls) == 2
+    assert took_s < 7
+
+
 def test_a_stream_has_its_replica_to_itself_only_until_it_has_begun():
     one = MortalReplica(item_s=2)
 
