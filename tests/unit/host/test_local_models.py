@@ -396,6 +396,36 @@ def test_a_runner_that_was_away_has_the_models_that_the_others_were_given(host: 
         replica.close()
 
 
+def test_a_model_whose_folder_is_gone_is_not_served_again(host: Host, caplog: Any) -> None:
+    first = host.models("a")
+
+    async def play() -> None:
+        await first.apply(AddModel(added("c"), PATIENCE_S))
+
+    scene(first, play)
+    (host.folder / "c").rename(host.folder / "moved")
+    second = host.models("a")
+    assert states(second) == {"a": "ready"}
+    assert "the model c is not served any more" in caplog.text
+    for replica in second.loaded():
+        replica.close()
+
+
+def test_the_only_model_of_a_server_has_the_name_of_its_checkpoint(host: Host) -> None:
+    settings = Settings.load({"model": str(host.folder / "a"), "device": "cpu"})
+    models = LocalModels(by_model(settings), settings, _machine(host, WEIGHTS))
+    models.start()
+
+    async def play() -> None:
+        info = models.row_of(None).info
+        assert info
+        assert (await answer(models, info.model)).entities
+        with pytest.raises(ModelNotFound):
+            models.row_of("another")
+
+    scene(models, play)
+
+
 async def _ended(_: Any) -> None:
     """The fleet has none to end."""
 

@@ -8,15 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from model_host import Host, added, scene, states, states_now
+from model_host import Host, added, answer, scene, states, states_now
 from replica_calls import PATIENCE_S, arriving, run, until
 
 from gliner_bento.commands import AddModel, ChangeModel, RemoveModel
-from gliner_bento.errors import Aborted, DeadlineExceeded, DoesNotFit, InvalidField, ModelFailed
+from gliner_bento.errors import Aborted, Conflict, DeadlineExceeded, DoesNotFit, InvalidField, ModelFailed
 from gliner_bento.host import probe
 from gliner_bento.host.archives import ModelArchives
 from gliner_bento.host.journal import ModelsJournal
@@ -94,6 +95,62 @@ def test_a_model_that_loads_or_waits_to_load_is_deleted(host: Host) -> None:
                 await failed
         assert await states_now(models) == {"a": "ready"}
         assert host.probed == ["b"]
+
+    scene(models, play)
+
+
+def test_a_model_that_is_deleted_when_its_trial_ends_is_not_loaded(host: Host) -> None:
+    models = host.models("a")
+
+    async def play() -> None:
+        tried, go = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def held(settings: Settings, limits: probe.ProbeLimits) -> None:
+            loop.call_soon_threadsafe(tried.set)
+            assert go.wait(PATIENCE_S)
+
+        host.probe = held  # type: ignore[method-assign]
+        adding = asyncio.ensure_future(models.apply(AddModel(added("b"), PATIENCE_S)))
+        await tried.wait()
+        await models.apply(RemoveModel("b", PATIENCE_S))
+        go.set()
+        with pytest.raises(ModelFailed, match="b was deleted before it was loaded"):
+            await adding
+        await until(lambda: not models.loader._changing.locked())
+        assert host.begun == ["a"]
+
+    scene(models, play)
+
+
+def test_a_model_whose_archive_arrives_or_that_unloads_is_not_deleted(host: Host) -> None:
+    models, content = host.models("ab", max_model_bytes=2**20), packed(host)
+
+    async def play() -> None:
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> AsyncIterator[bytes]:
+            begun.set()
+            await go.wait()
+            yield content
+
+        adding = asyncio.ensure_future(models.apply(AddModel(added("c", source=UPLOADED), PATIENCE_S), slow()))
+        await begun.wait()
+        with pytest.raises(Conflict, match="the archive of the model c is still arriving"):
+            await models.apply(RemoveModel("c", PATIENCE_S))
+        go.set()
+        assert (await adding).state == "ready"
+
+        host.batch_gate.clear()
+        running = asyncio.ensure_future(answer(models, "b"))
+        await until(lambda: models.row_of("b").running > 0)
+        unloading = asyncio.ensure_future(models.apply(ChangeModel("b", "unload", PATIENCE_S)))
+        await until(lambda: models.row_of("b").state == "unloading")
+        with pytest.raises(Conflict, match="the model b is unloading"):
+            await models.apply(RemoveModel("b", PATIENCE_S))
+        host.batch_gate.set()
+        await asyncio.gather(running, unloading)
+        assert await states_now(models) == {"a": "ready", "b": "unloaded", "c": "ready"}
 
     scene(models, play)
 
