@@ -10,10 +10,11 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 import grimp
 import pytest
@@ -115,29 +116,37 @@ def text(path: str) -> str:
     return (PROJECT_ROOT / path).read_text(encoding="utf-8")
 
 
-@functools.cache
-def nodes(path: str) -> list[ast.AST]:
-    """Of the file's syntax tree."""
-    return list(ast.walk(ast.parse(text(path))))
+class Contents(NamedTuple):
+    """imported: top-level names of all modules that a file imports, lazily or not. attributes: each that it reads,
+    after the name before its dot (`self._limits.x`: "_limits", "x")."""
+
+    docstring: str | None
+    imported: frozenset[str]
+    attributes: frozenset[tuple[str, str]]
 
 
 @functools.cache
+def contents(path: str) -> Contents:
+    """Of a file. Its syntax tree is not kept: collecting garbage would take longer with each."""
+    tree = ast.parse(text(path))
+    nodes = list(ast.walk(tree))
+    return Contents(ast.get_docstring(tree), frozenset(_imported(nodes)), frozenset(_attributes_read(nodes)))
+
+
 def imported(path: str) -> frozenset[str]:
-    """Top-level names of all modules that a file imports, lazily or not."""
-    return frozenset(_imported(path))
+    return contents(path).imported
 
 
-def _imported(path: str) -> Iterator[str]:
-    for node in nodes(path):
+def _imported(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
             yield node.module.partition(".")[0]
 
 
-def attributes_read(path: str) -> Iterator[tuple[str, str]]:
-    """Each attribute that a file reads, after the name before its dot (`self._limits.x`: "_limits", "x")."""
-    for node in nodes(path):
+def _attributes_read(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             owner = node.value
             yield getattr(owner, "attr", getattr(owner, "id", "")), node.attr
@@ -194,7 +203,7 @@ def test_only_the_command_line_reads_argv():
 
 
 def test_every_module_says_what_it_owns():
-    assert not [path for path in SOURCES if text(path).strip() and not ast.get_docstring(nodes(path)[0])]
+    assert not [path for path in SOURCES if text(path).strip() and not contents(path).docstring]
 
 
 @pytest.mark.parametrize(
@@ -241,12 +250,12 @@ def test_the_generated_pages_are_fresh():
 def test_every_setting_is_read_somewhere():
     """By its name, or as a field of a view that is read in the view's package."""
     consumers = [path for path in SOURCES if not re.match(r"gliner_bento/(settings|cli)/", path)]
-    read = {name for path in consumers for owner, name in attributes_read(path) if owner == "settings"}
+    read = {name for path in consumers for owner, name in contents(path).attributes if owner == "settings"}
     of_formats = {view: (f"gliner_bento/gateway/compat/{name}.py",) for name, view in OF_FORMATS.items()}
     for view, packages in (VIEWS | of_formats).items():
         inside = [path for path in consumers if path.startswith(packages)]
         assert all(any(path.startswith(package) for path in inside) for package in packages), f"stale: {packages}"
-        of_view = {name for path in inside for _, name in attributes_read(path)}
+        of_view = {name for path in inside for _, name in contents(path).attributes}
         fields = {field.name for field in dataclasses.fields(view)}
         assert fields <= of_view, f"{view.__name__}: never read: {fields - of_view}"
         read |= fields
