@@ -176,6 +176,7 @@ _NO_NAMES_IN_SMALL_LETTERS = re.compile(
     rf"(?:{_WORDS})(?![^\W_]|\.).*|(?i:{_WORDS}) (?!{PARTICLE}(?![^\W_]))[a-z].*", re.DOTALL
 )
 """As An Nguyen, Or Cohen and A. Turing are names, so is such a word with a capital before no small letter."""
+_NEXT_FIELD, _NEXT_WORD = re.compile("[ ]?[:：]"), re.compile(r"[ ]\w")
 _NOT_APPLICABLE = re.compile(r"n(?:/|\.| )?a\.?(?![^\W_])", re.IGNORECASE)
 _NO_TITLED = words_of("president chairman chairwoman speaker minister ambassador pepper and or universe")
 
@@ -198,6 +199,8 @@ def _behind_words(clues: Clues) -> Iterator[LabeledSpan]:
         if pattern is _ALONE and not is_full_name(name, min_words=1):
             continue
         words = " ".join(name.split(" ")[:2]) if name[:1].islower() else _capitalised(name)
+        if pattern is _FIELD and name[:1].lower() == name[:1].upper() and " " in name:
+            words = _before_next_field(text, match.end("name"), name)
         yield from _span(words, match.start("name"), name)
     for match in _PHRASE.finditer(text) if clues.has_part(_PHRASE_PARTS) else ():
         yield from _span(_capitalised(match["name"]), match.start("name"), match["name"])
@@ -244,6 +247,12 @@ def _span(name: str, start: int, words: str) -> Iterator[LabeledSpan]:
     name = _SENTENCE_END.split(name)[0].rstrip(" .\u00a0'’\\")
     if name and not _NO_NAMES.fullmatch(name) and not _NO_NAMES_IN_SMALL_LETTERS.fullmatch(words):
         yield LabeledSpan(start, start + len(name), "person", by_recognizer=True, score=_SCORE)
+
+
+def _before_next_field(text: str, end: int, name: str) -> str:
+    """A name in a script without case, which ends at `end`, without its last word if that is the next field."""
+    is_field = _NEXT_FIELD.match(text, end) is not None
+    return name.rpartition(" ")[0] if is_field else _capitalised(name) if _NEXT_WORD.match(text, end) else name
 
 
 def _capitalised(words: str) -> str:

@@ -96,6 +96,14 @@ _AGE_SIGN = re.compile("9[0-9]|1[01][0-9]")
 _NATIONAL_PHONES = re.compile(r"(?<![\w.,/+-])0\d{1,4}[ -]\d{3,4}[ -]?\d{3,4}(?![\w+]|[ .,/-]\d)")
 """As they are written in many countries, whose regions the recognizer may not look for."""
 _PHONE_DIGITS = range(9, 12)
+_CHINESE_MOBILES = re.compile(r"(?<![\d.,/-])1[3-9]\d{9}(?![\d.,/-])")
+_HAN = re.compile("[\u4e00-\u9fff]")
+_HANDLES = re.compile(
+    r"(?<![\w@/.])@(?P<value>(?=\w*[._\d])[a-z][\w.]{3,29}(?<!\.))(?![\w(/@\n]|\Z|"
+    r"\.\w)",
+    re.IGNORECASE,
+)
+"""With a sign or a digit inside, and in a sentence: `@app.route(`, or a line of its own, is of code."""
 _TODO = re.compile(r"(?<![^\W_])(?:todo|fixme|xxx|hack)\((?=(?P<value>[a-z][a-z0-9._-]{2,30})\))", re.IGNORECASE)
 
 
@@ -111,7 +119,7 @@ def announced_numbers(clues: Clues) -> Iterator[LabeledSpan]:
         if any(map(str.isalnum, value)) and _NO_WORD.search(value):
             end = match.start("value") + len(value)
             yield LabeledSpan(match.start("value"), end, "password", by_recognizer=True, score=_SCORE)
-    yield from _ages_and_phones(text)
+    yield from _ages_phones_and_handles(text)
     patterns = (
         (_USERS, has_fields(text)),
         (_TODO, "(" in text),
@@ -124,9 +132,13 @@ def announced_numbers(clues: Clues) -> Iterator[LabeledSpan]:
                 yield LabeledSpan(start, end, "username", by_recognizer=True, score=_SCORE)
 
 
-def _ages_and_phones(text: str) -> Iterator[LabeledSpan]:
+def _ages_phones_and_handles(text: str) -> Iterator[LabeledSpan]:
     for match in matches_near(_AGES, text, _AGE_SIGN, before=80, behind=60):
         yield LabeledSpan(*match.span(match.lastgroup or "age"), "age", by_recognizer=True, score=_SCORE)
+    for match in _CHINESE_MOBILES.finditer(text) if not text.isascii() and _HAN.search(text) else ():
+        yield LabeledSpan(*match.span(), "phone number", by_recognizer=True, score=_SCORE)
+    for match in _HANDLES.finditer(text) if "@" in text else ():
+        yield LabeledSpan(*match.span("value"), "username", by_recognizer=True, score=_SCORE)
     for match in _NATIONAL_PHONES.finditer(text):
         if sum(map(str.isdigit, match[0])) in _PHONE_DIGITS:
             yield LabeledSpan(*match.span(), "phone number", by_recognizer=True, score=_SCORE)

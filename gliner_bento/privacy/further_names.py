@@ -31,6 +31,7 @@ _BEFORE_CHARS = 12
 _TOGETHER = re.compile(rf"[ ](?:and|&)[ ](?P<name>{_WORD}(?:[ ]{_WORD}){{0,2}})(?!['’]s|[\w-])(?![ ][A-Z\d])")
 _BEFORE_AND = re.compile(rf"(?<![\w'’.-])(?P<name>{_WORD}(?:[ ]{_WORD})?)[ ](?:and|&)[ ]\Z")
 _TOGETHER_CHARS = 50
+_GIVEN, _ENTRY = re.compile(r",[ ][^\W\d_a-z][^\W\d_]{1,20}(?=;|\n|\Z)"), re.compile(r"(?:\A|;[ ]?|\n)\Z")
 _PRONOUN = re.compile(r"(?<![^\W_])(?:[Hh]e|[Ss]he|[Hh]is|[Hh]ers?|[Hh]im|himself|herself)(?![^\W_])")
 _PRONOUN_WORDS = words_of("he she his her hers him himself herself")
 _MEDICAL = re.compile(
@@ -100,6 +101,8 @@ def further_names(clues: Clues, persons: Sequence[LabeledSpan]) -> Iterator[Labe
     """The names in a text. persons: those that were found. In linear time."""
     yield from _parts(clues.text, persons)
     yield from _named_together(clues.text, persons)
+    if ";" in clues.text:
+        yield from _with_given_names(clues.text, persons)
     if clues.has_word(_PRONOUN_WORDS) and not _MEDICAL.search(clues.text):
         yield from _antecedents(clues.text, persons)
 
@@ -151,6 +154,14 @@ def _named_together(text: str, persons: Sequence[LabeledSpan]) -> Iterator[Label
             first = text[start:end].split(" ", maxsplit=1)[0].lower()
             if not (first in NO_GIVEN_NAMES or first in _NO_SUBJECTS or has_role(text[start:end])):
                 yield _person(start, end)
+
+
+def _with_given_names(text: str, persons: Sequence[LabeledSpan]) -> Iterator[LabeledSpan]:
+    """Persons of a list such as "Ng, Ada; Ek, Bo", with the names behind their commas."""
+    for span in persons:
+        match = _GIVEN.match(text, span.end)
+        if match and _ENTRY.search(text, max(0, span.start - 2), span.start):
+            yield _person(span.start, match.end())
 
 
 def _antecedents(text: str, persons: Sequence[LabeledSpan]) -> Iterator[LabeledSpan]:

@@ -184,11 +184,13 @@ _NO_PERSON = re.compile(
     r"arnold-chiari|dandy-walker|sturge-weber|osgood-schlatter|lambert-eaton|li-fraumeni|peutz-jeghers|kayser-fleischer|"
     r"reed-sternberg|stokes-adams|brown-s[eé]quard)(?:['’]s)?|(?:crohn|hashimoto|raynaud|alzheimer|parkinson|sj(?:ö|o)gren|"
     r"tourette|asperger|m[eé]ni[eè]re|beh[çc]et|barrett|dupuytren|cushing)['’]s|"
+    r"kund(?:e|in)|cliente?|patient(?:in)?|paciente|absender|empfänger|(?:ver)?mieter(?:in)?|destinataire|titular|"
     r"\w{3,20}(?:olol|statin|azole|cillin|mycin|floxacin|oxetine|triptan|gliptin|gliflozin|glutide|xaban|azepam|dipine|"
     r"thiazide|sartan|prazole|mab)",
     re.IGNORECASE,
 )
-"""Departments, diseases that are known by two names or in the genitive, and drugs by their ends."""
+"""Departments, parties of a contract, diseases that are known by two names or in the genitive, and drugs by their "
+"ends."""
 _HEADINGS = words_of(
     "address agenda allergies appendix assessment attachment attention balance bill caution certificate complaint "
     "conclusion confidential confirmation contact contract currency date declaration description details diagnosis "

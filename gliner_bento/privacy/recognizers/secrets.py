@@ -159,6 +159,14 @@ _PASSWORDS = (
         reach=20,
     ),
     Rule(
+        "PASSWORD",
+        rf"{_START}curl[ ][^\n]{{0,200}}?(?:-u|--user)[ =]?[\"']?[\w.@+\-]{{1,64}}:(?P<plain>[^\s\"'`|;&]{{6,64}})",
+        1.0,
+        span=_password,
+        sign="curl ",
+        reach=4,
+    ),
+    Rule(
         "API_KEY",
         r"(?i:(?:api|secret|access|account)[_\- ]?key|(?:access|auth|api|bot)[_\- ]?token|client[_\- ]?secret)"
         rf"{_NAME_END}{_ASSIGNED}(?:{_QUOTED.format(16)}|{_UNQUOTED.format(16)})",

@@ -17,6 +17,7 @@ NAMES = {
     "我叫[王小明]，电话是；姓名：[李娜]": "Chinese",
     "[佐藤花子]さんのメール": "an honorific",
     "제 이름은 [김민수]이고": "Korean",
+    "الاسم: [محمد عبد الرحمن] الهاتف: 5": "Arabic, before the next field",
     "שמי [יעל כהן] ואני גרה; ฉันชื่อ [สมชาย ใจดี] โทร; मेरा नाम [प्रिया शर्मा] है": "scripts without capitals",
     "Name: [A. Turing]\nName: [An Nguyen], name: [Or Cohen]; Surname: [See], my name is [An van Dam]": "capitals",
     "**Name:** [Ada Lovelace]\n- **Surname**: *[Ng]*\nOwner: x, name: **[Bob Ek]** is": "Markdown",

@@ -36,6 +36,7 @@ FURTHER = {
     "{Ada Kestrel} rang. [Kestrel] paid, [Ada] did not. A Kestrel flew; kestrel; in Kestrel; [Kestrel]'s": "parts",
     "{Rose Hill} ran to Hill from Hill with [Hill]. Rose is a word. I met [Rose].": "parts that are also words",
     "We saw [Lintel] and {Ada Ng}; [Otto Fry] and {Ben} left; Monday and {Ida}; Did [Lathe] and {Uma}": "and a person",
+    "[{Ng}, Ada]; [{Márquez}, Lucía]; {Bo}, Leeds met": "in a list",
     "{Ada} and [Vellum] met; {Bo Ek} and [Sable Ng] too; {Cy} and Monday; {Di} and the team; {Ed} and Ek Ltd 4": "and",
     "[Clipper] was late. She had an umbrella. Clipper cards are valid.": "a subject",
     "We looked for [Denali]. He was gone.\nWe looked at Denali. He was gone. We like Denali.": "an object",

@@ -145,6 +145,7 @@ def test_private_keys(lines, kind):
         ("postgres://ada:s3cr3t@db:5432/x", "s3cr3t"),
         ("https://ada:p@ss!word@shop.example/x", "p@ss!word"),
         ("redis://:cachepw@cache/0", "cachepw"),
+        ("curl -sS --user 'ada:xY7secret' http://a.example", "xY7secret"),
     ],
 )
 def test_passwords_in_urls_and_assignments(text, password):
@@ -167,6 +168,7 @@ def test_passwords_in_urls_and_assignments(text, password):
         "password=%s, password='{}', password=\"${DB_PASSWORD}\"",
         "password: <your-password>, pwd=$dbPassword1, pwd=%DB_PW1%",
         'labels = {"password": "Please enter your password"}',
+        "docker run -u 1000:1000 -v curl x, curl -u $USER:$PASS http://x, curl -u user:password http://x",
         "PWD: '/opt/work/Ada', export PWD=/srv/ada/x1",
         'CHALLENGE_PASSWORD = "challengePassword", "ChangePassword": "arn:aws:iam::aws:policy/ChangePassword"',
         'api_key="your-api-key-of-the-provider", secret_key = os.environ["SECRET_KEY_BASE_OF_2024"]',
