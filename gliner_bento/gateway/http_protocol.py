@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import socket
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -128,10 +127,6 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        if (connected := transport.get_extra_info("socket")) is not None:
-            # Else the address is in use for a minute after the server has closed the connection: the socket that
-            # listens is without this option (`process.port`).
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._context = copy_context()
         if isinstance(self.app, ProxyHeadersMiddleware):  # `ClientAddress` replaces this middleware
             self.app = self.app.app

@@ -79,6 +79,16 @@ def _reserve(bound: socket.socket, _backlog: int = 0) -> None:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
 
 
+def allow_next_server() -> None:
+    """Undo `_reserve` for the sockets that this process will listen on. While one listens, nobody else can. Without the
+    option, connections that the server has closed (TIME_WAIT) keep the next server from listening for a minute. Ignores
+    errors."""
+    for descriptor in map(int, os.listdir("/dev/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as candidate:
+            if candidate.family in (socket.AF_INET, socket.AF_INET6):
+                candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
 def refuse_connections(port: int | None) -> None:
     """Stop listening on a TCP port, in all processes that share the socket with this one. Ignores errors. None: do
     nothing."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gliner_bento.process.instances import by_model
 from gliner_bento.process.interpreter import prefer_throughput
+from gliner_bento.process.port import allow_next_server
 from gliner_bento.process.supervision import ServiceProcess
 from gliner_bento.replicas.base import ROWS_AGE_S, Models, Replica
 from gliner_bento.settings import Settings
@@ -110,6 +111,7 @@ def run(
         prefer_throughput()
     process.serve(needed_by=needed_by, begin=source.on_signal, fail=source.fail)
     if app:
+        allow_next_server()
         process.announce_when(app.gateway.ready, app.pages)
     return Running(process, source, app)
 

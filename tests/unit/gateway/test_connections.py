@@ -119,7 +119,6 @@ def serve(app, monkeypatch):
         def start(**limits):
             limit_connections(dataclasses.replace(OPTIONS, **LIMITS | limits))
             listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # as those that `process.port` reserves
             server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None))
             app.connections = server.server_state.connections
             thread = threading.Thread(target=app.loop.run_until_complete, args=[server.serve([listener])])
@@ -128,7 +127,6 @@ def serve(app, monkeypatch):
             stack.callback(thread.join)
             stack.callback(app.proceed.set)
             stack.callback(setattr, server, "should_exit", True)
-            app.end = lambda: (setattr(server, "should_exit", True), thread.join(PATIENCE_S), listener.close())
 
             def connect():
                 client = stack.enter_context(socket.create_connection(listener.getsockname()))
@@ -207,18 +205,6 @@ def test_an_idle_connection_is_closed(serve, app):
     assert ok(client)
     app.let_time_pass(REQUEST)
     assert all_of(client) == b""
-
-
-def test_a_server_that_has_closed_its_connections_leaves_a_free_port(serve, app):
-    """The next one need not wait for a minute (TIME_WAIT)."""
-    client = serve()()
-    assert ok(client)
-    app.let_time_pass(REQUEST)
-    assert all_of(client) == b""
-    address = client.getpeername()
-    client.close()
-    app.end()
-    socket.create_server(address).close()
 
 
 def test_the_rest_of_a_body_that_was_refused_must_arrive_in_time_too(serve, app):

@@ -7,7 +7,7 @@ import socket
 import pytest
 from circus.sockets import CircusSocket
 
-from gliner_bento.process.port import check_port, listen_when_ready
+from gliner_bento.process.port import allow_next_server, check_port, listen_when_ready
 from gliner_bento.settings.configuration import SettingsError
 
 HOST = "127.0.0.1"
@@ -38,11 +38,22 @@ def test_the_port_of_a_server_that_is_starting_is_taken(bound):
         check_port(HOST, port)
 
 
-def test_a_port_is_free_again_after_connections_to_it(bound):
+def test_a_port_is_free_again_after_connections_to_it_and_the_next_server_listens(bound):
+    """Also while connections that the server has closed are in TIME_WAIT."""
     opened, port = bound
     with socket.socket(fileno=socket.dup(opened.fileno())) as inherited:
+        allow_next_server()
         inherited.listen()
-        with socket.create_connection((HOST, port)), inherited.accept()[0] as accepted:
-            accepted.sendall(b"x")
+        with socket.create_connection((HOST, port)) as client:
+            inherited.accept()[0].close()
+            assert client.recv(1) == b""
+        with pytest.raises(SettingsError, match="Address already in use"):
+            check_port(HOST, port)
     opened.close()
     check_port(HOST, port)
+    with CircusSocket(host=HOST, port=port) as following:
+        following.bind_and_listen()
+        allow_next_server()
+        with socket.socket(fileno=socket.dup(following.fileno())) as inherited:
+            inherited.listen()
+            socket.create_connection((HOST, port)).close()
