@@ -7,9 +7,8 @@ on its own machine have the scope `admin`, whoever else may call it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from starlette.datastructures import Headers
 from starlette.routing import compile_path
 from starlette.types import Scope
 
@@ -42,23 +41,23 @@ class Access:
             self._scopes.setdefault(endpoint.path, {})[endpoint.method] = endpoint.scope
         self._patterns = [(compile_path(path)[0], path) for path in self._scopes if "{" in path]
 
-    def admit(self, scope: Scope, headers: Headers, path: str) -> tuple[Tenant, GLiNERBentoError | None]:
+    def admit(self, scope: Scope, headers: Mapping[str, str], path: str) -> tuple[Tenant, GLiNERBentoError | None]:
         """The tenant of a request, and why it may not call `path`; None if it may. The tenant of a refused request is
         its address, for the log. path: without the root path."""
         try:
             return self._tenant_of(scope, headers, path), None
         except GLiNERBentoError as error:  # kept without its traceback, which would make a reference cycle
-            return self._at_address(scope, headers), error.with_traceback(None)
+            return self._at_address(scope), error.with_traceback(None)
 
-    def _tenant_of(self, scope: Scope, headers: Headers, path: str) -> Tenant:
+    def _tenant_of(self, scope: Scope, headers: Mapping[str, str], path: str) -> Tenant:
         accepted = self._accepted_scopes(scope["method"], path)
         if self._keys is None:
             if accepted:
                 self._check_without_keys(scope, headers, accepted)
-            return tenants.named_in(headers, self._tenant_header) or self._at_address(scope, headers)
-        return _tenant(self._identify(headers), accepted) if accepted else self._at_address(scope, headers)
+            return tenants.named_in(headers, self._tenant_header) or self._at_address(scope)
+        return _tenant(self._identify(headers), accepted) if accepted else self._at_address(scope)
 
-    def _check_without_keys(self, scope: Scope, headers: Headers, accepted: frozenset[KeyScope]) -> None:
+    def _check_without_keys(self, scope: Scope, headers: Mapping[str, str], accepted: frozenset[KeyScope]) -> None:
         if not (self._allow_anonymous or is_to_loopback(scope)):
             raise Forbidden("this server has no API keys, so it answers on the loopback address only")
         needs_admin = accepted == {"admin"}
@@ -69,8 +68,8 @@ class Access:
             )
         self._web_pages.check(headers, allow_public_hosts=self._allow_anonymous and not needs_admin)
 
-    def _at_address(self, scope: Scope, headers: Headers) -> Tenant:
-        return tenants.at_address(self._client_address.of(scope, headers))
+    def _at_address(self, scope: Scope) -> Tenant:
+        return tenants.at_address(self._client_address.of(scope))
 
     def _accepted_scopes(self, method: str, path: str) -> frozenset[KeyScope]:
         """A key with any of these scopes may call the route; empty for an open route."""
@@ -85,7 +84,7 @@ class Access:
         key_scope = methods[method]
         return frozenset({key_scope, "admin"}) if key_scope else frozenset()
 
-    def _identify(self, headers: Headers) -> ApiKey:
+    def _identify(self, headers: Mapping[str, str]) -> ApiKey:
         authorization = headers.get("authorization", "")
         is_bearer = authorization[: len(_BEARER)].lower() == _BEARER
         key = authorization[len(_BEARER) :].strip() if is_bearer else headers.get("x-api-key")

@@ -8,11 +8,12 @@ the two has changed the request.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from starlette.datastructures import Headers, QueryParams
+from starlette.datastructures import QueryParams
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError
@@ -35,14 +36,15 @@ class Arrival:
     """A request whose headers have arrived.
 
     context: its tenant is the client's address if the request is not allowed. path: without the root path, a model's
-    name and slashes at the end. nearest: the endpoint of the path, for this or another method, whose errors have the
-    same format. refused: why the request is not allowed; None if it is. source: see `Edge.arrival_of`.
+    name and slashes at the end. headers: by name in lower case, the first of each name. nearest: the endpoint of the
+    path, for this or another method, whose errors have the same format. refused: why the request is not allowed; None
+    if it is. source: see `Edge.arrival_of`.
     """
 
     context: Context
     method: str
     path: str
-    headers: Headers
+    headers: Mapping[str, str]
     nearest: Endpoint | None
     refused: GLiNERBentoError | None
     source: tuple[Any, ...]
@@ -70,7 +72,7 @@ class Edge:
         """The headers of a request have arrived. Adds the arrival to `scope`."""
         source = self._source(scope)
         path, model = self._resolved(scope)
-        headers = Headers(scope=scope)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed([*scope["headers"]])}
         tenant, refused = self._access.admit(scope, headers, path)
         arrival = Arrival(
             context=Context(request_id.choose(headers.get(request_id.HEADER)), tenant, model),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import Headers
+from collections.abc import Mapping
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 
-def media_type(headers: Headers) -> str:
+def media_type(headers: Mapping[str, str]) -> str:
     """The media type of a request's body, in lower case and without parameters; empty if there is none."""
     return headers.get("content-type", "").split(";")[0].strip().lower()
 

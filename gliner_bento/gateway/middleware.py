@@ -88,7 +88,7 @@ class _LimitedBody:
         self._values: JsonValues | None = JsonValues()
         self.error: TooLarge | None = None
 
-    def check_headers(self, headers: Headers, *, is_upload: bool, may_be_lines: bool) -> None:
+    def check_headers(self, headers: Mapping[str, str], *, is_upload: bool, may_be_lines: bool) -> None:
         """Raise `TooLarge` or `UnsupportedMediaType` if the headers announce a body that is not accepted."""
         if is_upload:
             self._values = None

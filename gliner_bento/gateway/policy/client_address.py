@@ -8,7 +8,7 @@ uvicorn's own middleware is not used for this: by default, it trusts every progr
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -40,12 +40,12 @@ class ClientAddress:
     def __init__(self, forwarded_allow_ips: Sequence[str]) -> None:
         self._trusted = ProxyHeadersMiddleware(_no_app, list(forwarded_allow_ips)).trusted_hosts
 
-    def of(self, scope: Scope, headers: Headers) -> str:
+    def of(self, scope: Scope) -> str:
         """The address; empty for a Unix socket."""
         peer = scope["client"][0] if scope.get("client") else ""
         if peer not in self._trusted:
             return peer
-        forwarded = ", ".join(headers.getlist("x-forwarded-for"))
+        forwarded = ", ".join(Headers(scope=scope).getlist("x-forwarded-for"))
         return self._trusted.get_trusted_client_address(forwarded)[0] or peer
 
 
@@ -55,7 +55,7 @@ def is_to_loopback(scope: Scope) -> bool:
     return not server or _is_loopback(server[0])
 
 
-def is_from_loopback(scope: Scope, headers: Headers) -> bool:
+def is_from_loopback(scope: Scope, headers: Iterable[str]) -> bool:
     """Whether the client runs on this machine, as far as a request shows it: its connection comes from the loopback
     address, a Unix socket or this process, and no proxy has forwarded it. No header makes a client local. HTTP/1.0
     counts as forwarded: nginx sends it by default, without any of the headers.

@@ -7,10 +7,9 @@ set and sent, else the client's address.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-
-from starlette.datastructures import Headers
 
 from gliner_bento.errors import MalformedRequest
 from gliner_bento.privacy.lists import NO_LISTS, Lists
@@ -43,9 +42,9 @@ class Tenant:
 OUTSIDE_HTTP = Tenant("local")
 
 
-def named_in(headers: Headers, tenant_header: str | None) -> Tenant | None:
+def named_in(headers: Mapping[str, str], tenant_header: str | None) -> Tenant | None:
     """The tenant that a header names, on a server without API keys. Raises `MalformedRequest` for an invalid name."""
-    name = headers.get(tenant_header) if tenant_header else None
+    name = headers.get(tenant_header.lower()) if tenant_header else None
     if name and not re.fullmatch(NAME_PATTERN, name):
         raise MalformedRequest(f"the header {tenant_header} must match {NAME_PATTERN}")
     return Tenant(name) if name else None

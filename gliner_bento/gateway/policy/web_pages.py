@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
-
-from starlette.datastructures import Headers
 
 from gliner_bento.errors import Forbidden
 from gliner_bento.gateway.options import GatewayOptions
@@ -30,7 +29,7 @@ class WebPages:
         self._origins = set(options.cors_origins)
         self._own_hosts = {socket.gethostname().lower(), *(_host_in(origin) for origin in self._origins)}
 
-    def check(self, headers: Headers, *, allow_public_hosts: bool) -> None:
+    def check(self, headers: Mapping[str, str], *, allow_public_hosts: bool) -> None:
         """Raise `Forbidden` for a request from a page that may not call the server. allow_public_hosts: whether clients
         other than pages may call it by a name in public DNS."""
         origin, host_header = headers.get("origin"), headers.get("host", "")

@@ -10,7 +10,6 @@ import pytest
 from overloaded_server import serving
 from overloading import REQUEST, measured
 from replica_calls import until
-from starlette.datastructures import Headers
 
 from gliner_bento.gateway.policy.client_address import ClientAddress
 from gliner_bento.settings import Settings, SettingsError
@@ -66,11 +65,11 @@ def test_a_rate_is_that_of_the_forwarded_address_only_if_its_proxy_is_trusted(tr
     ],
 )
 def test_the_client_is_the_last_address_that_is_no_trusted_proxy(forwarded, expected):
-    headers = Headers(raw=[(b"x-forwarded-for", one.encode()) for one in forwarded])
+    headers = [(b"x-forwarded-for", one.encode()) for one in forwarded]
     address = ClientAddress(("10.0.0.0/24",))
-    assert address.of({"client": ("10.0.0.2", 1)}, headers) == expected
-    assert address.of({"client": ("10.0.1.2", 1)}, headers) == "10.0.1.2"
-    assert address.of({"client": None}, headers) == ""
+    assert address.of({"client": ("10.0.0.2", 1), "headers": headers}) == expected
+    assert address.of({"client": ("10.0.1.2", 1), "headers": headers}) == "10.0.1.2"
+    assert address.of({"client": None, "headers": headers}) == ""
 
 
 def test_proxies_are_a_setting_and_uvicorns_variable(monkeypatch):
