@@ -226,8 +226,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _decide(self, early: EarlyRefusal, cycle: RequestResponseCycle, request: EarlyRequest) -> None:
         """Refuse an extraction, wait for its small body, or let the app answer. Refusals start no asyncio task."""
-        body = None if cycle.more_body else bytes(cycle.body)
-        refusal = early.try_refuse(request, body)
+        if not cycle.more_body:
+            request.read(bytes(cycle.body))
+        refusal = early.try_refuse(request)
         self._undecided = request if cycle.more_body and request.reads_body and not refusal else None
         if refusal:
             self._refuse_early(cycle, refusal)
@@ -235,7 +236,7 @@ class HttpProtocol(HttpToolsProtocol):
             app = (self._limits and self._limits.direct) or self.app
 
             async def serve(scope: Any, receive: Any, send: Any) -> None:
-                if refusal := await early.await_turn(request, body):
+                if refusal := await early.await_turn(request):
                     self._refuse_early(cycle, refusal)
                 else:
                     await app(scope, receive, self._in_one_piece(cycle, send))

@@ -47,13 +47,13 @@ class _EarlyBody(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_EarlyBody)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EarlyRequest:
     """An extraction whose headers have arrived.
 
     is_refusable: false if the app must answer, because the request is not allowed, or comes from a page of another
     origin and needs CORS headers. cost: estimated, in tokens. reads_body: whether the body may contain a deadline or a
-    model, and is small enough to be read before the decision.
+    model, and is small enough to be read before the decision. fields: those of the body, once it has arrived.
     """
 
     arrival: Arrival
@@ -61,12 +61,21 @@ class EarlyRequest:
     is_refusable: bool
     cost: float
     reads_body: bool
+    fields: _EarlyBody | None = None
 
-    def model(self, body: _EarlyBody | None) -> str | None:
+    def read(self, body: bytes) -> None:
+        """The body has arrived."""
+        try:
+            self.fields = _decoder.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self.fields = _EarlyBody()
+
+    @property
+    def model(self) -> str | None:
         """The name of its model: in the body, else in the URL. None if only the body, which will be read, shows it."""
-        if body is None and self.reads_body:
+        if self.fields is None and self.reads_body:
             return None
-        return (body and body.model) or self.arrival.context.model
+        return (self.fields and self.fields.model) or self.arrival.context.model
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +117,23 @@ class EarlyRefusal:
         reads_body = is_small and endpoint.has_deadline and "expect" not in headers
         return EarlyRequest(arrival, endpoint, is_refusable, cost, reads_body)
 
-    def try_refuse(self, request: EarlyRequest, body: bytes | None, share: float = ARRIVALS_SHARE) -> Refusal | None:
+    def try_refuse(self, request: EarlyRequest, share: float = ARRIVALS_SHARE) -> Refusal | None:
         """As `refuse`, but None if the check itself fails: the app then answers."""
         try:
-            return self.refuse(request, body, share)
+            return self.refuse(request, share)
         except Exception:
             logger.exception("%s %s could not be refused early", request.arrival.method, request.arrival.path)
             return None
 
-    def refuse(self, request: EarlyRequest, body: bytes | None = None, share: float = ARRIVALS_SHARE) -> Refusal | None:
-        """The response if the extraction is refused, else None. body: None if it has not been read. share: see
-        `OverloadPolicy.check`."""
+    def refuse(self, request: EarlyRequest, share: float = ARRIVALS_SHARE) -> Refusal | None:
+        """The response if the extraction is refused, else None. share: see `OverloadPolicy.check`."""
         if not request.is_refusable:
             return None
         started_s = time.perf_counter()
-        fields, context = _parsed(body), request.arrival.context
-        timeout_s = fields.timeout_s if fields else math.inf
+        context = request.arrival.context
+        timeout_s = request.fields.timeout_s if request.fields else math.inf
         try:
-            self._admission.refuse(context.tenant, timeout_s, request.cost, request.model(fields), share)
+            self._admission.refuse(context.tenant, timeout_s, request.cost, request.model, share)
         except (QueueFull, RateLimited) as error:
             refusal = self._response(request.endpoint, error, context)
             context.record.error = error.code
@@ -134,24 +142,24 @@ class EarlyRefusal:
             return refusal
         return None
 
-    async def await_turn(self, request: EarlyRequest, body: bytes | None) -> Refusal | None:
+    async def await_turn(self, request: EarlyRequest) -> Refusal | None:
         """Wait until the app may get the extraction. Returns a response if it is refused after all, because requests
         that were admitted meanwhile cost more than the average."""
         if self._pacer.free:
             await self._pacer.wait()
             return None
-        stop_counting = self.count_unread(request, body)
+        stop_counting = self.count_unread(request)
         try:
             await self._pacer.wait()
         finally:
             stop_counting()
-        return self.try_refuse(request, body, share=1.0)
+        return self.try_refuse(request, share=1.0)
 
-    def count_unread(self, request: EarlyRequest, body: bytes | None = None) -> Callable[[], None]:
+    def count_unread(self, request: EarlyRequest) -> Callable[[], None]:
         """Count as load a request that waits to be read. Returns a function that stops counting it."""
         if not request.is_refusable:
             return lambda: None
-        return self._admission.count_unread(request.arrival.context.tenant, request.model(_parsed(body)))
+        return self._admission.count_unread(request.arrival.context.tenant, request.model)
 
     def _response(self, endpoint: Endpoint, error: QueueFull | RateLimited, context: Context) -> Refusal:
         status = endpoint.statuses[error.code]
@@ -164,10 +172,3 @@ class EarlyRefusal:
         }
         headers = [*_COMMON_HEADERS, *((name.lower().encode(), str(value).encode()) for name, value in more.items())]
         return Refusal(status, headers, body)
-
-
-def _parsed(body: bytes | None) -> _EarlyBody | None:
-    try:
-        return None if body is None else _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _EarlyBody()

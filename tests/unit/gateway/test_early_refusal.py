@@ -444,7 +444,7 @@ def test_a_request_that_was_let_in_keeps_its_place_until_its_turn():
             while early.refuse(arrival) is None:
                 leaving.append(early.count_unread(arrival))
             early._pacer.run(lambda: None)  # so that it waits
-            assert await early.await_turn(arrival, None) is None
+            assert await early.await_turn(arrival) is None
             assert early.refuse(arrival)
             for leave in leaving:
                 leave()
