@@ -8,29 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 
 
 class LoopPacer:
-    """Runs at most one callback per iteration of the event loop, in order."""
+    """Lets at most one task continue per iteration of the event loop, in order."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: deque[Callable[[], object]] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._taken = False
-
-    def run(self, callback: Callable[[], object]) -> None:
-        """Run `callback` now if this iteration has run none, else in a later iteration."""
-        if not self.free:
-            self._waiting.append(callback)
-            return
-        self._taken = True
-        asyncio.get_running_loop().call_soon(self._next)
-        callback()
 
     @property
     def free(self) -> bool:
-        """Whether this iteration has run no callback yet."""
+        """Whether no `wait` has returned in this iteration yet."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:  # the loop of earlier calls has ended
             self._loop, self._taken = loop, False
@@ -38,12 +28,22 @@ class LoopPacer:
         return not self._taken
 
     async def wait(self) -> None:
-        """Wait for a free iteration of the event loop; at most one `wait` returns in each iteration."""
-        called = asyncio.get_running_loop().create_future()
-        self.run(lambda: None if called.done() else called.set_result(None))  # done: the waiting task was cancelled
-        await called
+        """Wait for an iteration of the event loop in which no other `wait` has returned."""
+        if self.free:
+            self._take()
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        await turn
+
+    def _take(self) -> None:
+        self._taken = True
+        asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
         self._taken = False
-        if self._waiting:
-            self.run(self._waiting.popleft())
+        while self._waiting and not self._taken:
+            turn = self._waiting.popleft()
+            if not turn.done():  # else the waiting task was cancelled
+                self._take()
+                turn.set_result(None)

@@ -443,7 +443,7 @@ def test_a_request_that_was_let_in_keeps_its_place_until_its_turn():
             measured(served.app.gateway, 20 * TOKENS / served.options.request_timeout_s)
             while early.refuse(arrival) is None:
                 leaving.append(early.count_unread(arrival))
-            early._pacer.run(lambda: None)  # so that it waits
+            await early._pacer.wait()  # so that the next one waits
             assert await early.await_turn(arrival) is None
             assert early.refuse(arrival)
             for leave in leaving:

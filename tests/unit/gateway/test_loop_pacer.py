@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 
 from gliner_bento.gateway.loop_pacer import LoopPacer
 
@@ -14,18 +15,20 @@ async def iterations(counts: list[int]):
         await asyncio.sleep(0)
 
 
-def test_each_iteration_runs_one_callback_in_order():
+def test_each_iteration_continues_one_task_in_order():
     async def scene():
         pacer, done, counts = LoopPacer(), [], [0]
         counting = asyncio.ensure_future(iterations(counts))
-        for number in range(5):
-            pacer.run(lambda number=number: done.append((number, counts[0])))
-        assert done == [(0, 0)]  # the first callback does not wait
-        while len(done) < 5:
-            await asyncio.sleep(0)
+
+        async def work(number):
+            await pacer.wait()
+            done.append((number, counts[0]))
+
+        await asyncio.gather(*map(work, range(5)))
         counting.cancel()
         numbers, at = zip(*done, strict=True)
         assert numbers == (0, 1, 2, 3, 4)
+        assert at[0] == 1  # the first does not wait
         assert len(set(at)) == 5
 
     asyncio.run(scene())
@@ -44,12 +47,13 @@ def test_a_cancelled_wait_does_not_delay_the_next():
 
 
 def test_a_loop_that_ended_with_work_does_not_stop_the_next_one():
-    pacer, done = LoopPacer(), []
+    pacer = LoopPacer()
 
-    async def scene(number):
-        pacer.run(lambda: done.append(number))
-        pacer.run(lambda: done.append(-1))
+    async def scene():
+        await pacer.wait()
+        return asyncio.ensure_future(pacer.wait())  # it runs in the loop's last iteration
 
-    asyncio.run(scene(1))
-    asyncio.run(scene(2))
-    assert [number for number in done if number > 0] == [1, 2]
+    for _ in range(2):
+        with closing(asyncio.new_event_loop()) as loop:
+            loop.call_later(10, loop.stop)  # if the pacer never lets it continue
+            assert loop.run_until_complete(scene()).done()
