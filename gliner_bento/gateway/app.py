@@ -96,7 +96,7 @@ class GatewayApp:
     def middleware(self) -> list[tuple[Any, dict[str, Any]]]:
         """The ASGI middleware around `routes`, outermost first: classes and their arguments.
 
-        `CancelOnDisconnect` starts asyncio tasks; it is the innermost, so that refused requests start none.
+        `CancelOnDisconnect` may start an asyncio task; it is the innermost, so that refused requests start none.
         """
         options = self.options
         arguments = {"limits": options.body_limits, "admission": self.admission}

@@ -35,6 +35,7 @@ from gliner_bento.gateway.edge import reads_lines
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.refuse_early import EarlyRefusal, EarlyRequest, Refusal
+from gliner_bento.http.disconnect import LEFT
 
 _HEADER_OVERHEAD = 32
 """Bytes added to the size of each header for the memory that it takes, as in HTTP/2."""
@@ -128,6 +129,7 @@ class HttpProtocol(HttpToolsProtocol):
         """A client has connected."""
         super().connection_made(transport)
         self._context = copy_context()
+        self._left: asyncio.Future[None] = self.loop.create_future()
         if isinstance(self.app, ProxyHeadersMiddleware):  # `ClientAddress` replaces this middleware
             self.app = self.app.app
         limits = self._server_limits
@@ -140,6 +142,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
+        self._left.set_result(None)
         self._unwatch()
         for timer in (self._write_timer, self._probe_timer):
             if timer:
@@ -179,6 +182,7 @@ class HttpProtocol(HttpToolsProtocol):
         """A request begins."""
         self._expect(RequestPart.HEADERS)
         super().on_message_begin()
+        cast(Scope, self.scope)[LEFT] = self._left
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header has arrived, or a trailer, which is ignored."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -18,6 +20,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CLIENT_CLOSED_REQUEST = 499
+LEFT = "gliner_bento.left"
+"""The key in an ASGI scope of a future that is done once the connection is lost. A server that sets it saves a task per
+request, which waits for `http.disconnect`."""
 _CANCELLED: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
 """How often `cancel` has cancelled a task, for Python 3.10, whose tasks do not count it."""
 
@@ -33,7 +38,7 @@ class CancelOnDisconnect:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = _Exchange(receive, send)
+        exchange = _Exchange(scope.get(LEFT), receive, send)
         await asyncio.sleep(0)  # so that a client in the same event loop, as in tests, leaves time to other tasks
         try:
             await self.app(scope, exchange.receive, exchange.send)
@@ -69,20 +74,20 @@ def uncancelled(task: asyncio.Task[Any] | None) -> bool:
 
 
 class _Exchange:
-    """One request, in the current task, and its response. begun: the response has begun. left: the client has
-    disconnected before the response was complete."""
+    """One request, in the current task, and its response. lost: see LEFT. begun: the response has begun. left: the
+    client has disconnected before the response was complete."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive, self._send = receive, send
+    def __init__(self, lost: asyncio.Future[None] | None, receive: Receive, send: Send) -> None:
+        self._lost, self._receive, self._send = lost, receive, send
         self._task = asyncio.current_task()
-        self._watching: asyncio.Task[None] | None = None
+        self._unwatch: Callable[[], object] | None = None
         self.begun = self.left = False
         self._answered = False
 
     async def receive(self) -> Message:
         message = await self._receive()
-        if self._watching is None and not message.get("more_body", False):  # the body has been read
-            self._watching = asyncio.ensure_future(self._cancel_when_left())
+        if self._unwatch is None and not message.get("more_body", False):  # the body has been read
+            self._unwatch = self._watch()
         return message
 
     async def send(self, message: Message) -> None:
@@ -91,12 +96,23 @@ class _Exchange:
         await self._send(message)
 
     def stop_watching(self) -> None:
-        if self._watching:
-            self._watching.cancel()
+        self._answered = True  # a callback may be due
+        if self._unwatch:
+            self._unwatch()
 
-    async def _cancel_when_left(self) -> None:
+    def _watch(self) -> Callable[[], object]:
+        """Cancel the request once the client has left. Returns a function that stops this."""
+        if self._lost is None:
+            return asyncio.ensure_future(self._until_disconnected()).cancel
+        self._lost.add_done_callback(self._cancel)
+        return partial(self._lost.remove_done_callback, self._cancel)
+
+    async def _until_disconnected(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._cancel()
+
+    def _cancel(self, _: object = None) -> None:
         if not self._answered:  # after the response, background work continues
             self.left = True
             assert self._task

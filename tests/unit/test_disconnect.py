@@ -5,14 +5,19 @@ import contextlib
 
 import pytest
 
-from gliner_bento.http.disconnect import CancelOnDisconnect
+from gliner_bento.http.disconnect import LEFT, CancelOnDisconnect
 
 
 class Connection:
-    """One request whose client sends `body` and disconnects when the test sets `hung_up`."""
+    """One request whose client sends `body` and disconnects when the test calls `hang_up`. tells_loss: whether the
+    server sets `LEFT`."""
+
+    tells_loss = False
 
     def __init__(self) -> None:
         self.hung_up = asyncio.Event()
+        self._lost = asyncio.get_running_loop().create_future()
+        self.scope = {"type": "http"} | ({LEFT: self._lost} if self.tells_loss else {})
         self.answer: list[dict] = []
         self._messages = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.request"}]
 
@@ -25,6 +30,15 @@ class Connection:
     async def send(self, message):
         self.answer.append(message)
 
+    def hang_up(self):
+        self.hung_up.set()
+        self._lost.set_result(None)
+
+
+@pytest.fixture(params=[False, True], ids=["", "left"], autouse=True)
+def servers(request, monkeypatch):
+    monkeypatch.setattr(Connection, "tells_loss", request.param)
+
 
 async def read_body(receive) -> None:
     while (await receive()).get("more_body"):
@@ -32,7 +46,7 @@ async def read_body(receive) -> None:
 
 
 def serve(app, connection):
-    return CancelOnDisconnect(app)({"type": "http"}, connection.receive, connection.send)
+    return CancelOnDisconnect(app)(connection.scope, connection.receive, connection.send)
 
 
 def waiting(connection, cancelled, error=asyncio.CancelledError):
@@ -40,7 +54,7 @@ def waiting(connection, cancelled, error=asyncio.CancelledError):
 
     async def app(scope, receive, send):
         await read_body(receive)
-        connection.hung_up.set()
+        connection.hang_up()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -93,7 +107,7 @@ def test_an_answer_that_has_begun_gets_no_second_one():
         async def app(scope, receive, send):
             await read_body(receive)
             await send({"type": "http.response.start", "status": 200})
-            connection.hung_up.set()
+            connection.hang_up()
             await asyncio.Event().wait()
 
         await asyncio.wait_for(serve(app, connection), 10)
@@ -152,7 +166,7 @@ def test_work_after_the_answer_is_not_cancelled():
             await read_body(receive)
             await send({"type": "http.response.start", "status": 200})
             await send({"type": "http.response.body", "body": b""})
-            connection.hung_up.set()
+            connection.hang_up()
             for _ in range(10):
                 await asyncio.sleep(0)
             finished.set()
