@@ -27,12 +27,13 @@ class SharedCapacity:
     def excess(self, tenant: str, amount: int, fraction: float = 1.0) -> float:
         """0 if `tenant` may hold `amount` more; else by how much this would exceed `fraction` of the capacity."""
         limit = fraction * self.capacity
-        total, held = self.total + amount, self.held(tenant)
+        total = self.total + amount
+        if total <= limit:
+            return 0.0
+        held = self.held(tenant)
         holders = len(self._held) if held else len(self._held) + 1
         within_share = (held + amount) * holders <= limit
-        if total <= limit or (within_share and total <= SHARED_OVERFLOW * limit):
-            return 0.0
-        return total - limit
+        return 0.0 if within_share and total <= SHARED_OVERFLOW * limit else total - limit
 
     def hold(self, tenant: str, amount: int) -> None:
         """Add `amount`, which may be negative, to what `tenant` holds."""

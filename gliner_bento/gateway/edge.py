@@ -31,14 +31,14 @@ _SOURCES = ("method", "path", "root_path", "query_string", "headers", "client", 
 """What an arrival is made of."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Arrival:
     """A request whose headers have arrived.
 
     context: its tenant is the client's address if the request is not allowed. path: without the root path, a model's
     name and slashes at the end. headers: by name in lower case, the first of each name. nearest: the endpoint of the
     path, for this or another method, whose errors have the same format. refused: why the request is not allowed; None
-    if it is. source: see `Edge.arrival_of`.
+    if it is. source: see `Edge.arrival_of`. has_room: whether `EarlyRefusal` has found that a model has room for it.
     """
 
     context: Context
@@ -48,6 +48,7 @@ class Arrival:
     nearest: Endpoint | None
     refused: GLiNERBentoError | None
     source: tuple[Any, ...]
+    has_room: bool = False
 
     @property
     def endpoint(self) -> Endpoint | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.errors import GLiNERBentoError, InternalError, TooLarge, UnsupportedMediaType
 from gliner_bento.gateway.edge import Arrival, arrival_in
+from gliner_bento.gateway.endpoint import Endpoint
 from gliner_bento.gateway.error_body import error_response, from_framework
 from gliner_bento.gateway.json_values import MAX_VALUES, JsonValues
 from gliner_bento.gateway.media import JSON, NDJSON, is_json, media_type
@@ -60,7 +61,7 @@ class GatewayMiddleware:
             limited = endpoint if endpoint and endpoint.is_limited else None
             if limited:
                 sender.quota = partial(self._admission.quota, context.tenant)
-            with self._admission.request(context.tenant, extracts=limited.needs_model) if limited else nullcontext():
+            with self._admitted(arrival, limited) if limited else nullcontext():
                 if scope["method"] in _BODY_METHODS:
                     body.check_headers(headers, is_upload=is_upload, may_be_lines=reads_lines)
                 await self.app(scope, body.receive, sender.send)
@@ -71,6 +72,10 @@ class GatewayMiddleware:
                 raise
             logger.exception("%s %s failed", scope["method"], scope["path"])
             await _error_response(arrival, InternalError())(scope, receive, sender.send_with_headers)
+
+    def _admitted(self, arrival: Arrival, endpoint: Endpoint) -> AbstractContextManager[None]:
+        extracts = endpoint.needs_model and not arrival.has_room
+        return self._admission.request(arrival.context.tenant, extracts=extracts)
 
 
 class _LimitedBody:

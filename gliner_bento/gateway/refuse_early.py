@@ -140,6 +140,7 @@ class EarlyRefusal:
             span = self._recorder.begin(request.arrival)
             self._recorder.end(request.arrival, span, refusal.status, time.perf_counter() - started_s)
             return refusal
+        request.arrival.has_room = True
         return None
 
     async def await_turn(self, request: EarlyRequest) -> Refusal | None:

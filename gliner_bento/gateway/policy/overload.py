@@ -137,9 +137,9 @@ class OverloadPolicy:
         `max_queue_wait_s` in a queue that stands, or miss its deadline. Cheap; for a request that has not been read.
         timeout_s: the request's `timeout_ms`, if it is known. cost: estimated, in tokens. share: fraction of the
         longest allowed wait above which the request is refused."""
-        load = self._load_of(tenant)
         self._check_tokens(tenant, 1)
         if rate := self._rate_when_busy():
+            load = self._load_of(tenant)
             wait_s = self._wait_s(load, rate, cost, priority)
             max_s = _max_wait_within(min(timeout_s, self._timeout_s), rate)
             if self._stands(load, rate):
@@ -154,10 +154,10 @@ class OverloadPolicy:
         left_s = deadline_s - self._clock()
         cost = math.ceil(sum(map(self._estimate.estimate, items)))
         self.check(tenant, left_s, min(cost, PASS_TOKENS), priority)
-        load = self._load_of(tenant)
         self._check_tokens(tenant, cost)
         rate = self._rate_when_busy()
         if rate and cost > PASS_TOKENS:  # `check` has decided about cheaper requests
+            load = self._load_of(tenant)
             ahead = load.tokens_ahead(cost, priority)
             wait_s = (ahead + self._tokens_of_others(load, ahead + cost) + cost) / rate
             self._check_wait(wait_s, _max_wait_within(left_s, rate))
