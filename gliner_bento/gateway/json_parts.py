@@ -69,7 +69,7 @@ def json_parts(value: Any) -> Iterator[bytes]:
         yield from _joined(b"{", map(_member, value, value.values()), b"}")
     elif is_dataclass(value) and not _is_flat(value):
         members = {name: getattr(value, name) for name in _names_of(value.__class__)}
-        is_short = all(map(_is_short, members.values()))
+        is_short = all(not member or _is_short(member) for member in members.values())
         yield from ([_encode(value)] if is_short else json_parts(members))
     elif isinstance(value, _LISTS):
         yield from _joined(b"[", _elements(value), b"]")

@@ -72,13 +72,13 @@ def _is_address(server: Sequence[Any] | None) -> bool:
     return server is not None and _parsed(server[0]) is not None
 
 
+@lru_cache(maxsize=1024)
 def _is_loopback(host: str) -> bool:
     """True also for the path of a Unix socket, and for a name given within the process."""
     address = _parsed(host)
     return address is None or address.is_loopback
 
 
-@lru_cache(maxsize=1024)
 def _parsed(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The address; None if `host` is none. An IPv4 address that is mapped to IPv6 is returned as IPv4."""
     try:
