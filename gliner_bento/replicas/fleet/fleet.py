@@ -8,7 +8,7 @@ import math
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -148,10 +148,12 @@ class Fleet:
             _, cost = self._pieces([item])[0]
             losses: list[NotReady] = []
             while True:
-                async with self._assigned(request, [item], cost, losses) as (member, ticket):
+                ticket = await self._assigned(request, [item], cost, losses)
+                with self._loaded(request, [item], ticket) as member:
+                    await self._until_alone(request, ticket, member)
                     begun = False
                     try:
-                        async with self._noticing_loss(member, [item]):
+                        async with _NoticingLoss(self._health, member, [item]):
                             async with aclosing(member.replica.stream(item, call)) as steps:
                                 while (step := await member.run_step(anext(steps, None))) is not None:
                                     if request.aborted:
@@ -302,8 +304,10 @@ class Fleet:
         """The outcomes of the items on one replica: `_ProcessLost` for all if its process ended. If any is
         `NotReady`, the replica is probed. losses: the errors of earlier attempts."""
         try:
-            async with self._assigned(request, items, cost, losses) as (member, _):
-                async with self._noticing_loss(member, items):
+            ticket = await self._assigned(request, items, cost, losses)
+            with self._loaded(request, items, ticket) as member:
+                await self._until_alone(request, ticket, member)
+                async with _NoticingLoss(self._health, member, items):
                     outcomes = await member.run(member.replica.extract(items, request.call))
                 self._count_tokens(member)
                 for item, outcome in zip(items, outcomes, strict=True):
@@ -315,28 +319,11 @@ class Fleet:
         except GLiNERBentoError as error:
             return [error] * len(items)
 
-    @asynccontextmanager
-    async def _noticing_loss(self, member: Member, items: Sequence[Item]) -> AsyncGenerator[None, None]:
-        """Probes the member if a call of these items raises `NotReady`. Raises `_ProcessLost` if its process ended
-        during the call: not if only a connection was closed or the call was given up, nor if the server ends."""
-        alive, requests = member.state == "ready", member.requests
-        beside_others = _has_others(member, items)
-        try:
-            yield
-        except NotReady as error:
-            beside_others = beside_others or member.requests > requests or _has_others(member, items)
-            await self._health.confirm(member)
-            broken = alive and not isinstance(error, Unanswering)
-            if broken and member.state == "suspect" and not self._health.hopeless:
-                raise _ProcessLost(error.message, beside_others=beside_others) from error
-            raise
-
-    @asynccontextmanager
     async def _assigned(
         self, request: _Request, items: Sequence[Item], cost: int, losses: Sequence[NotReady]
-    ) -> AsyncGenerator[tuple[Member, Ticket], None]:
-        """The replica that is to run items of a request, whose earlier attempts ended with `losses`. Its load includes
-        them until the context ends. Items that have lost two processes have the replica to themselves.
+    ) -> Ticket:
+        """A ticket with the replica that is to run items of a request, whose earlier attempts ended with `losses`.
+        Items that have lost two processes have the replica to themselves.
 
         Raises `Aborted`, `DeadlineExceeded`, `NotReady` (no replica will be ready) or `QueueFull` (too many items
         wait)."""
@@ -347,23 +334,28 @@ class Fleet:
         ticket = Ticket(max(1, cost), adapter_id, call.share, call.priority, alone=len(losses) > 1)
         if not self._dispatcher.submit(ticket, first=bool(losses)):
             await self._wait(request, ticket, len(items))
+        return ticket
+
+    @contextmanager
+    def _loaded(self, request: _Request, items: Sequence[Item], ticket: Ticket) -> Iterator[Member]:
+        """The replica of a ticket. Its load includes the items until the context ends."""
         assert ticket.replica is not None
         member = self._members[ticket.replica]
         member.requests += 1
         member.items += len(items)
         request.replica_calls += 1
         try:
-            if ticket.alone:
-                await self._until_alone(request, member)
-            yield member, ticket
+            yield member
         finally:
             request.replica_calls -= 1
             member.items -= len(items)
             self._dispatcher.end(ticket)
 
-    async def _until_alone(self, request: _Request, member: Member) -> None:
-        """Wait for the calls under way on a member that gets no others here, and, for at most `_OTHERS_TIMEOUT_S`, for
-        the items of other gateways."""
+    async def _until_alone(self, request: _Request, ticket: Ticket, member: Member) -> None:
+        """If a ticket is to be alone: wait for the calls under way on its member, which gets no others here, and, for
+        at most `_OTHERS_TIMEOUT_S`, for the items of other gateways."""
+        if not ticket.alone:
+            return
         if member.calls:
             await asyncio.wait([*member.calls], timeout=request.call.wait_s(self._clock()))
         latest_s = min(request.call.deadline_s, self._clock() + _OTHERS_TIMEOUT_S)
@@ -421,6 +413,30 @@ class Fleet:
             return await member.replica.abort(request_id)
         except GLiNERBentoError:
             return False
+
+
+class _NoticingLoss:
+    """A context around a call of these items, which probes the member if the call raises `NotReady`. Raises
+    `_ProcessLost` if its process ended during the call: not if only a connection was closed or the call was given up,
+    nor if the server ends."""
+
+    def __init__(self, health: HealthChecker, member: Member, items: Sequence[Item]) -> None:
+        self._health, self._member, self._items = health, member, items
+        self._alive, self._requests = member.state == "ready", member.requests
+        self._beside_others = _has_others(member, items)
+
+    async def __aenter__(self) -> None:
+        """Nothing to wait for."""
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if not isinstance(error, NotReady):
+            return
+        member, others = self._member, self._beside_others
+        others = others or member.requests > self._requests or _has_others(member, self._items)
+        await self._health.confirm(member)
+        broken = self._alive and not isinstance(error, Unanswering)
+        if broken and member.state == "suspect" and not self._health.hopeless:
+            raise _ProcessLost(error.message, beside_others=others) from error
 
 
 def _has_others(member: Member, items: Sequence[Item]) -> bool:
