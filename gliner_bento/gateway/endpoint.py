@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partialmethod
+from functools import cached_property, partialmethod
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
@@ -54,7 +54,7 @@ class Operation:
     extra: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots, for `cached_property`
 class Endpoint:
     """A route of the gateway. operation: None for an undocumented route (a page).
 
@@ -87,12 +87,12 @@ class Endpoint:
         """The type of the request's body."""
         return self.operation.request if self.operation else None
 
-    @property
+    @cached_property
     def has_deadline(self) -> bool:
         """Whether a request may set a deadline, `timeout_ms`."""
         return "timeout_ms" in getattr(self.request, "model_fields", ())
 
-    @property
+    @cached_property
     def is_limited(self) -> bool:
         """Whether tenants' limits apply: true for extractions whose documented errors include `RateLimited`."""
         return (
@@ -102,7 +102,7 @@ class Endpoint:
             and self.statuses[RateLimited.code] in self.operation.errors
         )
 
-    @property
+    @cached_property
     def is_refusable(self) -> bool:
         """Whether an overloaded server refuses requests of this endpoint, because they run the model."""
         return self.is_limited and self.needs_model

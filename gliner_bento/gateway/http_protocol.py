@@ -192,7 +192,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers have arrived. A request with an Upgrade header is parsed again without it (see `_parse`)."""
-        hosts = sum(name == b"host" for name, _ in self.headers)
+        hosts = [name for name, _ in self.headers].count(b"host")
         if self._limits and (hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0")):
             raise MalformedRequest(f"{hosts} Host headers; HTTP/1.1 requires one")
         if not self.parser.should_upgrade():
@@ -447,4 +447,4 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def _serialized(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
-    return STATUS_LINE[status] + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + body
+    return STATUS_LINE[status] + b"".join([b"%s: %s\r\n" % header for header in headers]) + b"\r\n" + body

@@ -111,7 +111,7 @@ class Recorder:
             self.errors.add(status, record.error or "internal", answered_id)
         if span:
             span.end(f"{method} {route}", fields)
-        quiet = route in PROBES | FILES and (status < _SERVER_ERROR or status == _NOT_READY)
+        quiet = (route in PROBES or route in FILES) and (status < _SERVER_ERROR or status == _NOT_READY)
         level = logging.DEBUG if quiet else logging.INFO
         if logger.isEnabledFor(level):  # not `logger.log`, which looks for its caller
             line = logger.makeRecord(logger.name, level, __file__, 0, "request", (), None, extra={"fields": fields})

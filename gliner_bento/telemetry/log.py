@@ -85,7 +85,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record's lines."""
         line = self._inner.format(record)
-        return " ".join([line, *(f"{name}={value}" for name, value in _fields(record).items())])
+        return " ".join([line, *[f"{name}={value}" for name, value in _fields(record).items()]])
 
 
 def _formatter(settings: Settings, present: logging.Formatter) -> logging.Formatter:
