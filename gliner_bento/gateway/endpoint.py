@@ -155,16 +155,12 @@ class EndpointTable:
             self._methods.setdefault(endpoint.path, {})[endpoint.method] = endpoint
         self._patterns = [(compile_path(path)[0], path) for path in self._methods if "{" in path]
 
-    def find(self, method: str, path: str) -> Endpoint | None:
-        """The endpoint of a method at a path."""
-        return self._methods_at(path).get(method)
-
     def has(self, path: str) -> bool:
         """Whether a path has an endpoint, for any method."""
         return bool(self._methods_at(path))
 
     def nearest(self, method: str, path: str) -> Endpoint | None:
-        """As `find`, or else the path's endpoint for another method, whose errors have the same format."""
+        """The endpoint of a method at a path, or else of another method there, whose errors have the same format."""
         methods = self._methods_at(path)
         return methods.get(method) or next(iter(methods.values()), None)
 
