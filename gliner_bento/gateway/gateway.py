@@ -126,6 +126,13 @@ class Gateway:
         results = [_batch_result(context, request, outcome, index) for index, outcome in enumerate(all_outcomes)]
         return ExtractBatchResponse(results, model.model, context.id)
 
+    async def unread_batch(self, context: Context, request: Request, texts: Sequence[str]) -> ExtractBatchResponse:
+        """As `run_batch`, for texts in which a model has nothing to find: a text that is too long has an error."""
+        served = await self.served(context)
+        outcomes = [_too_long(text, served.limits) or Extraction(()) for text in texts]
+        results = [_batch_result(context, request, outcome, index) for index, outcome in enumerate(outcomes)]
+        return ExtractBatchResponse(results, (await served.info()).model, context.id)
+
     async def batch_of(self, context: Context, body: Mapping[str, Any]) -> Request:
         """Make a request from the fields of an `ExtractBatchRequest`. Raises `TooLarge` for too many texts, before it
         checks any of them."""
@@ -150,9 +157,8 @@ class Gateway:
 
     def check_text(self, text: str, limits: Limits | None = None) -> None:
         """Raise `TooLarge` for a text of more than `max_text_chars` characters. limits: default: `largest_limits`."""
-        limit = (limits or self.largest_limits).max_text_chars
-        if len(text) > limit:
-            raise TooLarge(f"text: {len(text)} characters; the limit is {limit}", param="text")
+        if error := _too_long(text, limits or self.largest_limits):
+            raise error
 
     def check_number(self, texts: Sequence[str], limits: Limits) -> None:
         """Raise `TooLarge` for more than `max_batch_items` texts."""
@@ -365,6 +371,11 @@ def _located(error: ErrorDetail, index: int, batch_field: str) -> ErrorDetail:
         return error
     param = f"texts.{index}" if shares_options else f"items.{index}.{error.param}"
     return replace(error, param=param, message=f"{param}: {error.message.removeprefix(f'{error.param}: ')}")
+
+
+def _too_long(text: str, limits: Limits) -> TooLarge | None:
+    size, limit = len(text), limits.max_text_chars
+    return TooLarge(f"text: {size} characters; the limit is {limit}", param="text") if size > limit else None
 
 
 def _check_size(limits: Limits, size: int, param: str) -> None:

@@ -28,7 +28,6 @@ from gliner_bento.privacy.written_placeholders import canonical, reserved_in
 from gliner_bento.redact_types import RedactedEntity, RedactResult, Style
 from gliner_bento.tasks.base import ExtractionWarning, Limits
 from gliner_bento.tasks.extraction import (
-    BatchResult,
     ExtractBatchResponse,
     Extraction,
     ExtractionOptions,
@@ -187,9 +186,7 @@ async def find_each(
     searched = [text if len(text) <= served.limits.max_text_chars else "" for text in texts]
     listed = await gateway.listed(context, options.lists, searched)
     if not (extraction.labels or extraction.recognizers):  # only what `deny_list` has
-        gateway.check_texts(texts, served.limits)
-        results = [BatchResult(Extraction(())) for _ in texts]
-        return ExtractBatchResponse(results, (await served.info()).model, context.id), listed
+        return await gateway.unread_batch(context, request, texts), listed
     inputs = [(shown(text), extraction) for text in texts]
     answers = await gateway.run_batch(context, replace(request, inputs=inputs, all_found=True, listed=listed))
     return answers, listed

@@ -66,7 +66,8 @@ def test_a_request_is_redacted_and_its_response_restored(guard):
     assert answer["structured_messages"] is answer["tools"] is None, "texts say everything"
     restored = send("response", texts=["Dear **[Person 1]**,", '{"card": "[CREDIT_CARD_1]"}'])
     assert restored["texts"] == ["Dear **Ada Ng**,", json.dumps({"card": CARD})]
-    assert send("request", texts=["nothing here"])["action"] == "NONE"
+    for texts in (["nothing here"], [" "]):
+        assert send("request", texts=texts)["action"] == "NONE"
 
 
 def test_a_response_is_restored_to_no_more_than_a_body_may_have(guard):

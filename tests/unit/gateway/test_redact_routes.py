@@ -170,6 +170,15 @@ def test_independent_texts_have_their_own_numbers_and_a_text_fails_alone(post):
     assert post("/v1/restore", {"text": "[PERSON_1]", "mapping": mapping})["texts"] == ["Bob Ek"]
 
 
+def test_a_text_fails_alone_also_if_only_a_list_is_looked_for(post):
+    only = {"labels": [], "recognizers": False, "deny_list": ["Blue"]}
+    answer = post("/v1/redact/batch", {"texts": ["Ada is Blue", "x" * 101], **only})
+    found, failed = answer["results"]
+    assert (answer["model"], found["result"]["texts"]) == ("memory", ["Ada is [SENSITIVE_1]"])
+    assert (failed["result"], failed["error"]["code"], failed["error"]["param"]) == (None, "too_large", "texts.1")
+    assert post("/v1/redact", {"texts": ["a", "x" * 101], **only}, status=413)["error"]["param"] == "texts.1"
+
+
 def test_all_or_nothing(post):
     replica = MemoryReplica(error=lambda item: InternalError("broken") if "Bob" in item.text else None)
     failed = post("/v1/redact", {"texts": ["Ada Ng", "Bob"]}, replica, status=500)
