@@ -12,6 +12,7 @@ from gateway_options import OPTIONS
 from test_recognizers_of_requests import Scripted
 
 from gliner_bento.privacy import known_values
+from gliner_bento.privacy.recognizers.expressions import MAX_MATCHES
 
 MAIL = "ada@example.org"
 TEXT = f"Ada Ng of Blue Bird, {MAIL}"
@@ -136,6 +137,18 @@ def test_a_wrong_entry_is_named_and_no_model_is_asked(ask, lists, param):
         response = ask(replica, {**lists, "labels": ["person"], "text": TEXT}, path)
         assert (response.status_code, response.json()["error"]["param"]) == (422, param)
         assert TEXT not in response.text
+    (line,) = ask(replica, {**lists, "labels": ["person"], "text": TEXT}, "/v1/extract/stream").text.splitlines()
+    assert json.loads(line)["error"]["param"] == param
+    assert not replica.calls
+
+
+def test_a_pattern_of_the_server_that_matches_too_often_is_no_fault_of_the_request(ask):
+    replica, options = Scripted(*MODEL), {"deny_list": json.dumps([{"pattern": "a", "label": "letter"}])}
+    body = {**BODY, "text": "a" * (MAX_MATCHES + 1), "allow_list": ["b"]}
+    refused = ask(replica, body, max_text_chars=MAX_MATCHES + 1, **options)
+    error = refused.json()["error"]
+    assert (error["code"], error["param"]) == ("limit_exceeded", "text")
+    assert "a pattern of the server's lists" in error["message"]
     assert not replica.calls
 
 
