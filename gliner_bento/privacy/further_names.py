@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from gliner_bento.privacy.name_words import (
+    MEDICAL,
     NO_GIVEN_NAMES,
     NO_SURNAMES,
     WORD_NAMES,
@@ -34,13 +35,6 @@ _TOGETHER_CHARS = 50
 _GIVEN, _ENTRY = re.compile(r",[ ][^\W\d_a-z][^\W\d_]{1,20}(?=;|\n|\Z)"), re.compile(r"(?:\A|;[ ]?|\n)\Z")
 _PRONOUN = re.compile(r"(?<![^\W_])(?:[Hh]e|[Ss]he|[Hh]is|[Hh]ers?|[Hh]im|himself|herself)(?![^\W_])")
 _PRONOUN_WORDS = words_of("he she his her hers him himself herself")
-_MEDICAL = re.compile(
-    r"\d ?(?:mg|mcg|ml|mL|g|units|mmol|%)(?![^\W_])|(?<![^\W_])(?:dos(?:e|ed|es|age)|tablets?|patients?|[Pp]t|drug|"
-    r"medicines?|"
-    r"medication|INR|BP|HR|symptoms?|rash|fever|pain|dizzy|nausea|hypos?|treatment|therapy|diagnos\w+|insulin|periods)"
-    r"(?![^\W_])"
-)
-"""In a text with one of these, a word with a capital may be a drug or a disease."""
 _SOMEBODY_ELSE = re.compile(
     r"(?<![^\W_])(?:(?i:(?:step|grand|god)?(?:mother|father|son|daughter|child|brother|sister|parent)s?|mum|mom|dad|wife|"
     r"husband|uncle|aunt|cousin|nephew|niece|grandma|grandpa|gran|nan|man|woman|boy|girl|friend|colleague|boss|neighbou?r|"
@@ -103,7 +97,7 @@ def further_names(clues: Clues, persons: Sequence[LabeledSpan]) -> Iterator[Labe
     yield from _named_together(clues.text, persons)
     if ";" in clues.text:
         yield from _with_given_names(clues.text, persons)
-    if clues.has_word(_PRONOUN_WORDS) and not _MEDICAL.search(clues.text):
+    if clues.has_word(_PRONOUN_WORDS) and not MEDICAL.search(clues.text):
         yield from _antecedents(clues.text, persons)
 
 

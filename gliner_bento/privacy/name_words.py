@@ -113,6 +113,15 @@ NO_GIVEN_NAMES = words_of(
 )
 """Words, in small letters, that are no name of a person though they have a capital where a sentence begins."""
 
+MEDICAL = re.compile(
+    r"\d ?(?:mg|mcg|ml|mL|g|units|mmol|%)(?![^\W_])|(?<![^\W_])(?:dos(?:e|ed|es|age)|tablets?|patients?|[Pp]t|drug|"
+    r"medicines?|"
+    r"medication|INR|BP|HR|symptoms?|rash|fever|pain|dizzy|nausea|hypos?|treatment|therapy|diagnos\w+|insulin|"
+    r"[Mm]eds|doctor|chemo\w*|scan|surgery|eGFR|HbA1c|CT|MRI|ECG|pharmacist|prescri\w+|side effects?|periods)"
+    r"(?![^\W_])"
+)
+"""In a text with one of these, a word with a capital may be a drug or a disease."""
+
 
 def chars_before_name(words: str, others: Set[str] = frozenset()) -> int:
     """The number of characters in front of a name: of its first word, if another one follows and it is one of

@@ -37,6 +37,13 @@ _PAIR = re.compile(
     rf"neighbou?rs|grandchildren)(?:,|:)?[ ](?:{_WORD},[ ]){{0,3}}{_NAME}(?=,?[ ](?:and|&)[ ][A-Z])"
 )
 _THANKS = re.compile(rf"(?<![^\W_])[Tt]hank(?:s|[ ]you)(?:,[ ]|[ ]to[ ]|[ ]){_NAME}(?=[,.!]|[ ](?:and|for)(?![^\W_]))")
+_COUPLE = re.compile(
+    rf"(?<![\w'’-])(?P<name>{_WORD})(?=[ ](?:and|&)[ ]{_WORD}[ ](?:share[ ](?:an?|the)|are[ ](?:twins|siblings|"
+    rf"sisters|"
+    r"brothers|friends|married|dating|engaged|colleagues|cousins|neighbou?rs)|got[ ](?:married|engaged|divorced)|"
+    r"broke[ ]up|"
+    r"live[ ]together|eloped)(?![^\W_]))"
+)
 _HERE = re.compile(rf"(?:\A|[\n,.!?][ ]?){_NAME}[ ]here(?:[ ]again)?(?=[,.;:!-]|\Z|\n|[ ](?:from|again))")
 _THIS_IS = re.compile(
     r"(?<![^\W_])(?:(?:I['’]m|I[ ]am|[Tt]his[ ]is)[ ](?P<name>" + _WORD + r"(?:[ ]" + _WORD + r"){0,2})(?![\w-])"
@@ -129,11 +136,12 @@ _PATTERNS = (
             "neighbors grandchildren"
         ),
     ),
+    (_COUPLE, words_of("share are got broke live eloped")),
     (_HERE, words_of("here")),
     (_THIS_IS, words_of("i this it")),
     (_CLINICAL, words_of("pt bed room ward")),
     (_GREETED, words_of("hi hello hey hallo good")),
-    (_AGED, words_of("a an the who was is has had of from said denied lives lived died works worked")),
+    (_AGED, words_of("a an the who was is has had of from last said denied lives lived died works worked")),
     (_INITIALS, words_of("initials is was a an")),
     (_IDENTIFIED, None),
 )

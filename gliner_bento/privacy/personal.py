@@ -21,7 +21,7 @@ from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.privacy.word_names import with_given_name, word_names
 
 PERSON_THRESHOLD = 0.1
-"""Of a person with the form of a full name; others need `plausible.SURE`."""
+"""Of a person with the form of a full name; others need more (`plausible`)."""
 _OF_NOBODY = frozenset(("city", "date", "country", "organization", "url", "street address"))
 _SOMEBODY = re.compile(
     r"(?<![^\W_])(?:I|[Mm]y|me|(?i:s?he|his|hers?|him|patient(?:in|e)?|widow(?:er)?|ich|mein\w{0,2}|je|mon|"

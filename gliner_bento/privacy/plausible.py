@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from gliner_bento.privacy.name_words import NO_SURNAMES, WORD_NAMES, has_role, is_capitalised, is_particle, words_of
+from gliner_bento.privacy.name_words import (
+    MEDICAL,
+    NO_SURNAMES,
+    WORD_NAMES,
+    has_role,
+    is_capitalised,
+    is_particle,
+    words_of,
+)
 from gliner_bento.privacy.spans import LabeledSpan
 
 SURE = 0.5
@@ -191,6 +199,13 @@ _NO_PERSON = re.compile(
 )
 """Departments, parties of a contract, diseases that are known by two names or in the genitive, and drugs by their "
 "ends."""
+_UNSURE = 0.3
+_WORD_WITH_CAPITAL = re.compile(r"[A-Z][a-z]{2,20}")
+_WITHIN_SENTENCE = re.compile(r"(?<![^\W_])[a-z]{1,20},?[ ]\Z")
+_THING_BEFORE = re.compile(
+    r"(?<![^\W_])(?:the|an?|at|in|on|his|her|their|my|your|our|its|this|that|these|those|into|via)[ ]\Z", re.IGNORECASE
+)
+_MORE_CAPITALS = re.compile(r"[ ]?[-/]|[ ][A-Z\d(]")
 _HEADINGS = words_of(
     "address agenda allergies appendix assessment attachment attention balance bill caution certificate complaint "
     "conclusion confidential confirmation contact contract currency date declaration description details diagnosis "
@@ -335,7 +350,7 @@ def _is_person(context: _Context) -> bool:
         return False
     if text.islower() and any(map(str.isupper, context.around)) and _is_in_small_letters(context, words):
         return False
-    if context.span.score >= context.sure or _is_full_name(context):
+    if context.span.score >= context.sure or _is_full_name(context) or _is_in_sentence(context):
         return True
     return text[:1].isupper() and text.lower() in WORD_NAMES and _PAST_TENSE.match(context.behind) is not None
 
@@ -363,6 +378,19 @@ _WORDS = words_of(
 )
 _SURE_IN_SMALL_LETTERS, _SURE_WORDS = 0.7, 0.95
 """Of a word that is none of these, or names; of several words."""
+
+
+def _is_in_sentence(context: _Context) -> bool:
+    """Whether a model that is not sure takes a word for a person that has a capital within a sentence, as no other word
+    has. In a medical text, it may be a drug."""
+    return (
+        context.span.score >= _UNSURE
+        and _WORD_WITH_CAPITAL.fullmatch(context.text) is not None
+        and _WITHIN_SENTENCE.search(context.before) is not None
+        and not _THING_BEFORE.search(context.before)
+        and not _MORE_CAPITALS.match(context.behind)
+        and not MEDICAL.search(context.around)
+    )
 
 
 def _is_element(context: _Context) -> bool:

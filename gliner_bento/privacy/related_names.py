@@ -82,7 +82,8 @@ _BEFORE_RELATION = re.compile(
     rf"{_KIN}|{_ROLES})|"
     r"turned (?:[2-9]|"
     r"[1-9]\d|one|two|three|four|five|six|seven|eight|nine|ten|eighteen|thirty|forty|fifty|sixty)|"
-    r"is (?:[a-z]+ )?pregnant|"
+    r"is (?:[a-z]+ ){0,3}pregnant|babysits|was (?:the|my|his|her) (?:best man|bride|groom|bridesmaid|godmother|"
+    r"godfather)|"
     r"owed (?:me|him|her)|has (?:two|three|four|five) (?:children|kids|sons|daughters|brothers|sisters))(?![^\W_])))"
 )
 _GIVES = re.compile(

@@ -14,6 +14,7 @@ IN_CONTEXT = {
     "Tell [Canyon] that it rains; ask [Plaza]'s son; we promoted [Vector] to chief. Ask Google. Told Reuters.": "told",
     "Reviewed by [Lagoon], seen with [Tariq Bell]. Spoke to [Alder]. Reviewed by Cardiology, by Ortho": "done by",
     "Thank you, [Ridge], and thanks to [Delta] for all. Thank you for Java. Thanks to God.": "thanks",
+    "[Mango] and Peach share a flat; [Kit] & Ro broke up; Tea and Jam are sweet": "couples",
     "[Amina] here, about the scan. Hi, it's [Zephyr] again. It's Monday again. Look here, please": "here",
     "I'm [Tundra], from Leeds. This is [Ngaire Poe]. I am Danish. I'm Canadian, this is Monday.": "this is",
     "Then [Banner], 34, a plumber, and [Nan Yue], 61, of Leeds. In May, 34, a lot of. Psalm, 23, Acts": "with an age",

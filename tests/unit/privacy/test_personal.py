@@ -39,6 +39,21 @@ def test_a_word_that_is_also_a_name_belongs_to_the_name_behind_it():
     assert kept("Then Kowalczyk sang.", [("Kowalczyk", "person", 0.9)]) == {"Kowalczyk"}
 
 
+def test_an_unsure_word_with_a_capital_within_a_sentence_is_a_person():
+    found = [("Kodak", "person", 0.35)]
+    for text in ("They look for Kodak today.", "According to Kodak, no."):
+        assert kept(text, found, announced=False) == {"Kodak"}
+    for text in (
+        "Kodak fell.",
+        "A camera of the Kodak kind",
+        "North Kodak",
+        "we like Kodak Ltd",
+        "my dose of Kodak is 5 mg",
+    ):
+        assert kept(text, found, announced=False) == set()
+    assert kept("They look for Kodak.", [("Kodak", "person", 0.25)], announced=False) == set()
+
+
 def test_an_unsure_word_that_is_also_a_name_needs_a_verb_behind_it():
     assert kept("Ginger added salt.", [("Ginger", "person", 0.3)], announced=False) == {"Ginger"}
     assert kept("Ginger is hot.", [("Ginger", "person", 0.3)], announced=False) == set()
