@@ -93,3 +93,9 @@ def test_classifications_are_lines_or_a_table():
     assert printed(show.in_text("a", result)) == "a\ntone: go␛od 0.75 bad 0.25\ntopic: no label\n"
     rows = printed(*show.tables(result)).splitlines()
     assert [row.split() for row in rows[1:]] == [["tone", "go␛od", "0.75"], ["tone", "bad", "0.25"]]
+
+
+def test_a_part_without_a_form_of_its_own_is_a_line_for_each_row(monkeypatch):
+    monkeypatch.delitem(show._LINES, "structures")
+    result = Extraction((), structures={"buy": [{"what": [FieldValue("bi\x1bke", 0.75, 0, 5)]}]})
+    assert printed(show.in_text("a", result)).splitlines()[1:] == ["structures: buy 0 what bi␛ke 0.75 0 5"]
