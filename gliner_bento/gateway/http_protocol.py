@@ -216,6 +216,8 @@ class HttpProtocol(HttpToolsProtocol):
         """A request has been received."""
         if self._awaits is RequestPart.BODY:  # else the request has an Upgrade header, and is parsed again
             super().on_message_complete()
+            if not self.pipeline:
+                self.flow.resume_reading()  # paused by a large body: that the client leaves must be read
         self._expect(RequestPart.START)
         if self._early and self._undecided:
             self._decide(self._early, self.cycle, self._undecided)

@@ -10,6 +10,7 @@ import pytest
 from on_a_socket import address_of, in_this_loop
 
 from gliner_bento.gateway.http_protocol import HttpProtocol
+from gliner_bento.http.disconnect import CancelOnDisconnect
 
 HEAD = b"POST /v1/extract HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
 
@@ -69,3 +70,43 @@ def test_a_pipelined_request_keeps_nothing_of_the_one_before_it():
     get = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 2000 + b"\r\n"
     exchange(app, 4 * (get + b"\r\n") + get + b"Connection: close\r\n\r\n")
     assert seen == [0] * 5
+
+
+def test_a_client_that_leaves_after_a_large_body_is_noticed():
+    """uvicorn stops reading when a large part of a body arrives, also if it is the last one."""
+    begun, rest = HEAD + b"Content-Length: 200001\r\n\r\na", b"a" * 200_000
+
+    class InTwoParts(HttpProtocol):
+        rest = b""
+
+        def data_received(self, data: bytes) -> None:
+            if data == begun:
+                super().data_received(data)
+                return
+            self.rest += data
+            if self.rest == rest:
+                super().data_received(rest)
+
+    async def scene() -> None:
+        reading, read, cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def app(scope, receive, send):
+            while (await receive())["more_body"]:
+                reading.set()
+            read.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        async with in_this_loop(CancelOnDisconnect(app), http=InTwoParts, timeout_graceful_shutdown=1) as server:
+            _, writer = await asyncio.open_connection(*address_of(server))
+            writer.write(begun)
+            await asyncio.wait_for(reading.wait(), 60)
+            writer.write(rest)
+            await asyncio.wait_for(read.wait(), 60)
+            writer.close()
+            await asyncio.wait_for(cancelled.wait(), 60)
+
+    asyncio.run(scene())
