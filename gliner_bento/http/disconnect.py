@@ -39,7 +39,7 @@ class CancelOnDisconnect:
             await self.app(scope, receive, send)
             return
         exchange = _Exchange(scope.get(LEFT), receive, send)
-        if LEFT not in scope:  # a client in the same event loop, as in tests, leaves time to other tasks
+        if LEFT not in scope:  # other tasks get time between the requests of a client in the same event loop
             await asyncio.sleep(0)
         try:
             await self.app(scope, exchange.receive, exchange.send)
@@ -97,9 +97,10 @@ class _Exchange:
         await self._send(message)
 
     def stop_watching(self) -> None:
-        self._answered = True  # a callback may be due
+        self._answered = True  # `_cancel` may already be due
         if self._unwatch:
             self._unwatch()
+            self._unwatch = None  # it refers to this object
 
     def _watch(self) -> Callable[[], object]:
         """Cancel the request once the client has left. Returns a function that stops this."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 
 from gliner_bento.process.exits import exit_with
@@ -80,21 +81,31 @@ def _reserve(bound: socket.socket, _backlog: int = 0) -> None:
 
 
 def allow_next_server() -> None:
-    """Undo `_reserve` for the sockets that this process will listen on. While one listens, nobody else can. Without the
-    option, connections that the server has closed (TIME_WAIT) keep the next server from listening for a minute. Ignores
-    errors."""
-    for descriptor in map(int, os.listdir("/dev/fd")):
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as candidate:
-            if candidate.family in (socket.AF_INET, socket.AF_INET6):
-                candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Undo `_reserve` for the sockets that this process is about to listen on. Without the option, connections that the
+    server has closed (TIME_WAIT) keep the next server from listening for a minute. Ignores errors."""
+    for inet in _internet_sockets():
+        with suppress(OSError):
+            inet.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
 def refuse_connections(port: int | None) -> None:
     """Stop listening on a TCP port, in all processes that share the socket with this one. Ignores errors. None: do
     nothing."""
+    for inet in _internet_sockets():
+        with suppress(OSError):
+            if inet.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and inet.getsockname()[1] == port:
+                inet.shutdown(socket.SHUT_RD)
+
+
+def _internet_sockets() -> Iterator[socket.socket]:
+    """The process's sockets of IPv4 and IPv6, which stay open."""
     for descriptor in map(int, os.listdir("/dev/fd")):
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as candidate:
-            listening = candidate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            inet = candidate.family in (socket.AF_INET, socket.AF_INET6)
-            if listening and inet and candidate.getsockname()[1] == port:
-                candidate.shutdown(socket.SHUT_RD)
+        try:
+            candidate = socket.socket(fileno=descriptor)
+        except OSError:  # no socket
+            continue
+        try:
+            if candidate.family in (socket.AF_INET, socket.AF_INET6):
+                yield candidate
+        finally:
+            candidate.detach()

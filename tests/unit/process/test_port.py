@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 
 import pytest
 from circus.sockets import CircusSocket
 
-from gliner_bento.process.port import allow_next_server, check_port, listen_when_ready
+from gliner_bento.process.port import allow_next_server, check_port, listen_when_ready, refuse_connections
 from gliner_bento.settings.configuration import SettingsError
 
 HOST = "127.0.0.1"
@@ -57,3 +58,14 @@ def test_a_port_is_free_again_after_connections_to_it_and_the_next_server_listen
         with socket.socket(fileno=socket.dup(following.fileno())) as inherited:
             inherited.listen()
             socket.create_connection((HOST, port)).close()
+
+
+def test_looking_for_sockets_leaves_descriptors_as_they_are(bound):
+    reader, writer = os.pipe()
+    before = os.listdir("/dev/fd")
+    allow_next_server()
+    refuse_connections(1)
+    assert os.listdir("/dev/fd") == before
+    os.close(writer)
+    assert os.read(reader, 1) == b""  # nobody else holds the end
+    os.close(reader)
