@@ -72,11 +72,15 @@ class Preparation:
         """Measure entries until the slice ends, then put them into the queue together, so that one batch can take them.
         An entry whose adapter is not in memory yet is put later. Submits the rest of the burst again.
 
-        While every lane is busy, also measures the tenant's next bursts, because to put each alone costs time."""
-        share = burst[0].share
+        While every lane is busy, also measures the tenant's next bursts, because to put each alone costs time. Once a
+        lane is free, what has been measured is put."""
+        share, further = burst[0].share, False
         until_cpu_s = time.thread_time() + SLICE_S
-        measured = []
+        measured: list[tuple[Entry, Prepared]] = []
         while burst:
+            if further and measured and self._queue.awaited():
+                self._put_measured(measured)
+                measured = []
             entry = burst[0]
             prepared = self._measure(entry, until_cpu_s)
             if prepared is not None:
@@ -87,7 +91,7 @@ class Preparation:
                 if self._slice_ends(share.tenant, until_cpu_s):
                     break
             elif len(measured) < self._max_burst and time.thread_time() < until_cpu_s and not self._queue.awaited():
-                (burst,) = self._pool.take(share.tenant, self._prepare) or (burst,)
+                (burst,), further = self._pool.take(share.tenant, self._prepare) or (burst,), True
         self._put_measured(measured)
         if burst:
             time.sleep(PAUSE_S)

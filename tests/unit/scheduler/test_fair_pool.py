@@ -136,3 +136,31 @@ def test_texts_that_wait_for_a_busy_lane_are_put_into_the_queue_together(
     assert waiting == [4]
     gate.open()
     assert all(isinstance(ending_of(future), Extraction) for future in (held, *futures))
+
+
+def test_texts_measured_for_a_busy_lane_are_put_once_it_is_free(
+    start: Start, gate: Gate, express: Gate, item: MakeItem, until: Until
+) -> None:
+    """Those of a taken burst that are measured already do not wait for the rest of it."""
+
+    def on_prepare(one: Item) -> None:
+        if one.text != "holds the lane":
+            express([Prepared(one, 1, 1)])
+
+    scheduler = start(FakeEngine(on_prepare=on_prepare, on_forward=gate), inference_lanes=1, tokenizer_threads=1)
+    held = hold_lane(scheduler, gate, item)
+    first, *rest = (f"Ada{number} " * 200 for number in range(4))  # too long for the express lane
+    futures = [scheduler.submit(item(first), request_id="first")]
+    futures += scheduler.submit_many([item(text) for text in rest], request_id="rest")
+    assert express.arrival() == [first]
+    express.let_through()
+    assert express.arrival() == rest[:1]  # of the taken burst
+    gate.let_through()
+    assert isinstance(ending_of(held), Extraction)
+    until(scheduler._queue.awaited)
+    express.let_through()
+    assert express.arrival() == rest[1:2]
+    assert gate.arrival() == [first, *rest[:1]]
+    express.open()
+    gate.open()
+    assert all(isinstance(ending_of(future), Extraction) for future in futures)
