@@ -99,7 +99,7 @@ _PHONE_DIGITS = range(9, 12)
 _CHINESE_MOBILES = re.compile(r"(?<![\d.,/-])1[3-9]\d{9}(?![\d.,/-])")
 _HAN = re.compile("[\u4e00-\u9fff]")
 _HANDLES = re.compile(
-    r"(?<![\w@/.`])@(?P<value>(?=\w*(?:[_\d]|\.\w))[a-z][\w.]{3,29}(?<!\.))(?![\w(/@\n]|\Z|"
+    r"(?<![\w@/.`])@(?P<value>(?=\w*(?:[_\d]|\.\w))[a-z][\w.]{3,29}(?<!\.))(?![\w(/@\r\n]|\Z|"
     r"\.\w)",
     re.IGNORECASE,
 )

@@ -96,12 +96,13 @@ _STANDS_FOR = re.compile(
     rf"(?i:(?:(?:your|my|new|old|user|the|db|some|current|confirm)[_\-]?)?{_NAME}s?(?:[_\-]?(?:here|hash|confirm|field))?"
     r"|str|string|text|bytes|bool(?:ean)?|integer|none|null|nil|true|false|undefined|optional|required|hidden|input"
     r"|redacted|default|empty|prompt|.*\spassw.*|.*passw.*\s.*)|[.*xX\-_]+"
-    r"|(?-i:[a-z]{1,20}(?:Password|Passwd|Passphrase|Pwd))|arn:[a-z\-]+:.*"
-    r"|/(?:[Uu]sers|home|root|tmp|var|usr|etc|opt|app|srv|mnt|workspace)(?:/[\w.\-]+)*/?"
+    r"|arn:[a-z\-]+:.*"
     rf"|.*(?:\{{.*\}}|\$\(|%[s(]|<.+>|://).*|\$(?:[A-Z\d_]+|(?i:\w*{_NAME}\w*))|%\w+%"
 )
-"""What is written instead of a password: its name, a type, stars, a working directory (PWD), the name of a policy, and
-a place that a program fills."""
+"""What is written instead of a password: its name, a type, stars, the name of a policy, and a place that a program
+fills."""
+_NAME_BEFORE = re.compile(r"\w{0,40}\Z")
+_DIRECTORY_NAMES = ("PWD", "OLDPWD", "pwd", "oldpwd")
 _CODE = re.compile(
     r"[A-Za-z_]\w*(?:\.\w+)+|(?i:(?:pass\w{0,4}|pwd|sha|md|base|utf|bcrypt|scrypt|pbkdf)[_\-]?\d{1,4})|0x\w+|\d{1,5}"
 )
@@ -118,19 +119,36 @@ def _password(match: re.Match[str]) -> tuple[int, int] | None:
     """[start, end) of the value that is assigned to a password, or of the password in a URL; None if it is none."""
     kind = match.lastgroup or ""
     text = match[kind]
-    if _STANDS_FOR.fullmatch(text):
+    if _STANDS_FOR.fullmatch(text) or _is_other_value(text, match):
         return None
     if kind == "plain" and not _is_plain_password(text, match):
         return None
     return match.span(kind)
 
 
+def _is_other_value(text: str, match: re.Match[str]) -> bool:
+    """Whether a value is a working directory, or the name of its constant, as in `LOGIN_PASSWORD = "loginPassword"`."""
+    if "name" not in match.re.groupindex or not match["name"]:
+        return False
+    before = _NAME_BEFORE.search(match.string, max(0, match.start() - 40), match.start())
+    name = (before[0] if before else "") + match["name"]
+    if name in _DIRECTORY_NAMES:
+        return text.startswith("/")
+    return not _is_in_environment(match) and name.replace("_", "").lower() == text.lower()
+
+
+def _is_in_environment(match: re.Match[str]) -> bool:
+    """Whether a value is assigned as in a `.env` file: `PASSWORD=value`, with or without quotes."""
+    start = match.start(match.lastgroup or "")
+    before = match.string[match.start() : start].rstrip("\"'`")
+    return before.isupper() and before.endswith("=")
+
+
 def _is_plain_password(text: str, match: re.Match[str]) -> bool:
     """Whether an unquoted value may be a password. Most are variables in code, and words in an environment."""
     if _CODE.fullmatch(text) or _PASS.match(match[0]):
         return False
-    before = match.string[match.start() : match.start("plain")]
-    return bool(re.search(r"[\d!@#^*+?~$%]", text)) or (before.isupper() and before[-1] == "=" and text.isalnum())
+    return bool(re.search(r"[\d!@#^*+?~$%]", text)) or (_is_in_environment(match) and text.isalnum())
 
 
 def _named_key(match: re.Match[str]) -> tuple[int, int] | None:
@@ -144,7 +162,7 @@ def _named_key(match: re.Match[str]) -> tuple[int, int] | None:
 _PASSWORDS = (
     Rule(
         "PASSWORD",
-        rf"(?i:pass(?:word|wd|wort|phrase|code)|pwd|(?<![^\W_])pass){_NAME_END}"
+        rf"(?P<name>(?i:pass(?:word|wd|wort|phrase|code)|pwd|(?<![^\W_])pass)){_NAME_END}"
         rf"(?:{_ASSIGNED}(?:{_QUOTED.format(3)}|{_UNQUOTED.format(6)})|>(?P<element>[^<>\s]{{4,128}})</)",
         1.0,
         span=_password,
@@ -160,7 +178,8 @@ _PASSWORDS = (
     ),
     Rule(
         "PASSWORD",
-        rf"{_START}curl[ ][^\n]{{0,200}}?(?:-u|--user)[ =]?[\"']?[\w.@+\-]{{1,64}}:(?P<plain>[^\s\"'`|;&]{{6,64}})",
+        rf"{_START}curl[ ][^\n]{{0,200}}?(?<=\s)(?:-u|--user)[ =]?"
+        r"[\"']?[\w.@+\-]{1,64}:(?P<plain>[^\s\"'`|;&]{6,64})",
         1.0,
         span=_password,
         sign="curl ",

@@ -35,6 +35,7 @@ NUMBERS = {
     "he was 95 kg, BP was 92, at 98 %, aged 45, she is 91 % sure, a 90-year-old tower, 94.5 yo": "other numbers of 90",
     "NOK: son, [0803 555 7741] or [087-555-0199]; part 0803-555, 0.555 0199 1, 012 345 6789 0123": "phones",
     "电话是[13800138000]。 订单 138001380001; ask @[lena.k_9] or @[oto_b]; @app.route(1), `@a_b` or @SAX.": "chats",
+    "@pt.fixture\r\ndef one(): ...\n\n@pt.fixture\ndef other(): ...\n\n@pt.fixture": "decorators",
     "login=[mira.k] password; username: [olek_22], TODO([jpark]): later": "account names",
     "the password of Mia is [hunter-22]. my pw is [tr0ub4dor], username is [bstev]": "a password in a sentence",
     "Your password is wrong. The password is required; the user is online, password: ********": "no password",
