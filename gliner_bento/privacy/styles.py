@@ -36,13 +36,15 @@ def tag(label: str) -> str:
 class Placeholders:
     """`[PERSON_1]`: equal names of a label get equal numbers. A placeholder that the text contains is not used.
 
-    is_reserved: whether a placeholder must not be used, because a text contains it or for another reason; None: the
-    text is searched for each new placeholder.
+    is_reserved: whether a placeholder must not be used, because a text contains it or for another reason; None: those
+    that are in the text are not used.
     """
 
     is_reserved: Callable[[str], bool] | None = None
     _known: dict[tuple[str, str], str] = field(default_factory=dict)  # by tag and normalized name
     _last_number: Counter[str] = field(default_factory=Counter)
+    _text: str = ""  # the last one, which is searched only once, and what it has
+    _in_text: frozenset[str] = frozenset()
 
     def __call__(self, text: str, span: LabeledSpan) -> str:
         """See `Replace`."""
@@ -56,8 +58,13 @@ class Placeholders:
         while True:
             self._last_number[kind] += 1
             placeholder = f"[{kind}_{self._last_number[kind]}]"
-            if not (self.is_reserved(placeholder) if self.is_reserved else placeholder in text):
+            if not (self.is_reserved(placeholder) if self.is_reserved else placeholder in self._placeholders_in(text)):
                 return placeholder
+
+    def _placeholders_in(self, text: str) -> frozenset[str]:
+        if text is not self._text:
+            self._text, self._in_text = text, frozenset(PLACEHOLDER.findall(text))
+        return self._in_text
 
 
 def mask(text: str, span: LabeledSpan) -> str:

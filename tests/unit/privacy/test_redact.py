@@ -128,3 +128,18 @@ def test_the_example_replaces_overlapping_entities_as_one():
     found = [(0, 8, "city"), (4, 14, "person"), (5, 8, "date"), (14, 15, "x")]
     entities = [Entity(start, end, "", label, 1.0) for start, end, label in found]
     assert examples.redact.redact("0123456789abcdef", entities) == "[city][x]f"
+
+
+def test_a_text_is_not_searched_for_each_new_placeholder():
+    """A file may have 100,000 of them."""
+
+    class Unsearched(str):
+        __slots__ = ()
+
+        def __contains__(self, part: str, /) -> bool:
+            raise AssertionError(part)
+
+    style, text = Placeholders(), Unsearched("Ada, Bob, [PERSON_2], [PERSON_3a]")
+    assert style(text, LabeledSpan(0, 3, "person")) == "[PERSON_1]"
+    assert style(text, LabeledSpan(5, 8, "person")) == "[PERSON_3]"
+    assert style("[PERSON_4] Eve", LabeledSpan(11, 14, "person")) == "[PERSON_5]"
