@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
 from gliner_bento.mentions import normalized
-from gliner_bento.privacy.known_values import KnownValues, Tokens
+from gliner_bento.privacy.known_values import Effort, KnownValues, Tokens
 from gliner_bento.privacy.lists import NOTHING, Listed
 from gliner_bento.privacy.redact import CharBudget, Redacted, is_written_by_us, substituted
 from gliner_bento.privacy.spans import LabeledSpan, merged
@@ -69,7 +69,7 @@ def redact_conversation(
 
     listed: what the lists say about each text. hashed: whether the texts may have hashes of earlier turns that the
     mapping does not have; they are kept, unless a deny list has a part of one. budget: of the redacted texts. Raises
-    `TooLarge`.
+    `TooLarge`, LimitExceeded.
     """
     kept = [
         _placeholders_in(text, mapping, of_text.denied, hashed=hashed)
@@ -81,6 +81,12 @@ def redact_conversation(
     ]
     known = [(original, _label_span(_kind(placeholder))) for placeholder, original in mapping.items()]
     spans = _everywhere(texts, spans, known, listed, kept)
+    return _redacted(texts, spans, style, budget)
+
+
+def _redacted(
+    texts: Sequence[str], spans: Sequence[Sequence[LabeledSpan]], style: Replace, budget: CharBudget
+) -> RedactedConversation:
     redacted = [
         substituted(text, ((span, style(text, span)) for span in own), budget)
         for text, own in zip(texts, spans, strict=True)
@@ -104,9 +110,11 @@ class Finds:
 def redact_document(texts: Sequence[str], finds: Sequence[Finds], style: Replace) -> RedactedConversation:
     """Redact the texts of a document: a value that is found in one of them is replaced in all of them. finds: of each
     text. Raises LimitExceeded."""
-    spans, listed = [one.spans for one in finds], [one.listed for one in finds]
-    budget = CharBudget(float("inf"))
-    return redact_conversation(texts, spans, style, mapping={}, listed=listed, hashed=False, budget=budget)
+    listed = [one.listed for one in finds]
+    spans = [of_text.applied(one.spans) for one, of_text in zip(finds, listed, strict=True)]
+    effort = Effort.of_file(sum(map(len, texts)))
+    spans = _everywhere(texts, spans, (), listed, [()] * len(texts), effort)
+    return _redacted(texts, spans, style, CharBudget(float("inf")))
 
 
 def outside(text: str, span: LabeledSpan, placeholders: Sequence[tuple[int, int]]) -> list[LabeledSpan]:
@@ -126,8 +134,10 @@ def _everywhere(
     known: Iterable[tuple[str, LabeledSpan]],
     listed: Sequence[Listed],
     kept: Sequence[Sequence[tuple[int, int]]],
+    effort: Effort | None = None,
 ) -> list[list[LabeledSpan]]:
-    """The joined spans, with every further occurrence of their texts and of `known`."""
+    """The joined spans, with every further occurrence of their texts and of `known`. effort: of all texts; None: each
+    has that of a request. Raises LimitExceeded."""
     looked_for = dict(known)
     new = looked_for
     for text, own in zip(texts, spans, strict=True):
@@ -145,19 +155,23 @@ def _everywhere(
             break
         new = {}
         joined = [
-            merged([*own, *_occurrences(text, finders, of_text, placeholders)])
+            merged([*own, *_occurrences(text, finders, of_text, placeholders, effort)])
             for text, own, of_text, placeholders in zip(texts, joined, listed, kept, strict=True)
         ]
     return joined
 
 
 def _occurrences(
-    text: str, finders: Iterable[KnownValues], listed: Listed, placeholders: Sequence[tuple[int, int]]
+    text: str,
+    finders: Iterable[KnownValues],
+    listed: Listed,
+    placeholders: Sequence[tuple[int, int]],
+    effort: Effort | None,
 ) -> Iterator[LabeledSpan]:
     """Where values are in a text, without what is allowed, and without placeholders."""
     tokens = Tokens(text)
     for finder in finders:
-        for span in finder.spans_in(tokens):
+        for span in finder.spans_in(tokens, effort):
             if not listed.allows(span.start, span.end):
                 yield from outside(text, span, placeholders)
 

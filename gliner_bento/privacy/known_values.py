@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
@@ -19,23 +19,34 @@ _MIN_CHARS = 2
 """Shorter values, such as a digit, are not looked for elsewhere."""
 _FORMS: Sequence[Literal["NFKC", "NFKD"]] = ("NFKC", "NFKD")
 _MAX_COMPARISONS = 5_000_000
-"""Of values, and of their characters, with the words of a request's texts. Each takes up to 0.3 us."""
+"""Of words and characters of values with those of a request's texts. Each takes up to 0.3 us."""
 _MAX_FOUND = 100_000
 """In the texts of a request."""
+_COMPARISONS_PER_CHAR = 200
+"""Of a file: many times what is needed, unless it is one word over and over, and values of it in many lengths."""
 
 
 @dataclass(slots=True)
 class Effort:
-    """What the search in a request's texts has cost: comparisons, and values that were found."""
+    """What the search in a request's texts has cost: comparisons, and values that were found. max_comparisons,
+    max_found: maximum of each."""
 
     comparisons: int = 0
     found: int = 0
+    max_comparisons: float = field(default_factory=lambda: _MAX_COMPARISONS)
+    max_found: float = field(default_factory=lambda: _MAX_FOUND)
+
+    @classmethod
+    def of_file(cls, chars: int) -> Effort:
+        """Of a file with `chars` characters, which may have any number of values: only the cost per character has a
+        maximum."""
+        return cls(max_comparisons=_MAX_COMPARISONS + chars * _COMPARISONS_PER_CHAR, max_found=float("inf"))
 
     def add(self, *, comparisons: int = 0, found: int = 0) -> None:
         """Count what is to be done next. Raises LimitExceeded."""
         self.comparisons += comparisons
         self.found += found
-        if self.comparisons > _MAX_COMPARISONS or self.found > _MAX_FOUND:
+        if self.comparisons > self.max_comparisons or self.found > self.max_found:
             raise LimitExceeded("text: it has values of lists, or words that begin some, too often", param="text")
 
 
@@ -107,42 +118,53 @@ class KnownValues:
     ) -> None:
         self._ignores_case = ignores_case
         self._firsts: set[str] = set()  # the first tokens
-        self._by_first: dict[tuple[str, ...], list[_Value]] = {}  # by the first two tokens
+        # By the first two tokens and the number of tokens: the last ones. These are what most texts do not have.
+        self._lasts: dict[tuple[str, ...], dict[int, set[str]]] = {}
+        self._by_tokens: dict[tuple[str, ...], list[_Value]] = {}
         for text, span in values:
             stripped = " ".join(text.split())
             if len(self._folded(stripped)) >= min_chars:
                 for value in self._values(stripped, span):
-                    self._firsts.add(value.tokens[0])
-                    self._by_first.setdefault(value.tokens[:2], []).append(value)
+                    self._add(value)
 
     def __bool__(self) -> bool:
-        return bool(self._by_first)
+        return bool(self._by_tokens)
+
+    def _add(self, value: _Value) -> None:
+        tokens = value.tokens
+        self._firsts.add(tokens[0])
+        self._lasts.setdefault(tokens[:2], {}).setdefault(len(tokens), set()).add(tokens[-1])
+        self._by_tokens.setdefault(tokens, []).append(value)
 
     def spans_in(self, tokens: Tokens, effort: Effort | None = None) -> Iterator[LabeledSpan]:
         """Where the values are in a text; the spans may overlap. effort: of its request so far.
 
         Raises LimitExceeded.
         """
-        if not self._by_first:
+        if not self._by_tokens:
             return
         effort = effort or Effort()
         text, places, names = tokens.text, tokens.places, tokens.names(ignores_case=self._ignores_case)
+        for index, last in self._ends(names, effort):
+            for value in self._by_tokens.get(names[index : last + 1], ()):
+                start, end = places[index][0] - value.chars_before, places[last][1] + value.chars_after
+                effort.add(comparisons=end - start)
+                if self._is_at(text, start, end, value):
+                    effort.add(found=1)
+                    yield value.span.at(start, end)
+
+    def _ends(self, names: tuple[str, ...], effort: Effort) -> Iterator[tuple[int, int]]:
+        """The indices of a first and a last token between which a value may be."""
         for index, name in enumerate(names):
             if name not in self._firsts:
                 continue
-            values = self._by_first.get((name,), [])
-            if index + 1 < len(names):
-                values = values + self._by_first.get((name, names[index + 1]), [])
-            effort.add(comparisons=len(values))
-            for value in values:
-                last = index + len(value.tokens) - 1
-                if last >= len(names) or names[last] != value.tokens[-1]:
-                    continue
-                start, end = places[index][0] - value.chars_before, places[last][1] + value.chars_after
-                effort.add(comparisons=end - start)
-                if names[index : last + 1] == value.tokens and self._is_at(text, start, end, value):
-                    effort.add(found=1)
-                    yield value.span.at(start, end)
+            for first in dict.fromkeys(((name,), names[index : index + 2])):
+                for length, lasts in self._lasts.get(first, {}).items():
+                    effort.add(comparisons=1)
+                    last = index + length - 1
+                    if last < len(names) and names[last] in lasts:
+                        effort.add(comparisons=length)
+                        yield index, last
 
     def _is_at(self, text: str, start: int, end: int, value: _Value) -> bool:
         """Whether [start, end) is a value, whose tokens are there."""

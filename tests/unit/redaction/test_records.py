@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gliner_bento.errors import LimitExceeded
 from gliner_bento.files.redaction.columns import Columns
 from gliner_bento.files.redaction.text_file import records_of, redact_record
+from gliner_bento.privacy import known_values
 from gliner_bento.privacy.conversation import Finds
 from gliner_bento.privacy.lists import Listed
 from gliner_bento.privacy.redact import restore
@@ -200,3 +203,25 @@ def test_a_record_that_is_nested_deeply_is_read_or_refused(depth):
 def test_null_and_blank_lines_have_no_text():
     records = list(records_of("jsonl", ['{"text": null}\n', "\n", '{"text": "a"}'], Columns(["text"])))
     assert [len(record.fields) for record in records] == [0, 0, 1]
+
+
+def test_a_text_of_any_length_with_values_that_begin_alike_is_redacted_in_linear_time(monkeypatch):
+    """Comparisons are counted: a value is compared with what may be an occurrence, not with all that begin alike."""
+    monkeypatch.setattr(known_values, "_MAX_COMPARISONS", 0)
+    monkeypatch.setattr(known_values, "_MAX_FOUND", 100)
+    monkeypatch.setattr(known_values, "_COMPARISONS_PER_CHAR", 4, raising=False)
+    lines = [f"10.0.{number // 256}.{number % 256}, +49 30 {5_000_000 + number}\n" for number in range(2000)]
+    text = "".join(lines) + lines[0]
+    spans = [LabeledSpan(match.start(), match.end(), "x") for match in re.finditer(r"[\d.+][\d. ]+", "".join(lines))]
+    (record,) = records_of("text", [text], Columns(["text"]))
+    redacted = redact_record(record, finds(spans), Placeholders())
+    assert len(redacted.replacements) == 2 * len(lines) + 2
+    assert redacted.text.endswith("[X_3999], [X_4000]\n[X_1], [X_2]\n")
+
+
+def test_the_cost_per_character_of_a_file_has_a_limit():
+    text = "a " * 3000
+    spans = [LabeledSpan(start * 2, start * 2 + 2 * length - 1, "x") for start, length in enumerate(range(1000, 1400))]
+    (record,) = records_of("text", [text], Columns(["text"]))
+    with pytest.raises(LimitExceeded, match="too often"):
+        redact_record(record, finds(spans), Placeholders())
