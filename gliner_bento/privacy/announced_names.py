@@ -193,14 +193,18 @@ def _behind_words(clues: Clues) -> Iterator[LabeledSpan]:
     fields = _FIELD.finditer(text) if may_be_field and has_fields(text) else ()
     alone = _ALONE.finditer(text) if may_be_field else ()
     for match in chain(fields, alone, in_code):
-        name, pattern = match["name"], match.re
+        name, pattern = _before_next_field(match), match.re
         if pattern is _FIELD and _NOT_APPLICABLE.match(text, match.start("name")):
             continue
         if pattern is _ALONE and not is_full_name(name, min_words=1):
             continue
-        words = " ".join(name.split(" ")[:2]) if name[:1].islower() else _capitalised(name)
-        if pattern is _FIELD and name[:1].lower() == name[:1].upper() and " " in name:
-            words = _before_next_field(text, match.end("name"), name)
+        is_whole = len(name) < len(match["name"]) or not _NEXT_WORD.match(text, match.end("name"))
+        if name[:1].islower():
+            words = " ".join(name.split(" ")[:2])
+        elif pattern is _FIELD and not _has_case(name[:1]) and is_whole:
+            words = name
+        else:
+            words = _capitalised(name)
         yield from _span(words, match.start("name"), name)
     for match in _PHRASE.finditer(text) if clues.has_part(_PHRASE_PARTS) else ():
         yield from _span(_capitalised(match["name"]), match.start("name"), match["name"])
@@ -219,7 +223,7 @@ def _of_persons(clues: Clues) -> Iterator[LabeledSpan]:
     for match in _ROLE.finditer(text) if has_fields(text) else ():
         found: re.Match[str] | None = match
         for _ in range(_MAX_LISTED):
-            name = _capitalised(found["name"]) if found else ""
+            name = _capitalised(_before_next_field(found)) if found else ""
             if not found or not is_full_name(name, min_words=2 if name.isascii() or name[:1].isupper() else 1):
                 break
             yield from _span(name, found.start("name"), name)
@@ -249,17 +253,22 @@ def _span(name: str, start: int, words: str) -> Iterator[LabeledSpan]:
         yield LabeledSpan(start, start + len(name), "person", by_recognizer=True, score=_SCORE)
 
 
-def _before_next_field(text: str, end: int, name: str) -> str:
-    """A name in a script without case, which ends at `end`, without its last word if that is the next field."""
-    is_field = _NEXT_FIELD.match(text, end) is not None
-    return name.rpartition(" ")[0] if is_field else _capitalised(name) if _NEXT_WORD.match(text, end) else name
+def _before_next_field(match: re.Match[str]) -> str:
+    """The name of a match, without its last word if that is the next field, in a script without case."""
+    name, blank, last = match["name"].rpartition(" ")
+    is_field = blank and not _has_case(last) and _NEXT_FIELD.match(match.string, match.end("name"))
+    return name if is_field else match["name"]
+
+
+def _has_case(word: str) -> bool:
+    return word.lower() != word.upper()
 
 
 def _capitalised(words: str) -> str:
     """The words before one in small letters that is no particle of a name; at most two in a script without case."""
     kept: list[str] = []
     for word in words.split(" "):
-        has_case = word.lower() != word.upper()
+        has_case = _has_case(word)
         if (has_case and word[:1].islower() and not is_particle(word)) or (not has_case and len(kept) == 2):
             break
         kept.append(word)

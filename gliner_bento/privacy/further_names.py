@@ -137,7 +137,7 @@ def _is_inside(start: int, spans: Sequence[LabeledSpan]) -> bool:
 
 
 def _named_together(text: str, persons: Sequence[LabeledSpan]) -> Iterator[LabeledSpan]:
-    """The names between a person and the word "and"."""
+    """The names that "and" joins to a person, on either side."""
     for span in persons:
         begin = max(0, span.start - _TOGETHER_CHARS)
         for match in (_TOGETHER.match(text, span.end), _BEFORE_AND.search(text, begin, span.start)):

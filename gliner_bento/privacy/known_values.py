@@ -47,7 +47,8 @@ class Effort:
         self.comparisons += comparisons
         self.found += found
         if self.comparisons > self.max_comparisons or self.found > self.max_found:
-            raise LimitExceeded("text: it has values of lists, or words that begin some, too often", param="text")
+            values = "values of lists or of what was found, or words that begin one"
+            raise LimitExceeded(f"text: {values}, are in it too often", param="text")
 
 
 _ASCII_TOKEN = re.compile("[A-Za-z0-9]+")

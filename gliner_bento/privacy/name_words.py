@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 
-WORD = r"[^\W\d_][^\s\"“”<>,;:=*|/(){}\[\]!?。、，；।]{0,40}"
+WORD = r"[^\W\d_][^\s\"“”<>,;:：=*|/(){}\[\]!?。、，；।]{0,40}"
 """One word of a name."""
 WORD_START = r"(?<![^\W_])(?=[^\W_])"
 """Before a choice of many words: it is tried only where a word begins."""

@@ -1,6 +1,5 @@
-"""Names in English texts that only what is around them shows: "said Sage", "reviewed by Moss", "Femi here", "
-""tell Banner
-that". Models know few of these words as names.
+"""Names in English texts that only what is around them shows: "said Sage", "reviewed by Moss", "Femi here",
+"tell Banner that". Models know few of these words as names.
 """
 
 from __future__ import annotations
@@ -8,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gliner_bento.privacy.name_words import NO_GIVEN_NAMES, chars_before_name, has_role, words_of
+from gliner_bento.privacy.name_words import MEDICAL, NO_GIVEN_NAMES, chars_before_name, has_role, words_of
 from gliner_bento.privacy.near import Clues
 from gliner_bento.privacy.spans import LabeledSpan
 
@@ -61,6 +60,16 @@ _IDENTIFIED = re.compile(
     r"[Hh]osp|ID|SSN|CHI|URN|born)(?![^\W_])|,?[ ]\(?\d{1,3}[ ]?(?:[MF]|y/?o|yo|yrs?|years?(?:[ -]old)?)(?![^\W_]))"
 )
 """A full name before a number or an age of its bearer."""
+_AGE_OR_AMOUNT = re.compile(r"[ ]\d{1,3}[ ][MF]")
+"""Behind a name: a man's age only in a medical text, as 30 M may be 30 million, and 75 F a temperature."""
+_AROUND = 1000
+_BUSINESS_WORDS = words_of(
+    "america europe asia pacific africa emea apac latam east revenue revenues growth profit profits income earnings "
+    "turnover cost costs expense expenses budget budgets spend spending margin assets liabilities debt capital funding "
+    "investment investments users subscribers downloads shares exports imports forecast total average annual quarterly "
+    "bond bonds loan loans mortgage warranty lease term"
+)
+"""In small letters: before an amount of millions or of years."""
 _CLINICAL = re.compile(
     r"(?<![^\W_])(?:[Pp]t\.?[ ]|[Bb]ed[ ]\d{1,2}[ ]?\(|[Rr]oom[ ]\d{1,3}[ ]?\()"
     rf"(?P<name>{_WORD}(?:,?[ ]{_WORD}){{0,2}})(?=[,.;:)(]|\Z|\n|['’]s|[ ](?:is|was|has|had|in|with|seen|"
@@ -157,8 +166,19 @@ def names_in_context(clues: Clues) -> Iterator[LabeledSpan]:
         for match in pattern.finditer(text):
             start, end = match.span(match.lastgroup or "name")
             start += chars_before_name(text[start:end])
+            if pattern is _IDENTIFIED and _is_amount(match):
+                continue
             if _is_name(text[start:end], pattern):
                 yield LabeledSpan(start, end, "person", by_recognizer=True, score=_SCORE)
+
+
+def _is_amount(match: re.Match[str]) -> bool:
+    """Whether the number of a match is an amount of a business, no age."""
+    if not _BUSINESS_WORDS.isdisjoint(re.split("[ ,]+", match["name"].lower())):
+        return True
+    around = match.string[max(0, match.start() - _AROUND) : match.end() + _AROUND]
+    is_either = _AGE_OR_AMOUNT.fullmatch(match.string, match.end("name"), match.end()) is not None
+    return is_either and not MEDICAL.search(around)
 
 
 def _is_name(name: str, pattern: re.Pattern[str]) -> bool:

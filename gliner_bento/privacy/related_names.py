@@ -14,37 +14,40 @@ from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.55
 _KIN = (
-    r"(?:(?:step|grand)?(?:mother|father|son|daughter|child)|(?:step)?(?:brother|sister)|mum|mom|dad|wife|husband|uncle|"
-    r"aunt|cousin|nephew|niece|grandma|grandpa|baby|toddler|little one|eldest|youngest|boy|girl|girlfriend|boyfriend|"
-    r"fianc[ée]e?|twin|ex-(?:wife|husband))(?:-in-law)?"
+    r"(?:(?:step|grand|god|foster[ -])?(?:mother|father|son|daughter|child)|(?:step|god|grand)parent|sibling|"
+    r"(?:step|half-|foster[ -])?(?:brother|sister)|mum|mummy|mom|mommy|dad|daddy|wife|husband|spouse|widow(?:er)?|"
+    r"bride|uncle|aunt|auntie|great-(?:uncle|aunt)|cousin|nephew|niece|grandma|granny|gran|grandpa|grandad|granddad|baby|"
+    r"toddler|little one|eldest|youngest|boy|girl|girlfriend|boyfriend|fianc[ée]e?|twin|triplet|"
+    r"ex-(?:wife|husband|girlfriend|boyfriend|partner))(?:-in-law)?"
 )
 _ROLES = (
     r"(?:friend|colleague|co-?worker|boss|neighbou?r|room-?mate|flat-?mate|teacher|tutor|coach|nurse|midwife|dentist|"
     r"therapist|lawyer|landlord|landlady|driver|babysitter|nanny|carer|assistant|patient|client|student|pupil|partner|"
     r"intern|analyst|manager|receptionist|secretary|pharmacist|interpreter|social worker|physio|consultant|surgeon|"
-    r"trainer|plumber|electrician|gardener|cleaner|caretaker|stepson|godson|goddaughter|grandparent|classmate|team-?mate)"
+    r"trainer|plumber|electrician|gardener|cleaner|caretaker|classmate|team-?mate)"
 )
 _CARERS = (
     r"(?:midwife|pharmacist|receptionist|interpreter|carer|caregiver|physio|paramedic|nanny|babysitter|secretary|nurse|"
-    r"registrar|surgeon|dentist|therapist|counsel+or|matron|porter|social worker)"
+    r"registrar|surgeon|dentist|therapist|counsell?or|matron|porter|social worker)"
 )
 """Who has a name behind such a word in notes, without "my" or "the"."""
 _RELATIVES = (
-    r"(?:wife|husband|mother|father|daughter|son|(?:step)?(?:brother|sister)|mum|mom|dad|aunt|uncle|cousin|nephew|niece|"
-    r"grandson|granddaughter|partner)"
+    r"(?:wife|husband|(?:step|grand|god)?(?:mother|father|daughter|son)|(?:step)?(?:brother|sister)|mum|mom|dad|aunt|"
+    r"uncle|cousin|nephew|niece|partner|spouse|fianc[ée]e?|girlfriend|boyfriend)"
 )
 _KIN_WORDS = words_of(
-    "mother father son daughter child brother sister stepmother stepfather stepson stepdaughter stepchild stepbrother "
-    "stepsister grandmother grandfather grandson granddaughter grandchild mum mom dad wife husband uncle aunt cousin "
-    "nephew niece grandma grandpa baby toddler little eldest youngest boy girl girlfriend boyfriend fiancee twin"
+    "mother father son daughter child brother sister stepmother stepfather stepson stepdaughter stepchild stepparent "
+    "stepbrother stepsister grandmother grandfather grandson granddaughter grandchild grandparent godmother godfather "
+    "godson goddaughter godchild godparent sibling mum mummy mom mommy dad daddy wife husband spouse widow widower "
+    "bride uncle aunt auntie cousin nephew niece grandma granny gran grandpa grandad granddad baby toddler little "
+    "eldest youngest boy girl girlfriend boyfriend fiance fiancee twin triplet"
 )
 _ROLE_WORDS = words_of(
     "friend colleague coworker worker boss neighbour neighbor roommate mate flatmate teacher tutor coach nurse midwife "
     "dentist therapist lawyer landlord landlady driver babysitter nanny carer assistant patient client student pupil "
     "partner intern analyst manager receptionist secretary pharmacist interpreter social physio consultant surgeon "
-    "trainer plumber electrician gardener cleaner caretaker godson goddaughter grandparent classmate teammate "
-    "caregiver "
-    "paramedic registrar counsellor counselor matron porter"
+    "trainer plumber electrician gardener cleaner caretaker classmate teammate "
+    "caregiver paramedic registrar counsellor counselor matron porter"
 )
 _OBJECT_VERBS = words_of("texted phoned hugged kissed married divorced")
 _RELATION_WORDS = _KIN_WORDS | _ROLE_WORDS | _OBJECT_VERBS
@@ -62,7 +65,7 @@ _BEHIND_RELATION = re.compile(
     rf"|(?:\A|[.;:!?\n(][ ]?)(?i:{_RELATIVES})[ ](?P<first>{_WORDS})(?![ ]?[\d(])"
     rf"|(?<![^\W_])(?:texted|phoned|hugged|kissed|married|divorced)[ ](?P<object>{_WORDS})"
 )
-"""The second name is between two commas, the third behind what is only done to persons."""
+"""A name is behind the word, between two commas or in brackets; `object` is behind what is only done to persons."""
 _BEFORE_RELATION = re.compile(
     rf"(?<![\w'’-])(?P<name>{_WORD}(?:[ ]{_WORD})?)"
     rf"(?=['’]s[ ](?:[a-z]{{2,12}}[ ]){{0,2}}{_KIN}(?![^\W_])(?![ ](?:city|company|school))"

@@ -112,7 +112,7 @@ def test_all_texts_of_a_request_share_the_limit_of_comparisons(ask, monkeypatch)
         of_text = text if field == "texts" else {"text": text, **lists}
         assert ask(Scripted(), {**body, field: [of_text]}, path).status_code == 200
         refused = ask(Scripted(), {**body, field: [of_text] * 3}, path)
-        assert "of lists, or words that begin some, too often" in refused.text
+        assert "of lists or of what was found, or words that begin one, are in it too often" in refused.text
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ NAMES = {
     "Je m'appelle [Hélène d'Aubigné], ich heiße [Jürgen]. Меня зовут [Алексей Воронцов], мой": "other phrases",
     "我叫[王小明]，电话是；姓名：[李娜]": "Chinese",
     "[佐藤花子]さんのメール": "an honorific",
+    "姓名：[王 小明] 住址：北京\n客户：[李] 住址：北京; 姓名：[Wang Li] 住址：北京": "the next field",
     "제 이름은 [김민수]이고": "Korean",
     "الاسم: [محمد عبد الرحمن] الهاتف: 5": "Arabic, before the next field",
     "שמי [יעל כהן] ואני גרה; ฉันชื่อ [สมชาย ใจดี] โทร; मेरा नाम [प्रिया शर्मा] है": "scripts without capitals",

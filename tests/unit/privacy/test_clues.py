@@ -15,6 +15,7 @@ from test_related_names import NAMES as RELATED
 from gliner_bento.privacy import announced_names as names
 from gliner_bento.privacy import announced_numbers as numbers
 from gliner_bento.privacy import announced_places as places
+from gliner_bento.privacy import related_names as related
 from gliner_bento.privacy.name_words import TITLES
 from gliner_bento.privacy.names_in_context import names_in_context
 from gliner_bento.privacy.near import Clues
@@ -30,6 +31,9 @@ CHOICES = {
     places._STREETS: lambda clues: clues.has_word(places._STREET_WORDS),
     places._HOMES: lambda clues: clues.has_word(places._LIVES_WORDS) or clues.has_part(places._LIVES_PARTS),
     numbers._PASSWORDS: lambda clues: clues.has_word(numbers._PASSWORD_WORDS),
+    f"{related._KIN}|{related._ROLES}|{related._CARERS}|{related._RELATIVES}": lambda clues: clues.has_word(
+        related._RELATION_WORDS
+    ),
     f"{numbers._OWNERS}|{numbers._FOREIGN}": lambda clues: clues.has_part(numbers._NUMBER_PARTS),
 }
 

@@ -20,6 +20,8 @@ IN_CONTEXT = {
     "Then [Banner], 34, a plumber, and [Nan Yue], 61, of Leeds. In May, 34, a lot of. Psalm, 23, Acts": "with an age",
     "Seen: pt [Ferris, Odd]; bed 4 ([Wharau]); [Lowell] (room 11) fell. Pt Safety, bed 4 (Cardiology)": "clinical",
     "[Rua Tamahor] (NHI 1); [Okonje, Ifem] - Accession 2; [Ngu Thi Lan], 67F; Main Office (ID 3)": "identified",
+    "North America 30 M; Revenue Growth 10 M; Latin America, 30M; New Leeds 75 F; [Ada Lind], 45 M": "amounts",
+    "BP of [Ada Lind] 45 M is high; [Nan Yue] 30M; North America 30 M": "an age in a medical text",
     "[K.W.] is a 7-year-old; initials: [R.M.] noted. U.S. was first. A.B. said": "initials",
     "hello im [zdenek] and i have a rash": "small letters, by I am",
     "hi doc, [tamsin] here again": "small letters, by here",

@@ -21,6 +21,8 @@ NAMES = {
     "Consent from daughter [Fleur]. With wife [Aurora] and dog. Husband [Basalt] came; pharmacist [Quill].": "notes",
     "[Borage], the new intern, spilled it; [Vesper] turned 40; [Caspian] forgot it; Osaka turned 400": "and more",
     "Father Christmas, Mother Nature; the patient Heparin; Sister Act; the driver Update": "things with such names",
+    "My fiance [Moss] came.": "a fiance without an accent",
+    "My fiancé [Moss], his fiancée [Fern Ek]; her godmother [Sage], my half-brother [Reed]": "with accents, and more",
     "our coach Mr. X; the sister-ship Ada; her twin towers; my mother and I; your doctor": "nobody",
 }
 
