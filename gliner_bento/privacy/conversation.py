@@ -21,6 +21,9 @@ from gliner_bento.privacy.styles import PLACEHOLDER, Replace
 
 _ROUNDS = 4
 """How often values that became longer by joining spans are looked for again."""
+_WORDS = re.compile(r"[^\W_]+")
+_MIN_WITH_DIGITS = 4
+"""Letters and digits of the shortest value with a digit that is looked for elsewhere."""
 _HASHED = re.compile(r"\[[^\W_]\w*_(?=\d*[a-f])[0-9a-f]{16}\]")
 """A hash of `hashes`. One of digits only, which is rare, may be the number of a card."""
 
@@ -136,19 +139,20 @@ def _everywhere(
     kept: Sequence[Sequence[tuple[int, int]]],
     effort: Effort | None = None,
 ) -> list[list[LabeledSpan]]:
-    """The joined spans, with every further occurrence of their texts and of `known`. effort: of all texts; None: each
-    has that of a request. Raises LimitExceeded."""
-    looked_for = dict(known)
+    """The joined spans, with every further occurrence of their texts and of `known` that are distinctive. effort: of
+    all texts; None: each has that of a request. Raises LimitExceeded."""
+    looked_for = {value: span for value, span in known if _is_distinctive(value)}
     new = looked_for
     for text, own in zip(texts, spans, strict=True):
         for span in own:
-            new.setdefault(text[span.start : span.end], span)
+            if _is_distinctive(value := text[span.start : span.end]):
+                new.setdefault(value, span)
     joined = [merged(own) for own in spans]
     for _ in range(_ROUNDS):
         for text, own in zip(texts, joined, strict=True):
             for span in own:
                 value = text[span.start : span.end]
-                if value not in looked_for:
+                if value not in looked_for and _is_distinctive(value):
                     looked_for[value] = new[value] = span
         finders = _finders(new)
         if not any(finders):
@@ -159,6 +163,15 @@ def _everywhere(
             for text, own, of_text, placeholders in zip(texts, joined, listed, kept, strict=True)
         ]
     return joined
+
+
+def _is_distinctive(value: str) -> bool:
+    """Whether a value stands for the same thing wherever it is: no short number, as of an age, and no initials. `A.` is
+    also a vitamin, `91` a pressure, and `I.E.` no person."""
+    words = _WORDS.findall(value)
+    if any(map(str.isdigit, value)):
+        return sum(map(len, words)) >= _MIN_WITH_DIGITS
+    return any(len(word) > 1 or word.lower() == word.upper() for word in words)
 
 
 def _occurrences(

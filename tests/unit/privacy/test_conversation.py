@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gliner_bento.errors import TooLarge
-from gliner_bento.privacy.conversation import OnePlaceholder, outside, redact_conversation
+from gliner_bento.privacy.conversation import Finds, OnePlaceholder, outside, redact_conversation, redact_document
 from gliner_bento.privacy.lists import NO_LISTS, ListEntry, Lists
 from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Restorer
@@ -205,3 +205,33 @@ def test_the_model_never_gets_a_found_value_and_the_originals_come_back(words, v
         for original in mapping.values():
             if len(original) > 1 and original.strip("[]") not in ("PERSON_1", "PERSON_2", "Person 3"):
                 assert not re.search(rf"(?<![\w]){re.escape(original)}(?![\w])", replaced)
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "expected"),
+    [
+        (
+            "aged 91. BP 150/91, O2 91%, 91 mg, aged 91",
+            ["(?<=aged )91"],
+            "aged [X_1]. BP 150/91, O2 91%, 91 mg, aged [X_1]",
+        ),
+        ("Initials: A. Vitamin A. helps", ["(?<=: )A[.]"], "Initials: [X_1] Vitamin A. helps"),
+        ("Initials: I.E. I.E. and i.e. this", ["(?<=: )I[.]E[.]"], "Initials: [X_1] I.E. and i.e. this"),
+        ("7B or A-12, 7B, A-12", ["^7B", "A-12(?=,)"], "[X_1] or [X_2], 7B, A-12"),
+        ("4711 Ng, Ng, 4711, 5 May, 5 may", ["^4711", "Ng(?=,)", "5 May"], "[X_1] [X_2], [X_2], [X_1], [X_3], [X_3]"),
+        ("AB-12 Bo; Bo, ab-12", ["AB-12", "Bo(?=;)"], "[X_1] [X_2]; [X_2], [X_1]"),
+        ("金氏, 金氏と", ["^金氏"], "[X_1], [X_1]と"),
+    ],
+)
+def test_what_is_too_short_to_stand_for_one_thing_is_replaced_only_where_it_is_found(text, values, expected):
+    found = spans_of(text, *values, label="x")
+    assert redacted([text], [found])[0] == [expected]
+    document = redact_document([text, text], [Finds(found), Finds(found)], Placeholders())
+    assert [one.text for one in document.texts] == [expected] * 2
+
+
+def test_short_values_of_earlier_turns_are_not_replaced():
+    mapping = {"[AGE_1]": "91", "[PERSON_1]": "A.", "[PERSON_2]": "Ng"}
+    texts = ["BP 150/91, vitamin A. of Ng, aged 91"]
+    found = [[LabeledSpan(len(texts[0]) - 2, len(texts[0]), "age")]]
+    assert redacted(texts, found, mapping=mapping) == (["BP 150/91, vitamin A. of [PERSON_2], aged [AGE_1]"], mapping)
