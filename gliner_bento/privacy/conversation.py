@@ -104,20 +104,18 @@ class Finds:
     spans: Sequence[LabeledSpan]
     listed: Listed = NOTHING
 
-    @property
-    def replaced(self) -> list[LabeledSpan]:
-        """What is to be replaced, in order and joined."""
-        return merged(self.listed.applied(self.spans))
-
 
 def redact_document(texts: Sequence[str], finds: Sequence[Finds], style: Replace) -> RedactedConversation:
     """Redact the texts of a document: a value that is found in one of them is replaced in all of them. finds: of each
     text. Raises LimitExceeded."""
+    return _redacted(texts, document_spans(texts, finds), style, CharBudget(float("inf")))
+
+
+def document_spans(texts: Sequence[str], finds: Sequence[Finds]) -> list[list[LabeledSpan]]:
+    """What `redact_document` replaces in each text, in order and joined. Raises LimitExceeded."""
     listed = [one.listed for one in finds]
     spans = [of_text.applied(one.spans) for one, of_text in zip(finds, listed, strict=True)]
-    effort = Effort.of_file(sum(map(len, texts)))
-    spans = _everywhere(texts, spans, (), listed, [()] * len(texts), effort)
-    return _redacted(texts, spans, style, CharBudget(float("inf")))
+    return _everywhere(texts, spans, (), listed, [()] * len(texts), Effort.of_file(sum(map(len, texts))))
 
 
 def outside(text: str, span: LabeledSpan, placeholders: Sequence[tuple[int, int]]) -> list[LabeledSpan]:

@@ -25,7 +25,7 @@ from gliner_bento.files.redaction.document_file import DocumentFile, is_text_cop
 from gliner_bento.files.redaction.mapping import Mapping, MappingWriter, read_mapping, replaced_text
 from gliner_bento.files.redaction.parquet_file import ParquetFile
 from gliner_bento.files.redaction.text_file import TextFile, TextRecord
-from gliner_bento.privacy.conversation import Finds
+from gliner_bento.privacy.conversation import Finds, document_spans
 from gliner_bento.privacy.recognizers.folding import shown
 from gliner_bento.privacy.redact import is_placeholder
 from gliner_bento.privacy.spans import LabeledSpan, spans_of
@@ -370,13 +370,17 @@ def _finds(step: _Step, find: Find) -> list[Finds]:
 
 
 def _leftovers(step: _Step, find: Find) -> Iterator[Leftover]:
+    """What would be replaced in a record, in order. Raises ValueError, LimitExceeded."""
     assert step.record
-    path, raw = str(step.file.job.source.path), step.record.raw
-    for record_field, finds in zip(step.record.fields, _finds(step, find), strict=True):
-        for span in finds.replaced:
-            lines_before = raw.count("\n", 0, record_field.in_record(span).start) if isinstance(raw, str) else 0
-            text = record_field.text[span.start : span.end]
-            yield Leftover(path, step.record.line + lines_before, span.label, text, record_field.place)
+    path, raw, fields = str(step.file.job.source.path), step.record.raw, step.record.fields
+    line, position = step.record.line, 0
+    spans = document_spans([one.text for one in fields], _finds(step, find))
+    for record_field, own in zip(fields, spans, strict=True):
+        for span in own:
+            if isinstance(raw, str):
+                start = record_field.in_record(span).start
+                line, position = line + raw.count("\n", position, start), start
+            yield Leftover(path, line, span.label, record_field.text[span.start : span.end], record_field.place)
 
 
 def restore_files(

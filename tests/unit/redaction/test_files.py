@@ -286,6 +286,30 @@ def test_a_copy_of_an_earlier_run_is_named_where_the_file_fails(tmp_path):
     assert reason == f"text: too long; {tmp_path / 'out' / 'a.txt'} is of an earlier run"
 
 
+def test_a_check_lists_what_would_be_replaced_also_where_it_is_not_found_itself(tmp_path):
+    """The model finds Ada once in each file; the other places are those of an equal value."""
+
+    async def model(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
+        for text in texts:
+            yield BatchResult(Extraction([Entity(4, 7, "Ada", "person", 1.0)] if text.startswith("met ") else []))
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("met Ada\n\nAda, ada and\n'Ada'")
+    (tmp_path / "in" / "b.jsonl").write_text(
+        '{"text": "x"}\n{"more": "Ada \\" Ada", "text": "met Ada"}\n{"text": "Ada"}\n'
+    )
+    (tmp_path / "in" / "c.csv").write_text('more,text\n"\nAda","met Ada\n Ada"\n')
+    options = ReadOptions(columns=["*"])
+    written, _ = redact_folder(tmp_path / "in", tmp_path / "out", options, model=model)
+    report, _ = redact_folder(tmp_path / "in", None, options, model=model)
+    found = [(Path(one.file).name, one.line) for one in report.left]
+    in_text, in_json, in_csv = [("a.txt", line) for line in (1, 3, 4)], [("b.jsonl", 2)] * 3, [("c.csv", 3)] * 2
+    assert found == [*in_text, *in_json, *in_csv, ("c.csv", 4)]
+    assert {one.text for one in report.left} == {"Ada"}
+    assert written.redacted == {"person": len(found)}
+    assert [*written.failed, *report.failed] == []
+
+
 @pytest.mark.parametrize("cut", [Extraction([], truncated=True), None])
 def test_a_file_whose_check_is_not_whole_has_failed(tmp_path, cut):
     async def model(texts: Iterable[str]) -> AsyncIterator[BatchResult]:
