@@ -220,8 +220,8 @@ def test_a_text_of_any_length_with_values_that_begin_alike_is_redacted_in_linear
 
 
 def test_the_cost_per_character_of_a_file_has_a_limit():
-    text = "a " * 3000
-    spans = [LabeledSpan(start * 2, start * 2 + 2 * length - 1, "x") for start, length in enumerate(range(1000, 1400))]
+    text = "aa " * 3000
+    spans = [LabeledSpan(start * 3, (start + length) * 3 - 1, "x") for start, length in enumerate(range(1000, 1400))]
     (record,) = records_of("text", [text], Columns(["text"]))
     with pytest.raises(LimitExceeded, match="too often"):
         redact_record(record, finds(spans), Placeholders())
