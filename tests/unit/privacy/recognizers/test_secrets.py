@@ -141,7 +141,7 @@ def test_private_keys(lines, kind):
         ("DB_PASSWORD=adminPassword\nADMIN_PASSWORD='x'", "adminPassword"),
         ('ADMIN_PASSWORD="adminPassword"', "adminPassword"),
         ('{"password": "adminPassword"}', "adminPassword"),
-        ("PASSWORD=/home/x9K2pQ7v", "/home/x9K2pQ7v"),
+        ("PASSWORD=/srv/x9K2pQ7v", "/srv/x9K2pQ7v"),
         ("DB_PWD: '/opt/x9K2pQ7v'", "/opt/x9K2pQ7v"),
         ("Server=db;User Id=ada;Pwd=Secret99!;", "Secret99!"),
         ("login --password=hunter2 -v", "hunter2"),
