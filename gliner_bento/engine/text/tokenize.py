@@ -97,7 +97,7 @@ def pooled_tokens(texts: Sequence[Tokenized], starts: NDArray[np.int64]) -> tupl
     word among the words of all texts."""
     counts = np.concatenate([text.read.counts for text in texts])
     token_counts = np.array([len(text.read.token_ids) for text in texts])
-    # What the number of a token, among the tokens of all words, differs by from its position.
+    # For each text, the position of a token less its number among the tokens of all words.
     shifts = starts + [len(text.prompt.token_ids) for text in texts] - (token_counts.cumsum() - token_counts)
     numbers, ends = np.arange(len(counts)), counts.cumsum()
     if texts[0].pooling not in ("first", "last"):

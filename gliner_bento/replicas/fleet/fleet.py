@@ -149,7 +149,7 @@ class Fleet:
             losses: list[NotReady] = []
             while True:
                 ticket = await self._assigned(request, [item], cost, losses)
-                with self._loaded(request, [item], ticket) as member:
+                with self._counted(request, [item], ticket) as member:
                     await self._until_alone(request, ticket, member)
                     begun = False
                     try:
@@ -305,7 +305,7 @@ class Fleet:
         `NotReady`, the replica is probed. losses: the errors of earlier attempts."""
         try:
             ticket = await self._assigned(request, items, cost, losses)
-            with self._loaded(request, items, ticket) as member:
+            with self._counted(request, items, ticket) as member:
                 await self._until_alone(request, ticket, member)
                 async with _NoticingLoss(self._health, member, items):
                     outcomes = await member.run(member.replica.extract(items, request.call))
@@ -337,8 +337,8 @@ class Fleet:
         return ticket
 
     @contextmanager
-    def _loaded(self, request: _Request, items: Sequence[Item], ticket: Ticket) -> Iterator[Member]:
-        """The replica of a ticket. Its load includes the items until the context ends."""
+    def _counted(self, request: _Request, items: Sequence[Item], ticket: Ticket) -> Iterator[Member]:
+        """The replica of a ticket. The items count as its load until the context ends."""
         assert ticket.replica is not None
         member = self._members[ticket.replica]
         member.requests += 1
@@ -352,8 +352,8 @@ class Fleet:
             self._dispatcher.end(ticket)
 
     async def _until_alone(self, request: _Request, ticket: Ticket, member: Member) -> None:
-        """If a ticket is to be alone: wait for the calls under way on its member, which gets no others here, and, for
-        at most `_OTHERS_TIMEOUT_S`, for the items of other gateways."""
+        """If a ticket is to be alone, wait until its member runs nothing else: calls of this gateway, which sends it
+        no more, and, for at most `_OTHERS_TIMEOUT_S`, the items of other gateways."""
         if not ticket.alone:
             return
         if member.calls:
