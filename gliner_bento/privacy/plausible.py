@@ -105,9 +105,13 @@ _DOSE = re.compile(
     r"\d ?(?:mg|mcg|µg|ml|mL|mmol|units|IU)(?![^\W_])|(?<![^\W_])(?:BD|BID|TDS|TID|QDS|OD|nocte|PRN)(?![^\W_])"
 )
 _RESULT = re.compile(
-    r"[A-Z][a-z]{2,20} [a-z]{3,20} \d{1,4}(?:\.\d)?|"
+    r"[A-Z][a-z]{2,20} (?:flow|rate|pressure|counts?|score|scale|index|ratio|fraction|gap|volume|output|intake|"
+    r"saturation|sats|levels?|clearance|time|temperature|pulse|weight|height|mass|glucose|sugars?|ha?emoglobin|"
+    r"platelets|cholesterol|triglycerides|ferritin|iron|folate|albumin|bilirubin|creatinine|urea|urate|sodium|potassium|"
+    r"calcium|phosphate|magnesium|chloride|bicarbonate|lactate|troponin|amylase|lipase|globulin|protein|cortisol) "
+    r"\d{1,4}(?:\.\d)?|"
     r"[a-z]?[A-Z]{2,6} \d{1,3}(?:\.\d)?(?:, [a-z]?[A-Z]{2,6} \d{1,3}(?:\.\d)?)+"
-    r"|\d{2,3}/\d{2,3}|(?:B12|T[34]|D3|C[34]) \d{1,4}(?:\.\d)?"
+    r"|(?P<systolic>[5-9]\d|[12]\d\d)/(?P<diastolic>[2-9]\d|1\d\d)|(?:B12|T[34]|D3|C[34]) \d{1,4}(?:\.\d)?"
 )
 """Of measurements: Peak flow 210; eGFR 24, ACR 210; 150/95; B12 180."""
 _BUSINESS_NUMBER = re.compile(
@@ -197,8 +201,8 @@ _NO_PERSON = re.compile(
     r"thiazide|sartan|prazole|mab)",
     re.IGNORECASE,
 )
-"""Departments, parties of a contract, diseases that are known by two names or in the genitive, and drugs by their "
-"ends."""
+"""Departments, parties of a contract, diseases that are known by two names or in the genitive, and drugs by their
+ends."""
 _UNSURE = 0.3
 _WORD_WITH_CAPITAL = re.compile(r"[A-Z][a-z]{2,20}")
 _WITHIN_SENTENCE = re.compile(r"(?<![^\W_])[a-z]{1,20},?[ ]\Z")
@@ -311,12 +315,18 @@ def is_misread_person(text: str, span: LabeledSpan) -> bool:
     return is_read and _is_full_name(context) and not any(word.lower() in NO_SURNAMES for word in context.text.split())
 
 
+def _is_result(text: str) -> bool:
+    """Whether a text is the result of a measurement. A diastolic pressure is below the systolic one."""
+    match = _RESULT.fullmatch(text)
+    return match is not None and (not match["systolic"] or int(match["diastolic"]) < int(match["systolic"]))
+
+
 def _is_street_address(context: _Context) -> bool:
     text = context.text
     if not _WORD.search(text):
         return False
     is_street = _STREET.search(text) is not None
-    if not is_street and (_DOSE.search(text) or _RESULT.fullmatch(text.strip())):
+    if not is_street and (_DOSE.search(text) or _is_result(text.strip())):
         return False
     has_number = any(char.isdigit() or char in _HAN_DIGITS for char in text)
     return (has_number or (is_street and "," in text)) and (is_street or not _PLACE_OR_THING.match(text))
@@ -327,7 +337,7 @@ def _is_id_number(context: _Context) -> bool:
     digits = sum(map(str.isdigit, text))
     if digits < _MIN_DIGITS:
         return digits > 1 and _PLATE.search(context.before) is not None
-    if _RESULT.fullmatch(text):
+    if _is_result(text):
         return False
     business = _BUSINESS_NUMBER.search(context.before)
     if business and not _OF_A_PERSON.search(context.before, 0, business.start()):
@@ -366,9 +376,12 @@ def _is_in_small_letters(context: _Context, words: list[str]) -> bool:
     is_word = all(
         word.strip("'’s.,").rstrip("s") in WORD_NAMES or word in WORD_NAMES or word in _WORDS for word in words
     )
-    if len(words) > 1:
-        return context.span.score < (_SURE_WORDS if _ASKED.search(context.before) is None or is_word else SURE)
-    return is_word or context.span.score < _SURE_IN_SMALL_LETTERS
+    if len(words) == 1:
+        return is_word or context.span.score < _SURE_IN_SMALL_LETTERS
+    if words[0] in _DETERMINERS or has_role(context.text) or _WORDS.issuperset(words):
+        return context.span.score < _SURE_WORDS
+    is_asked = _ASKED.search(context.before) is not None and not is_word
+    return context.span.score < (SURE if is_asked else _SURE_SEVERAL)
 
 
 _WORDS = words_of(
@@ -376,8 +389,11 @@ _WORDS = words_of(
     "prince "
     "princess judge president minister sheriff mayor captain baby child husband wife son daughter"
 )
-_SURE_IN_SMALL_LETTERS, _SURE_WORDS = 0.7, 0.95
-"""Of a word that is none of these, or names; of several words."""
+_DETERMINERS = words_of(
+    "the a an my your his her our their this that these those each every some any no another all both"
+)
+_SURE_IN_SMALL_LETTERS, _SURE_SEVERAL, _SURE_WORDS = 0.7, 0.9, 0.95
+"""Of one word; of several words, whose scores are higher; of those that are rather no name, such as "the old man"."""
 
 
 def _is_in_sentence(context: _Context) -> bool:

@@ -55,17 +55,20 @@ AROUND = {
         "ERROR [[2024-05-01]] 12:00:01 failed|ts: [[2024-05-01]] 12:00:01|mix [[3.5]] mg|version [[12.10]]",
     ),
     "id number": (
-        "no. [[00482913]]|of [[KD-773-1905]]",
-        "Invoice No. [[2024-00317]]|I am [[54]]|[[1,000.00]]|"
+        "no. [[00482913]]|of [[KD-773-1905]]|in [[21/815]]|[[45/672]]",
+        "with [[150/95]]|Invoice No. [[2024-00317]]|I am [[54]]|[[1,000.00]]|"
         'Tracking: [[1Z999AA10123456784]]|"order_id": [[991823]]|[[12000]] tablets',
     ),
     "street address": (
-        "[[14 Harbour Road]]",
+        "[[14 Harbour Road]]|in [[Plaza mayor 3]]|[[Lange reihe 12]]|[[Rynek glowny 12]]",
+        "[[Peak flow 210]]|[[Blood pressure 150]]|"
         "[[room 4]]|[[model TurboClean 3000]]|[[line 3000]]|[[SKU 88213-AZ]]|[[Warehouse 4]]",
     ),
     "person": (
-        "ask [[frank]]|[[Wilson]] called|Dr. [[Wilson]] lymphoma clinic|[[Ann]]'s test",
-        "To be [[frank]], No|[[Wilson]] disease|[[Foley]] catheter|the [[dean]] of Oxford|<[[qty]]>4|"
+        "ask [[frank]]|Please contact [[ada lovelace]]|We see [[martin king]]|Write to [[jack taylor]]|"
+        "[[Wilson]] called|Dr. [[Wilson]] lymphoma clinic|[[Ann]]'s test",
+        "To be [[frank]], No|Call [[the old man]]|See [[my cousin]]|At [[dean driver]]|"
+        "[[Wilson]] disease|[[Foley]] catheter|the [[dean]] of Oxford|<[[qty]]>4|"
         "[[PAYSLIP]] of March|[[Hodgkin]]'s lymphoma|[[Bell]]'s palsy|[[Epley]]'s manoeuvre|[[Apgar]] score|see [[@]]|"
         "<[[qty]] unit='g'>|</[[note]]>",
     ),
