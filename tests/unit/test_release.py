@@ -260,7 +260,6 @@ _RETRY = (
         ("ERROR: Could not install packages due to an OSError: Max retries exceeded with url: /a.whl", table.NotHere),
         ("npm error code ENOTFOUND\nnpm error syscall getaddrinfo", table.NotHere),
         ("npm ERR! code ECONNREFUSED\nnpm ERR! network", table.NotHere),
-        ("E: Unable to locate package mmdebstrap", table.NotHere),
         ("Err:1 http://deb.debian.org bookworm\n  Could not resolve 'deb.debian.org'\nE: Failed", table.NotHere),
         (f"{_RETRY.format(4)}\nerror: subprocess-exited-with-error", table.CommandFailed),
         ("ERROR: Could not find a version that satisfies twine==0 (from versions: 1, 2)", table.CommandFailed),
@@ -275,6 +274,19 @@ def test_a_tool_that_cannot_be_installed_is_not_one_that_cannot_be_reached(tmp_p
     (tmp_path / "printed").write_text(printed)
     with pytest.raises(error, match="exit code 3") as raised:
         tools.fetched("sh", "-c", f"cat '{tmp_path}/printed' >&2; exit 3")
+    assert raised.type is error
+
+
+@pytest.mark.parametrize(
+    ("lists", "error"),
+    [((), table.NotHere), (("lock",), table.NotHere), (("a_main_Packages.lz4",), table.CommandFailed)],
+)
+def test_a_package_that_apt_does_not_know_is_a_mistake_once_apt_has_lists(tmp_path, monkeypatch, lists, error):
+    monkeypatch.setattr(tools, "_APT_LISTS", tmp_path)
+    for name in lists:
+        (tmp_path / name).touch()
+    with pytest.raises(error) as raised:
+        tools.fetched("sh", "-c", "echo 'E: Unable to locate package mmdebstrapp' >&2; exit 100")
     assert raised.type is error
 
 

@@ -20,17 +20,20 @@ _REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 _NO_ANSWER = re.compile(
     r"Retry\(total=0,.* after connection broken by|Max retries exceeded with url"  # pip, when it has given up
     r"|npm (?:error|ERR!) code (?:E(?:AI_AGAIN|CONN\w+|HOSTUNREACH|NETUNREACH|NOTFOUND|TIMEDOUT)|ERR_SOCKET_TIMEOUT)"
-    r"|Could not (?:connect to|resolve) |Unable to connect to |Unable to locate package "  # apt, also without its lists
+    r"|Could not (?:connect to|resolve) |Unable to connect to "  # apt
 )
+_UNKNOWN_TO_APT = "Unable to locate package "
+_APT_LISTS = Path("/var/lib/apt/lists")
 
 
 def fetched(*command: str | Path, cwd: Path | None = None) -> str:
     """What a command prints that fetches packages. Raises NotHere if it says that there is no answer from where they
-    are, ValueError if it fails for another reason."""
+    are, or if apt has no lists of packages yet; ValueError if it fails for another reason."""
     try:
         return output_of(*command, cwd=cwd, env=os.environ | {"LC_ALL": "C"})
     except CommandFailed as problem:
-        if _NO_ANSWER.search(problem.output):
+        without_lists = _UNKNOWN_TO_APT in problem.output and not any(_APT_LISTS.glob("*_Packages*"))
+        if without_lists or _NO_ANSWER.search(problem.output):
             raise NotHere(str(problem)) from None
         raise
 
