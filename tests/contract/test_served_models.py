@@ -201,8 +201,8 @@ def test_clients_and_commands_name_a_model(serve: Any, reference: Any, capsys: A
             assert spans(many[0].entities) == own["related"]
             assert [(await one.model()).model for one in (plain, related)] == ["general", "related"]
             assert (await related.status()).model == "related"
-        with pytest.raises(ModelNotFound, match="general, related"):
-            await asyncio.to_thread(Client(url, model="other").extract, TEXT, **options)
+        with Client(url, model="other") as other, pytest.raises(ModelNotFound, match="general, related"):
+            await asyncio.to_thread(other.extract, TEXT, **options)
         arguments = ["extract", TEXT, "--labels", ",".join(LABELS), "--threshold", "0.3", "--url", url, "--json"]
         assert await asyncio.to_thread(cli.main, [*arguments, "--model-name", "related"]) == 0
         assert spans(json.loads(capsys.readouterr().out)["entities"]) == own["related"]
