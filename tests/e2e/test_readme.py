@@ -123,7 +123,7 @@ def test_the_readmes_figures_beside_gliner_serve_are_those_of_the_committed_repo
     assert ours
     rows = (PROJECT_ROOT / report[2]).read_text(encoding="utf-8")
     row = re.search(
-        r"\| bf16 \| throughput, 32 concurrent \| requests/s \| ([\d.]+) \| gliner.serve \| ([\d.]+) ", rows
+        r"\| bf16 \| throughput, concurrency 32 \| requests/s \| ([\d.]+) \| gliner.serve \| ([\d.]+) ", rows
     )
     assert row
     assert (round(float(row[1])), round(float(row[2]), 1)) == (int(ours[1]), float(report[1]))
