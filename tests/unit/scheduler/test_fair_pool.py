@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from functools import partial
 
 import pytest
@@ -11,6 +12,7 @@ from stage import PATIENCE_S, Gate, MakeItem, Start, Until, ending_of, hold_lane
 from gliner_bento.engine.base import Prepared
 from gliner_bento.fairness.pool import FairPool
 from gliner_bento.fairness.queue import TenantShare
+from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.tasks.extraction import Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item
 
@@ -117,18 +119,28 @@ def test_large_request_of_one_tenant_does_not_hold_the_preparation_of_another(
     assert sorted(one.text for one in engine.prepared) == sorted([one.text for one in flood] + ["Charles"])
 
 
-def test_texts_that_wait_for_a_busy_lane_are_put_into_the_queue_together(
-    start: Start, gate: Gate, express: Gate, item: MakeItem, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
+LONG = [f"Ada{number} " * 200 for number in range(4)]  # too long for the express lane
+Busy = tuple[Scheduler, Future[Extraction]]
+
+
+@pytest.fixture
+def busy(start: Start, gate: Gate, express: Gate, item: MakeItem) -> Busy:
+    """A scheduler and what holds its only lane at `gate`. Its preparations stop at `express`."""
+
     def on_prepare(one: Item) -> None:
         if one.text != "holds the lane":
             express([Prepared(one, 1, 1)])
 
     scheduler = start(FakeEngine(on_prepare=on_prepare, on_forward=gate), inference_lanes=1, tokenizer_threads=1)
-    held = hold_lane(scheduler, gate, item)
-    texts = [f"Ada{number} " * 200 for number in range(4)]  # too long for the express lane
-    futures = [scheduler.submit(item(text), request_id=text) for text in texts]
-    assert express.arrival() == texts[:1]
+    return scheduler, hold_lane(scheduler, gate, item)
+
+
+def test_texts_that_wait_for_a_busy_lane_are_put_into_the_queue_together(
+    busy: Busy, gate: Gate, express: Gate, item: MakeItem, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler, held = busy
+    futures = [scheduler.submit(item(text), request_id=text) for text in LONG]
+    assert express.arrival() == LONG[:1]
     waiting: list[int] = []
     monkeypatch.setattr(scheduler._queue, "wake", lambda: waiting.append(scheduler._queue.waiting_entries))
     express.open()
@@ -139,17 +151,11 @@ def test_texts_that_wait_for_a_busy_lane_are_put_into_the_queue_together(
 
 
 def test_texts_measured_for_a_busy_lane_are_put_once_it_is_free(
-    start: Start, gate: Gate, express: Gate, item: MakeItem, until: Until
+    busy: Busy, gate: Gate, express: Gate, item: MakeItem, until: Until
 ) -> None:
     """Those of a taken burst that are measured already do not wait for the rest of it."""
-
-    def on_prepare(one: Item) -> None:
-        if one.text != "holds the lane":
-            express([Prepared(one, 1, 1)])
-
-    scheduler = start(FakeEngine(on_prepare=on_prepare, on_forward=gate), inference_lanes=1, tokenizer_threads=1)
-    held = hold_lane(scheduler, gate, item)
-    first, *rest = (f"Ada{number} " * 200 for number in range(4))  # too long for the express lane
+    scheduler, held = busy
+    first, *rest = LONG
     futures = [scheduler.submit(item(first), request_id="first")]
     futures += scheduler.submit_many([item(text) for text in rest], request_id="rest")
     assert express.arrival() == [first]
