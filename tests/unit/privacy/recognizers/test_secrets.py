@@ -175,7 +175,7 @@ def test_passwords_in_urls_and_assignments(text, password):
         "password: <your-password>, pwd=$dbPassword1, pwd=%DB_PW1%",
         'labels = {"password": "Please enter your password"}',
         "docker run -u 1000:1000 -v curl x, curl -u $USER:$PASS http://x, curl -u user:password http://x",
-        "PWD: '/opt/work/Ada', export PWD=/srv/ada/x1, OLDPWD=/data/ada/x1",
+        "PWD: '/opt/app/Ada', export PWD=/srv/ada/x1, OLDPWD=/data/ada/x1",
         "curl my-ui:8080/health, curl http://a-user:8080/health, curl --url:8080/health-1",
         "login(password=adminPassword), password = adminPassword;",
         'CHALLENGE_PASSWORD = "challengePassword", "ChangePassword": "arn:aws:iam::aws:policy/ChangePassword"',
