@@ -299,6 +299,8 @@ class HttpProtocol(HttpToolsProtocol):
         if cycle and not self.flow.write_paused:
             self._written = None
             cycle.response_complete = True
+            if not cycle.keep_alive:  # `shutdown` was called after `_write`
+                self.transport.close()
             self.on_response_complete()
 
     def on_response_complete(self) -> None:

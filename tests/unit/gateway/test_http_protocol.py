@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 from on_a_socket import address_of, in_this_loop
 
-from gliner_bento.gateway.http_protocol import HttpProtocol
+from gliner_bento.gateway.http_protocol import HttpProtocol, ProtocolLimits
 from gliner_bento.http.disconnect import CancelOnDisconnect
 
 HEAD = b"POST /v1/extract HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
@@ -70,6 +71,27 @@ def test_a_pipelined_request_keeps_nothing_of_the_one_before_it():
     get = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 2000 + b"\r\n"
     exchange(app, 4 * (get + b"\r\n") + get + b"Connection: close\r\n\r\n")
     assert seen == [0] * 5
+
+
+def test_a_connection_is_closed_when_the_server_ends_right_after_a_response(app):
+    """The response has been written, its cycle has not ended: a client that goes on sending would keep the server up."""
+
+    class EndsAfterResponse(HttpProtocol):
+        def _write(self, *response) -> None:
+            super()._write(*response)
+            self.shutdown()
+
+    async def scene() -> bytes:
+        limits = ProtocolLimits(app.options, app.early)
+        async with in_this_loop(app, http=partial(EndsAfterResponse, limits=limits)) as server:
+            reader, writer = await asyncio.open_connection(*address_of(server))
+            body = json.dumps({"text": "Ada", "labels": ["person"]}).encode()
+            writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            answer = await asyncio.wait_for(reader.read(), 60)  # to the end
+            writer.close()
+            return answer
+
+    assert asyncio.run(scene()).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_client_that_leaves_after_a_large_body_is_noticed():
