@@ -20,7 +20,7 @@ from gliner_bento.tasks.requests import ExtractBatchRequest, ExtractRequest
 from runners.instances import GatewayService, connect, depend_on_runners, settings
 
 app = gateway_app(settings)
-limit_connections(app.options, app.early, direct=None if handles_requests(settings) else app)
+limits = limit_connections(app.options, app.early, direct=None if handles_requests(settings) else app)
 
 
 @bentoml.service(name="GLiNERService", service_class=GatewayService, **bentoml_options(settings, "GLiNERService"))
@@ -35,7 +35,7 @@ class GLiNERService:
     """
 
     def __init__(self) -> None:
-        self.running = run(settings, partial(connect, self), app, service="GLiNERService")
+        self.running = run(settings, partial(connect, self), app, service="GLiNERService", on_signal=limits.end)
 
     @bentoml.on_deployment
     @staticmethod

@@ -30,11 +30,11 @@ def create_app(settings: Settings | None = None) -> Starlette:
     check_address_or_exit("uvicorn", settings, "127.0.0.1")
     log.configure(settings)  # before uvicorn's first lines
     app = gateway_app(settings)
-    state = {STATE: ProtocolLimits(app.options, app.early)}
+    limits = ProtocolLimits(app.options, app.early)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[dict[str, ProtocolLimits]]:
-        async with aclosing(run(settings, load_models, app)):
-            yield state
+        async with aclosing(run(settings, load_models, app, on_signal=limits.end)):
+            yield {STATE: limits}
 
     return mounted(app, lifespan)

@@ -49,6 +49,10 @@ _PARSED_BYTES = 2**10
 _FIRST_PROBE_S, _LAST_PROBE_S = 0.2, 5.0
 """Time until the first probe of a client that sends no more, and the maximum time between two probes."""
 
+_LATE_S = 0.2
+"""Time after which a connection ends that is made after the signal to end. uvicorn asks only those to end that exist
+when it stops listening, within 0.1 s of the signal."""
+
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _OTHER_FILES = 256
 _CLOSE = (b"connection", b"close")
@@ -59,16 +63,21 @@ _NOTHING = memoryview(b"")
 class ProtocolLimits:
     """Limits of one server. direct: the app for requests that `early` has checked; by default uvicorn's app, which
     also gets all other requests. incomplete: connections that await a request or the rest of a request; the first has
-    been without progress for longest, and is closed if there are too many connections."""
+    been without progress for longest, and is closed if there are too many connections. is_ending: see `end`."""
 
     options: GatewayOptions
     early: EarlyRefusal | None = None
     direct: ASGIApp | None = None
     incomplete: dict[HttpProtocol, None] = field(default_factory=dict)
+    is_ending: bool = False
 
     def __post_init__(self) -> None:
         self.largest_body_bytes = max(self.options.body_limits.values())
         _allow_files(2 * self.options.max_connections + _OTHER_FILES)  # 2: a request also connects to the runner
+
+    def end(self) -> None:
+        """The process has been asked to end: new connections are not kept. May be called in a signal handler."""
+        self.is_ending = True
 
     @property
     def protocol(self) -> Callable[..., HttpProtocol]:
@@ -137,6 +146,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._limits, self._early = limits, limits.early
         self._watch(limits)
+        if limits.is_ending:
+            self.loop.call_later(_LATE_S, self.shutdown)
         if len(self.connections) > limits.options.max_connections:
             self._make_room(limits)
 

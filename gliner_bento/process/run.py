@@ -93,13 +93,15 @@ def run(
     service: str = "gliner-bento",
     after: str | None = None,
     needed_by: str | None = None,
+    on_signal: Callable[[], object] = lambda: None,
     raises: bool = False,
 ) -> Running:
     """Start to serve in this process. Blocks until `connect` has made the replicas.
 
     app: the gateway that serves the replicas. service: the process's name in messages and for the supervisor. after: a
     service that must be ready before this one starts. needed_by: a service that sends requests to this one, and ends
-    before it. raises: raise errors of the start; otherwise they end the process, or the server, with one line.
+    before it. on_signal: called in the signal handler, as that of `ReplicaSource`. raises: raise errors of the start;
+    otherwise they end the process, or the server, with one line.
     """
     log.configure(settings)
     process = ServiceProcess(service, settings)
@@ -109,7 +111,12 @@ def run(
         if app:
             app.bind(source.replicas, parts.tracing, source.read_metrics, source.models)
         prefer_throughput()
-    process.serve(needed_by=needed_by, begin=source.on_signal, fail=source.fail)
+
+    def begin() -> None:
+        on_signal()
+        source.on_signal()
+
+    process.serve(needed_by=needed_by, begin=begin, fail=source.fail)
     if app:
         allow_next_server()
         process.announce_when(app.gateway.ready, app.pages)

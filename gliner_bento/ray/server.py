@@ -32,7 +32,8 @@ class GatewayServer(uvicorn.Server):
         self._settings = settings
         self._handles = handles
         self._app = gateway_app(settings)
-        http: Any = ProtocolLimits(self._app.options, self._app.early).protocol
+        self._limits = ProtocolLimits(self._app.options, self._app.early)
+        http: Any = self._limits.protocol
         app = mounted(self._app, self._lifespan)
         super().__init__(
             uvicorn.Config(
@@ -49,7 +50,8 @@ class GatewayServer(uvicorn.Server):
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        async with aclosing(run(self._settings, partial(connect_fleets, self._handles), self._app, raises=True)):
+        connect, on_signal = partial(connect_fleets, self._handles), self._limits.end
+        async with aclosing(run(self._settings, connect, self._app, on_signal=on_signal, raises=True)):
             while not await self._app.gateway.ready():  # noqa: ASYNC110  # polls the replicas, which send no event
                 await asyncio.sleep(_POLL_S)
             yield

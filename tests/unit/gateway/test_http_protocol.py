@@ -74,7 +74,7 @@ def test_a_pipelined_request_keeps_nothing_of_the_one_before_it():
 
 
 def test_a_connection_is_closed_when_the_server_ends_right_after_a_response(app):
-    """The response has been written, its cycle has not ended: a client that goes on sending would keep the server up."""
+    """The response is written, its cycle has not ended: a client that goes on sending would keep the server up."""
 
     class EndsAfterResponse(HttpProtocol):
         def _write(self, *response) -> None:
@@ -92,6 +92,27 @@ def test_a_connection_is_closed_when_the_server_ends_right_after_a_response(app)
             return answer
 
     assert asyncio.run(scene()).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_connection_that_was_being_made_when_the_server_ended_is_closed_too(app):
+    """uvicorn asks only those to end that exist; a TLS handshake takes a while."""
+
+    async def scene() -> bytes:
+        limits, ending = ProtocolLimits(app.options, app.early), []
+
+        def protocol(**arguments) -> HttpProtocol:
+            limits.end()
+            ending.append(asyncio.ensure_future(server.shutdown()))  # its first step comes before `connection_made`
+            return HttpProtocol(**arguments, limits=limits)
+
+        async with in_this_loop(app, http=protocol) as server:
+            reader, writer = await asyncio.open_connection(*address_of(server))
+            answer = await asyncio.wait_for(reader.read(), 60)  # to the end
+            writer.close()
+            await ending[0]
+            return answer
+
+    assert asyncio.run(scene()) == b""
 
 
 def test_a_client_that_leaves_after_a_large_body_is_noticed():

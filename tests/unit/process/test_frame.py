@@ -56,7 +56,7 @@ PROTOCOL = re.findall(
     """
 app client connection_lost connection_made connections cycle data_received flow headers loop on_body on_header
 on_headers_complete on_message_begin on_message_complete on_response_complete parser pause_writing pipeline
-resume_writing server_state transport url _start_asgi_task _unset_keepalive_if_required
+resume_writing server_state shutdown transport url _start_asgi_task _unset_keepalive_if_required
 """,
 )
 """Of uvicorn's HttpToolsProtocol, the base of `HttpProtocol`."""

@@ -73,16 +73,19 @@ def test_a_program_that_handles_no_signal_itself_is_left_alone() -> None:
     assert ended.stdout in {"0 True\n", "Handlers.SIG_DFL True\n"}
 
 
-def test_threads_of_a_service_take_shorter_turns() -> None:
+def test_threads_of_a_service_take_shorter_turns_and_its_signal_reaches_all_parts() -> None:
     code = """
-import sys
+import signal, sys
 from gliner_bento.process.run import ReplicaSource, run
 from gliner_bento.settings import Settings
 before_s = sys.getswitchinterval()
-run(Settings(), lambda _: ReplicaSource(None))
+signal.signal(signal.SIGTERM, lambda *_: print("ends"))  # as uvicorn does
+source = ReplicaSource(None, on_signal=lambda: print("replicas"))
+run(Settings(), lambda _: source, on_signal=lambda: print("connections"))
 print(sys.getswitchinterval() < before_s)
+signal.raise_signal(signal.SIGTERM)
 """
     written = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, check=True, timeout=240
     )
-    assert written.stdout == b"True\n"
+    assert written.stdout.split() == [b"True", b"connections", b"replicas", b"ends"]
