@@ -128,6 +128,7 @@ class HttpProtocol(HttpToolsProtocol):
     _undecided: EarlyRequest | None = None  # an extraction that may be refused once its small body has arrived
     _refusal: Refusal | None = None  # to be written once the body has arrived
     _probe_timer: asyncio.TimerHandle | None = None  # set once the client sends no more
+    _answering: RequestResponseCycle | None = None  # the last request to start; `cycle` is the last one to arrive
     _written: RequestResponseCycle | None = None  # its response has been written, but `_end_cycle` has not ended it
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], **more: Any) -> None:
@@ -145,6 +146,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self.client is None or limits is None:
             return
         self._limits, self._early = limits, limits.early
+        transport.set_write_buffer_limits(high=1)  # the time is limited in which any byte waits to be sent
         self._watch(limits)
         if limits.is_ending:
             self.loop.call_later(_LATE_S, self.shutdown)
@@ -181,7 +183,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _probe(self, delay_s: float) -> None:
         """Write an interim response to a client that sends no more and awaits its response. If it has left, its system
         answers with a reset, which fails the next write and ends the request. HTTP/1.0 has no interim responses."""
-        cycle: RequestResponseCycle | None = self.cycle
+        cycle = self._answering
         if cycle and cycle.scope["http_version"] == "1.0" and not cycle.response_started:
             self.transport.close()
         elif not self.transport.is_closing():
@@ -236,6 +238,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._write(self.cycle, self._refusal.status, self._refusal.headers, self._refusal.body)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
         if self._early and (request := self._early.arrive(cast(Scope, cycle.scope))):
             self._decide(self._early, cycle, request)
         else:
@@ -335,7 +338,7 @@ class HttpProtocol(HttpToolsProtocol):
         """The client reads slower than the server writes."""
         super().pause_writing()
         if self._limits:
-            self._write_timer = self.loop.call_later(self._limits.options.body_timeout_s, self.transport.abort)
+            self._limit_write_time(self._limits.options.body_timeout_s)
 
     def resume_writing(self) -> None:
         """The client has read."""
@@ -344,6 +347,17 @@ class HttpProtocol(HttpToolsProtocol):
             self._write_timer.cancel()
             self._write_timer = None
         self._end_cycle()
+
+    def _limit_write_time(self, timeout_s: float) -> None:
+        """Limit the time until the client has read what waits to be sent, or the next PACE_BYTES of it."""
+        waiting_bytes = self.transport.get_write_buffer_size()
+        self._write_timer = self.loop.call_later(timeout_s, self._check_pace, waiting_bytes, timeout_s)
+
+    def _check_pace(self, waited_bytes: int, timeout_s: float) -> None:
+        if waited_bytes - self.transport.get_write_buffer_size() < PACE_BYTES:
+            self.transport.abort()
+        else:
+            self._limit_write_time(timeout_s)
 
     def _is_answering(self) -> bool:
         """Whether a request that has been received awaits its response."""

@@ -174,7 +174,8 @@ class GatewayFields(BaseSettings):
     body_timeout_s: Annotated[Timeout, NoEffectWithRay("Ray's proxy accepts the connections", proxied=True)] = Field(
         30.0,
         description="Time in which a request's body, or its next 64 KiB (of /v1/restore/stream: its next byte), must "
-        "arrive, in seconds; then 408. A client that reads none of its response for as long is disconnected.",
+        "arrive, in seconds; then 408. A client that does not read the rest of its response, or 64 KiB of it, in this "
+        "time is disconnected.",
     )
     keep_alive_timeout_s: Count = Field(
         5,

@@ -12,12 +12,13 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 import uvicorn
 from gateway_options import OPTIONS
 
-from gliner_bento.fairness.constants import MAX_HEADER_BYTES
+from gliner_bento.fairness.constants import MAX_HEADER_BYTES, PACE_BYTES
 from gliner_bento.gateway.http_protocol import HttpProtocol, RequestPart, limit_connections
 
 pytestmark = pytest.mark.long
@@ -26,6 +27,7 @@ PATIENCE_S = 240
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
 EARLY = REQUEST.replace(b"/", b"/early", 1)[:-1]
+LARGE = 32 * 2**20
 LIMITS = {"header_timeout_s": 3600.0, "body_timeout_s": 3600.0, "keep_alive_timeout_s": 3600}
 
 
@@ -50,7 +52,8 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class App:
-    """Answers after its body; `/hold` when `proceed` is set, `/large` with more than a socket's buffers take.
+    """Answers after its body; `/hold` when `proceed` is set, `/halves` one half then, `/large` with more than the
+    buffers of sockets take, `/whole` with that in one piece, `/filled` with as much as they take and a little more.
 
     loop, connections: the server's. received: bytes."""
 
@@ -77,14 +80,36 @@ class App:
         if message.get("type") == "http.disconnect":
             self.disconnected.append(path)
             return
-        while path == "/hold" and not self.proceed.is_set():
-            await asyncio.sleep(0.01)
-        size = 100 * 2**20 if path == "/large" else 2
+        if path == "/hold":
+            await self.may_proceed()
+        if path == "/filled":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            while not self.unsent():
+                await send({"type": "http.response.body", "body": b"x" * 2**10, "more_body": True})
+            await send({"type": "http.response.body"})
+            return
+        size = {"/large": 100 * 2**20, "/whole": LARGE}.get(path, 2)
+        piece = b"x" * {"/halves": 1, "/whole": LARGE}.get(path, min(size, 2**20))
         headers = [(b"content-length", str(size).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for start in range(0, size, 2**20):
-            piece = b"x" * min(size, 2**20)
+        for start in range(0, size, len(piece)):
+            if path == "/halves" and start:
+                await self.may_proceed()
             await send({"type": "http.response.body", "body": piece, "more_body": start + len(piece) < size})
+
+    def unsent(self):
+        """Bytes that have been written, and that the client's system has not taken."""
+        return sum(one.transport.get_write_buffer_size() for one in self.connections)
+
+    def waiting_bytes(self):
+        """As `unsent`, for the test."""
+        counted = Future()
+        self.loop.call_soon_threadsafe(lambda: counted.set_result(self.unsent()))
+        return counted.result(PATIENCE_S)
+
+    async def may_proceed(self):
+        while not self.proceed.is_set():
+            await asyncio.sleep(0.01)
 
     def until(self, holds):
         end_s = time.monotonic() + PATIENCE_S
@@ -276,6 +301,22 @@ def test_it_also_waits_for_a_slow_response_of_which_interim_responses_may_come_b
     assert answer.endswith(b"\r\n\r\nxx")
 
 
+def test_none_comes_within_a_response_that_another_request_waits_behind(serve, app):
+    client = serve()()
+    client.sendall(REQUEST.replace(b"/", b"/halves", 1) + REQUEST)
+    client.shutdown(socket.SHUT_WR)
+    answer = client.recv(2**16)
+    while not answer.endswith(b"x"):
+        answer += client.recv(2**16)
+    (connection,) = app.connections
+    app.until(lambda: connection._probe_timer)
+    first = connection._probe_timer
+    app.until(lambda: connection._probe_timer is not first)
+    app.proceed.set()
+    _, _, rest = (answer + all_of(client)).partition(b"\r\n\r\n")
+    assert rest.startswith(b"xxHTTP/1.1 ")
+
+
 @pytest.mark.parametrize("request_", [HOLD, HOLD.replace(b"HTTP/1.1", b"HTTP/1.0"), HOLD + REQUEST], ids=str)
 def test_a_client_that_has_left_is_noticed_while_its_request_runs(serve, app, request_):
     client = serve()()
@@ -459,6 +500,28 @@ def test_a_client_that_does_not_read_is_disconnected(serve, app):
     app.loop.let_time_pass()
     assert app.ended.acquire(timeout=PATIENCE_S)
     assert len(all_of(client)) < 100 * 2**20
+
+
+def test_also_if_only_little_waits_to_be_sent(serve, app):
+    """By default, asyncio reports it from 64 KiB on; closing a connection waits without a limit."""
+    client = serve()()
+    client.sendall(REQUEST.replace(b"/", b"/filled", 1))
+    app.until(app.waiting_bytes)
+    app.until(lambda: not app.connections or app.loop.let_time_pass())
+
+
+def test_a_client_that_reads_slowly_gets_its_response(serve, app):
+    client = serve()()
+    client.sendall(REQUEST.replace(b"/", b"/whole", 1))
+    app.until(app.waiting_bytes)
+    begun = client.recv(2**16)
+    left = begun.index(b"\r\n\r\n") + 4 + LARGE - len(begun)
+    while left:
+        before = app.waiting_bytes()
+        while app.waiting_bytes() > max(0, before - PACE_BYTES):
+            left -= len(client.recv(2**16)) or pytest.fail("disconnected")
+        app.loop.let_time_pass()
+        left -= len(client.recv(2**22)) or pytest.fail("disconnected")
 
 
 @pytest.mark.parametrize(("soft", "hard", "allowed"), [(256, 4096, 2256), (256, 1024, 1024)])
