@@ -361,6 +361,28 @@ def test_a_text_is_redacted_and_an_edited_answer_restored(page, server):
     assert page.messages == []
 
 
+HANG = """
+window.plainFetch = fetch;
+window.fetch = (url, options) => {
+  if (!String(url).includes('/v1/redact')) return plainFetch(url, options);
+  window.hanging = true;
+  return new Promise((_, fail) => options.signal.addEventListener('abort', () => fail(options.signal.reason)));
+};
+"""
+
+
+def test_a_text_that_changes_while_it_is_redacted_is_no_error(page):
+    page.click("#tab-redacted")
+    page.wait(f"{REDACTED.format(2)}.includes('[PERSON_1]')")
+    page.evaluate(HANG)
+    enter(page, "Grace Hopper")
+    page.wait("window.hanging")
+    page.evaluate("window.fetch = plainFetch; 0")
+    enter(page, "Satya Nadella is here.")
+    page.wait("document.querySelector('.redaction section:nth-child(2) .text').textContent === '[PERSON_1] is here.'")
+    assert page.messages == []
+
+
 def test_a_text_that_cannot_be_redacted_is_not_shown(tab):
     with gateway_in_memory(max_mapping_bytes=400) as url:
         tab.open(f"{url}/playground")

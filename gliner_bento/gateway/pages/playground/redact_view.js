@@ -60,13 +60,13 @@ export class RedactView {
     const asked = JSON.stringify(body);
     if (extracted === this._extracted && asked === this._asked) return;
     Object.assign(this, { _extracted: extracted, _asked: asked, _request: body });
-    this._running?.abort();
+    this._stop();
     this._redactSoon();
   }
 
   async _redact() {
     if (!this._asked) return;
-    this._running?.abort();
+    this._stop();
     const running = (this._running = new AbortController());
     const body = this._request;
     try {
@@ -110,11 +110,17 @@ export class RedactView {
     }
   }
 
+  /** Forget the request that runs: its answer, and that it was aborted, are of no interest. */
+  _stop() {
+    this._running?.abort();
+    this._running = null;
+  }
+
   /** Show no text, and say why. */
   _clear(sentence) {
-    this._running?.abort();
+    this._stop();
     this._restoring?.abort();
-    this._running = this._restoring = this._result = null;
+    this._restoring = this._result = null;
     for (const element of [this._before, this._after, this._restored]) element.replaceChildren();
     this._answer.value = this._counts.textContent = "";
     this._code?.clear();
