@@ -92,7 +92,8 @@ class Phones:
             if found and (scored := self._scored(found[0])):
                 number, score = scored
                 end = start + len(number)
-                yield Match(start, end, ENTITY, score, _RULE, base=score, valid=True if score == _VALID else None)
+                first = start + (number[0] == "(" and ")" not in number)  # behind a bracket of the sentence
+                yield Match(first, end, ENTITY, score, _RULE, base=score, valid=True if score == _VALID else None)
 
     def _scored(self, matched: str) -> tuple[str, float] | None:
         """The phone number in a matched text, and its score; None if there is no phone number. Of two numbers with a

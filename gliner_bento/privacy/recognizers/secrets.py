@@ -151,11 +151,16 @@ def _is_plain_password(text: str, match: re.Match[str]) -> bool:
     return bool(re.search(r"[\d!@#^*+?~$%]", text)) or (_is_in_environment(match) and text.isalnum())
 
 
+_AWS_SECRET_CHARS = 40
+"""One in 25 of AWS's secret keys has less than three digits."""
+
+
 def _named_key(match: re.Match[str]) -> tuple[int, int] | None:
     """[start, end) of the value that is assigned to an API key, if letters and digits are in it."""
     kind = match.lastgroup or ""
     text = match[kind]
     is_mixed = len(re.findall(r"\d", text)) > 2 and len(re.findall("[A-Za-z]", text)) > 2
+    is_mixed |= len(text) == _AWS_SECRET_CHARS and all(re.search(chars, text) for chars in ("[a-z]", "[A-Z]", r"\d"))
     return match.span(kind) if is_mixed and re.fullmatch(r"[\w\-/+=.~]+", text) and "://" not in text else None
 
 

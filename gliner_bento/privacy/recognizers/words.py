@@ -17,10 +17,14 @@ _NEAR_CHARS = 60
 _PART_CHARS = 8192
 """Characters that one call of `re` searches. They are few, because other threads cannot run meanwhile."""
 
-_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
+_MONTH = (  # also German, Dutch, French, Spanish, Italian and Portuguese
+    r"(?:jan|gen|ene|feb|f[eé]v|mar|mär|mrt|maa|apr|avr|abr|may|mai|mag|mei|jun|juin|giu|jul|juil|lug|aug|ao[uû]|ago|"
+    r"sep|set|oct|okt|ott|out|nov|dec|d[eé]c|dez|dic)[^\W\d_]{0,7}\.?"
+)
 _DATE = (
     rf"\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/. ]\d{{1,2}}[-/. ](?:\d{{4}}|\d\d)|"
-    rf"\d{{1,2}}(?:st|nd|rd|th)?(?: of)?[ -]{_MONTH},?[ -]\d{{4}}|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}"
+    rf"\d{{1,2}}(?:st|nd|rd|th|er|[.º°])?(?: of| de)?[ -]{_MONTH},?(?: del?)?[ -]\d{{4}}|"
+    rf"{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}"
 )
 _CODE = r"(?=(?:[^\d\s]{0,6}\d){4})[A-Za-z]{0,6}[-#/*]?\d[A-Za-z\d]*(?:(?:[-/]|\*{1,4})[A-Za-z\d]+)*"
 _STATE_LICENSE = (
@@ -33,7 +37,7 @@ _UK_LICENCE = (  # surname, year of birth, month (women: + 50), day, year, initi
 
 _GAP = (
     r"(?:[\s:=#.,(\[\"'/*_은는이가号码是为-]|\b(?:numbers?|no|nr|num|n[o°º]|numéro|n[uú]mero|nummer|numarası|ids?|code|cards?|is|was|are|the|of|on|file|for|under|my|his|her|"
-    r"their|your|our|us|as|with|holder|account|patient|policy|issued|reads|am|le|el|den|date|has|es|est|ist)\b)"
+    r"their|your|our|us|as|with|holder|account|patient|policy|issued|reads|am|le|el|il|em|op|den|date|has|es|est|ist)\b)"
 )
 """What may be between a word and its code."""
 _GAP_CHARS = 40
@@ -55,7 +59,7 @@ RULES = tuple(
             "DATE_OF_BIRTH",
             _DATE,
             "date of birth,dob,birth date,birthdate,birthday,born,geboren,geb,geburtsdatum,née,né,nacido,nacida,"
-            "nascita,naissance,nacimiento",
+            "nascita,naissance,nacimiento,nato,nata,nascido,nascida,nascimento,geboortedatum",
         ),
         (
             "MEDICAL_RECORD_NUMBER",

@@ -79,6 +79,29 @@ def test_points_in_phone_numbers(number):
     assert found(f"Call {number} today") == [("PHONE_NUMBER", number)]
 
 
+def test_a_bracket_around_a_phone_number_is_not_of_it():
+    text = "Call us (01375 555 222), (020 7946 0958), or (212) 555-0187 and (+49.30 9018 2001)."
+    numbers = ["01375 555 222", "020 7946 0958", "(212) 555-0187", "+49.30 9018 2001"]
+    assert found(text) == [("PHONE_NUMBER", number) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    "born",
+    [
+        "née le [2 février 1987]",
+        "né le [1er août 1990]",
+        "nacida el [12 de mayo de 1985]",
+        "nato il [3 marzo 1960]",
+        "geboren am [3. März 1977]",
+        "nascido em [7 de outubro de 1990]",
+        "geboren op [3 mei 1980]",
+    ],
+)
+def test_dates_of_birth_in_words_of_other_languages(born):
+    date = born.split("[")[1][:-1]
+    assert found(born.replace("[", "").replace("]", "") + ", a") == [("DATE_OF_BIRTH", date)]
+
+
 def test_a_point_beside_a_grouped_card_is_no_decimal_point():
     assert found("1.4111 1111 1111 1111.2024") == [("CREDIT_CARD", "4111 1111 1111 1111")]
     assert found("Card 4111111111111111.") == [("CREDIT_CARD", "4111111111111111")]
@@ -156,6 +179,11 @@ def test_invisible_characters_and_wide_forms_hide_nothing():
     ("text", "expected"),
     [
         ("write to ada.l+x@mail.example.co.uk.", [("EMAIL_ADDRESS", "ada.l+x@mail.example.co.uk")]),
+        ("or .ada@mail.example", [("EMAIL_ADDRESS", "ada@mail.example")]),
+        (
+            "-ada@mail.example ...b.o@mail.example",
+            [("EMAIL_ADDRESS", "ada@mail.example"), ("EMAIL_ADDRESS", "b.o@mail.example")],
+        ),
         ("<jörg@müller.example>", [("EMAIL_ADDRESS", "jörg@müller.example")]),
         ("a@b, @user, x@y.1", []),
         ("call +44 20 7946 0958 now", [("PHONE_NUMBER", "+44 20 7946 0958")]),

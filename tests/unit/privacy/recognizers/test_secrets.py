@@ -85,6 +85,7 @@ def test_keys_of_providers(key, written):
         ("Endpoint=sb://a.servicebus.windows.net/;SharedAccessKeyName=b;SharedAccessKey=", chars(43) + "=", ""),
         ("https://hooks.slack.com/services/", f"T{chars(8)}/B{chars(9)}/{chars(24)}", " ok"),
         ("aws_secret_access_key = ", chars(40), "\n"),
+        ('AWS_SECRET_ACCESS_KEY = "', chars(39, ascii_letters) + "7", '"'),
         ('"openaiApiKey": "', chars(32), '"'),
         ("export MISTRAL_API_KEY=", chars(33), ""),
         (r'"{\"client_secret\": \"', chars(41), r'\"}"'),
