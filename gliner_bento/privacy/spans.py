@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gliner_bento.paragraphs import paragraphs
+from gliner_bento.paragraphs import paragraphs, rows
 from gliner_bento.privacy.recognizers.find import DEFAULT_REGIONS, RECOGNIZERS, candidates
 from gliner_bento.privacy.recognizers.labels import PRESIDIO_LABELS
 
@@ -56,12 +56,14 @@ class LabeledSpan:
 
 
 def spans_of(text: str, entities: Iterable[LabeledEntity]) -> list[LabeledSpan]:
-    """The spans of the entities in a text. An entity that runs over an empty line has a span for each paragraph: the
-    model took several values for one, and none of them may be left."""
+    """The spans of the entities in a text. An entity that runs over an empty line has a span for each paragraph, and
+    one from row to row of a table a span for each row: the model took several values for one, and none of them may be
+    left."""
     return [
         LabeledSpan(start, end, entity.label, getattr(entity, "source", "model") == "pattern", entity.score)
         for entity in entities
-        for start, end in paragraphs(text, entity.start, entity.end)
+        for paragraph in paragraphs(text, entity.start, entity.end)
+        for start, end in rows(text, *paragraph)
     ]
 
 

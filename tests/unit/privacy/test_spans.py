@@ -40,6 +40,25 @@ def test_an_entity_over_an_empty_line_has_a_span_for_each_paragraph() -> None:
     ]
 
 
+TABLE = "id,name,sum\r\n7,Ada Ng,120.50\r\n8,Bo Ek,9.00\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "parts"),
+    [
+        (TABLE, "120.50\r\n8", ["120.50", "8"]),
+        (TABLE.replace("\r", "").replace(",", "|"), "120.50\n8", ["120.50", "8"]),
+        (TABLE, "Ada Ng,120.50\r\n8,Bo Ek", ["Ada Ng,120.50", "8,Bo Ek"]),
+        ("Well, Ada\nNg, so it is, and more", "Ada\nNg", ["Ada\nNg"]),
+        ("Ask Nora\nKim", "Nora\nKim", ["Nora\nKim"]),
+    ],
+)
+def test_an_entity_over_two_rows_of_a_table_has_a_span_for_each(text: str, found: str, parts: list[str]) -> None:
+    start = text.index(found)
+    spans = spans_of(text, [Entity(start, start + len(found), found, "person", 0.97)])
+    assert [text[one.start : one.end] for one in spans] == parts
+
+
 def test_the_label_of_joined_spans_is_the_denied_one_then_a_recognizers_then_the_longest_ones() -> None:
     model, longer = LabeledSpan(0, 4, "model"), LabeledSpan(2, 9, "longer")
     recognizer = LabeledSpan(3, 5, "recognizer", by_recognizer=True)
