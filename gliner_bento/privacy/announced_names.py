@@ -101,6 +101,15 @@ _ROLE = re.compile(
     rf"[ ]?[:：は][ \t]{{0,8}}\n?[ \t]{{0,4}}{_TITLE}(?=(?P<name>{_NAME}))",
     re.IGNORECASE,
 )
+_I_AM = re.compile(
+    rf"{WORD_START}(?:ich bin|je suis|ik ben|jag är|jeg er|jestem|(?:yo|io|eu) (?:soy|sono|sou))[ ]"
+    rf"(?=(?P<name>{_NAME}))",
+    re.IGNORECASE,
+)
+"""Before a full name: before a single word with a capital, it may be a profession or a nationality."""
+_AM = re.compile(rf"{WORD_START}(?:soy|sono|sou(?: [ao])?)[ ](?=(?P<name>{WORD}(?:[ \u00a0]{WORD}){{0,3}}))")
+"""In small letters: Soy Sauce is none."""
+_I_AM_WORDS = words_of("bin suis ben jag jeg jestem soy sono sou")
 _PHRASE = re.compile(rf"{WORD_START}(?:{_PHRASES})[ ]?(?=(?P<name>{_NAME}))", re.IGNORECASE)
 _TITLED = re.compile(
     rf"{WORD_START}(?P<title>{TITLES})(?:\.[ \u00a0]?|[ \u00a0])(?=(?P<name>{WORD}(?:[ \u00a0]{WORD}){{0,2}}))",
@@ -152,6 +161,7 @@ _NO_LAST_WORDS = _CLOSING_WORDS | words_of("bye ok okay yes no please soon sorry
 _LISTED = re.compile(rf"(?:,|;| and| &)[ ]{_TITLE}(?=(?P<name>{WORD}(?:[ ]{WORD}){{0,3}}))", re.IGNORECASE)
 _MAX_LISTED = 20
 _HONORED = re.compile(
+    r"(?P<own>[\u4e00-\u9fff々]{2,6}|[\u30a1-\u30ffー・]{2,16})(?=(?:と|って)(?:申し|もうし|言い|いい)ます)|"
     r"(?P<name>[\u4e00-\u9fff々]{1,4}|[\u30a1-\u30ffー]{2,8})(?=さん|さま|様|氏|先生|女士|小姐)"
     r"|(?P<other>[\uac00-\ud7a3]{2,4})(?= ?씨| ?님)"
 )
@@ -233,15 +243,18 @@ def _of_persons(clues: Clues) -> Iterator[LabeledSpan]:
         first = last["name"].split(" ")[0].lower()
         if last["name"][:1].isupper() and first not in _NO_LAST_WORDS and first not in NO_GIVEN_NAMES:
             yield from _span(last["name"], last.start("name"), last["name"])
+    may_be_writer = clues.has_word(_I_AM_WORDS)
     patterns = (
-        (_TITLED, clues.has_word(_TITLE_WORDS)),
-        (_GREETING, clues.has_word(_GREETING_WORDS)),
-        (_CLOSING, clues.has_word(_CLOSING_WORDS) or clues.has_part("-–—")),
+        (_TITLED, 1, clues.has_word(_TITLE_WORDS)),
+        (_GREETING, 1, clues.has_word(_GREETING_WORDS)),
+        (_CLOSING, 1, clues.has_word(_CLOSING_WORDS) or clues.has_part("-–—")),
+        (_I_AM, 2, may_be_writer),
+        (_AM, 1, may_be_writer),
     )
-    for pattern in (pattern for pattern, may_match in patterns if may_match):
+    for pattern, min_words in ((pattern, min_words) for pattern, min_words, may_match in patterns if may_match):
         for match in pattern.finditer(text):
             name = _capitalised(match["name"])
-            is_name = is_full_name(name, min_words=1) and name.split(" ")[0].lower() not in _NO_TITLED
+            is_name = is_full_name(name, min_words=min_words) and name.split(" ")[0].lower() not in _NO_TITLED
             if is_name and (pattern is not _TITLED or match["title"][:1].isupper() or name.isupper()):
                 yield from _span(name, match.start("name"), name)
 

@@ -25,7 +25,7 @@ _FOREIGN = (
     r"konto)[ -]?"
     r"(?:nummer|nr\.?)|kd\.?[ -]?nr\.?|pers\.?[ -]?nr\.?|(?:n°|numéro|nº|número|num\.) (?:de |d['’])?(?:client|"
     r"dossier|compte|"
-    r"cliente|cuenta|contrato|contrat|póliza|adhérent|socio|employé|empleado|passeport|pasaporte)|ssn|mrn|nhs|nhi|urn|phn|"
+    r"cliente|cuenta|contrato|contrat|póliza|adhérent|socio|employé|empleado|passeport|pasaporte)|ssn|mrn|nhs|nhi|urn|phn|(?-i:VIN)|"
     r"ohip|accession|dni|nie|"
     r"tax code|codice fiscale|cpf|rut|curp|nip|pesel|sozialversicherungsnummer|客户编号|会员号|学号|身份证号?|"
     r"会員番号|顧客番号|社員番号|"
@@ -42,8 +42,8 @@ _NUMBER_PARTS = words_of(
     "employee personnel staff customer client member patient student pupil account acct policy card case file "
     "claim licen passport badge tax national identity insurance security voter registration certificate accession "
     "chart record beneficiary subscriber group visa residence payroll loan mortgage enrolment enrollment "
-    "applicant participant donor vehicle plate nummer nr num. ssn mrn nhs nhi urn phn ohip dni nie codice cpf rut curp "
-    "nip pesel hosp specimen referral encounter episode "
+    "applicant participant donor vehicle plate nummer nr num. ssn mrn vin nhs nhi urn phn ohip dni nie codice cpf rut "
+    "curp nip pesel hosp specimen referral encounter episode "
     "n°"
 )
 """Each match of `_NUMBERS` that is ASCII has one of these in it."""
@@ -104,6 +104,10 @@ _HANDLES = re.compile(
     re.IGNORECASE,
 )
 """With a sign or a digit inside, and in a sentence: `@app.route(`, or a line of its own, is of code."""
+_GROUPS = re.compile(r"\d{1,4}(?: \d{1,4})+")
+_GROUPS_BEFORE = re.compile(r"(?<![\w.,:/-])(?:\d{1,4} ){1,4}\Z")
+_GROUPS_BEHIND = re.compile(r"(?: \d{1,4}){1,4}(?!\w|[.,:/-]\d)")
+_MAX_GROUP_CHARS = 20
 _TODO = re.compile(r"(?<![^\W_])(?:todo|fixme|xxx|hack)\((?=(?P<value>[a-z][a-z0-9._-]{2,30})\))", re.IGNORECASE)
 
 
@@ -130,6 +134,15 @@ def announced_numbers(clues: Clues) -> Iterator[LabeledSpan]:
             start, end = match.span("value")
             if not _NO_USERS.fullmatch(match["value"]) and text[end : end + 1] not in ("(", "[", "="):
                 yield LabeledSpan(start, end, "username", by_recognizer=True, score=_SCORE)
+
+
+def with_all_digits(text: str, span: LabeledSpan) -> LabeledSpan:
+    """The span of groups of digits that a model found, with all groups of the number: `2 87 02 59 512 034 26`."""
+    if not _GROUPS.fullmatch(text, span.start, span.end):
+        return span
+    before = _GROUPS_BEFORE.search(text, max(0, span.start - _MAX_GROUP_CHARS), span.start)
+    behind = _GROUPS_BEHIND.match(text, span.end)
+    return span.at(before.start() if before else span.start, behind.end() if behind else span.end)
 
 
 def _ages_phones_and_handles(text: str) -> Iterator[LabeledSpan]:

@@ -13,7 +13,8 @@ from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.6
 _CAPITAL = r"[^\W\d_a-zß-öø-ÿа-яα-ω]"
-_CAPITALISED = rf"{_CAPITAL}[^\W\d_]{{0,30}}(?:[.'’-][^\W\d_]{{1,30}}){{0,3}}\.?"
+_CAPITALISED = rf"{_CAPITAL}[^\W\d_]{{0,30}}(?:[.'’-][^\W\d_]{{1,30}}){{0,3}}(?:(?<![^\W\d_]{{4}})\.)?"
+"""With the point of St. and Mt., but not that of a sentence."""
 _UNHYPHENATED = rf"{_CAPITAL}[^\W\d_]{{0,30}}(?:[.'’][^\W\d_]{{1,30}}){{0,3}}\.?"
 """Before a hyphen that is not a part of it: with hyphens, each run of words could be divided in many ways."""
 _STREETS = (
@@ -23,13 +24,16 @@ _STREETS = (
     r"green|"
     r"parade|esplanade|loop|ridge|alley|wharf|plaza|turnpike|pike|mansions|heights|hts|tce|pde|cct|gdns|villas|croft)"
 )
-_UNIT = r"(?i:(?:apt|apartment|flat|unit|suite|ste|floor|room|no|ward|blk|block|p\.?o\.? box|#)\.? ?#?\w{1,6})"
+_UNIT = (
+    r"(?i:(?:apt|apartment|flat|unit|suite|ste|floor|room|no|ward|blk|block|p\.?o\.? box|#)\.? ?#?\w{1,6}"
+    r"|\d{1,2} ?[ºª°](?: ?[a-z](?![^\W_]))?)"  # 3º B
+)
 _ZIP = (
     r"(?:[A-Z]{2}[ ,]{1,2}\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d"
     r"|(?:[A-Z]{1,2}-)?\d{4,6}(?: [A-Z]{2})?)"
 )
 """A ZIP code with its state, a British, a Canadian, or another postcode."""
-_CITY = rf"{_CAPITALISED}(?:[ ](?:am|an der|upon|on|of|the|de|la|le|sur|{_CAPITALISED})){{0,3}}"
+_CITY = rf"{_CAPITALISED}(?:[ ](?:am|im|an der|ob der|upon|on|of|the|de|la|le|sur|{_CAPITALISED})){{0,3}}"
 _TAIL = (
     rf"(?:(?:,? {_UNIT})?(?:,[ ]?|[ ]|,?[ \t]{{0,4}}\r?\n[ \t]{{0,4}})"
     rf"(?:{_ZIP}(?:[ ]{_CITY})?|{_CITY}(?:,? {_ZIP}|, [A-Z]{{2}}(?: \d{{5}}(?:-\d{{4}})?)?(?![^\W_])|(?=[,.;)\n?!]|"
@@ -47,8 +51,8 @@ _STREET_FORMS = re.compile(
     rf"allée|calle|c/|"
     rf"avenida|avda\.?|paseo|plaza|viale|"
     rf"piazza|corso|rua|travessa|ul\.|ulica|aleja|al\.|ulice|strada|bulevardul)[ ](?:(?:de|du|des|la|le|les|del|"
-    rf"della|do|da|dos|di|l['’])[ ]?){{0,3}}"
-    rf"(?:{_CAPITALISED}[ ]?){{1,4}}(?:,? ?(?:nº|n°|no\.?|nr\.?)? ?\d{{1,4}}[a-zA-Z]?)?(?:{_TAIL}){{0,2}}"
+    rf"della|delle|dei|do|da|dos|das|di|l['’])[ ]?){{0,3}}"
+    rf"(?:{_CAPITALISED}[ ]?){{1,4}}(?:,? ?(?:nº|n°|no\.?|nr\.?)? ?\d{{1,4}}[a-zA-Z]?(?![^\W_]))?(?:{_TAIL}){{0,2}}"
     rf"|(?i:ул\.?|улиц[аеы]|вул\.?|вулиц[яі]|проспект|пр\.|"
     rf"переулок)[ ](?P<russian>[^\W\d_][^\W\d_-]{{0,30}}(?:[ ][^\W\d_-]{{1,30}})?,? "
     rf"(?:(?:д|дом|буд)\.? ?)?\d{{1,4}}[а-я]?"
@@ -123,6 +127,7 @@ _NONE = re.compile(
 _POSTCODE_LINE = re.compile(
     rf"\r?\n[ \t]{{0,4}}(?=(?P<value>(?:{_ZIP}[ ]{_CITY}|{_CITY},? {_ZIP}))[ \t]{{0,4}}(?:\r?\n|\Z))"
 )
+_POSTCODE_BEHIND = re.compile(rf"(?:(?:,? {_UNIT})?,[ ]?|,?[ \t]{{0,4}}\r?\n[ \t]{{0,4}}){_ZIP}[ ]{_CITY}")
 _NUMBER = re.compile(r"\d[\d ]{0,20}|丁目")
 _MAX_BEFORE = 12
 _HOSPITAL = re.compile(
@@ -178,6 +183,12 @@ def _places(clues: Clues) -> Iterator[LabeledSpan]:
             yield from _span(text, *match.span("value"), "city")
     for match in _HOSPITAL.finditer(text) if clues.has_word(_HOSPITAL_WORDS) else ():
         yield from _span(text, *match.span(), "organization")
+
+
+def with_postcode(text: str, span: LabeledSpan) -> LabeledSpan:
+    """The span of a street that a model found, with the postcode and the city behind it."""
+    behind = _POSTCODE_BEHIND.match(text, span.end)
+    return span.at(span.start, behind.end() - behind[0].endswith(".")) if behind else span
 
 
 def _span(text: str, start: int, end: int, label: str) -> Iterator[LabeledSpan]:

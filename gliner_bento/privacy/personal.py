@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from gliner_bento.privacy.announced_names import announced_names
-from gliner_bento.privacy.announced_numbers import announced_numbers
-from gliner_bento.privacy.announced_places import announced_places
+from gliner_bento.privacy.announced_numbers import announced_numbers, with_all_digits
+from gliner_bento.privacy.announced_places import announced_places, with_postcode
 from gliner_bento.privacy.further_names import further_names
 from gliner_bento.privacy.names_in_context import names_in_context
 from gliner_bento.privacy.near import Clues
@@ -58,7 +58,7 @@ def personal_spans(
     clues = Clues(text)
     added = announced_in(clues) if announced else []
     kept = [
-        with_given_name(text, span) if span.label == "person" and announced and not span.by_recognizer else span
+        _whole(text, span) if announced and not span.by_recognizer else span
         for span in spans
         if span.by_recognizer or is_plausible(text, span, sure=sure)
     ]
@@ -68,6 +68,15 @@ def personal_spans(
         return kept + added
     kept = [span for span in kept if span.by_recognizer or is_plausible(text, span, mentions_somebody=False, sure=sure)]
     return kept + [span for span in added if span.label != "organization"]
+
+
+def _whole(text: str, span: LabeledSpan) -> LabeledSpan:
+    """What a model found, with the parts right beside it that it often leaves out."""
+    add = _ADDED.get(span.label)
+    return add(text, span) if add else span
+
+
+_ADDED = {"person": with_given_name, "street address": with_postcode, "id number": with_all_digits}
 
 
 def announced_in(clues: Clues) -> list[LabeledSpan]:

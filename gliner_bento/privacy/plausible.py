@@ -236,6 +236,10 @@ _PLACE_WORD = re.compile(
     re.IGNORECASE,
 )
 _DAY = re.compile(r"(?:mon|tues?|wed|thu|thur|thurs|fri|sat|sun)(?:day)?\.?", re.IGNORECASE)
+_DATE_BEHIND = re.compile(
+    r"[.,]?[ ](?:\d{1,2}[./-]\d|\d{1,2}(?:st|nd|rd|th)? [A-Z][a-z]{2}|\d{4}-\d|[A-Z][a-z]{2,8} \d)"
+)
+"""Behind a weekday, which is a name elsewhere: of Sun, 34."""
 _TRAVEL = re.compile(
     r"(?<![^\W_])(?:fl(?:ew|y|ies|ights?)|flying|went|go(?:es|ing)?|travel\w*|trips?|(?-i:dr(?:ove|ive|iving))|trains?|holidays?|"
     r"vacations?|tour\w*|"
@@ -356,6 +360,7 @@ def _is_person(context: _Context) -> bool:
         or _is_heading(context)
         or _is_eponym(context)
         or _NO_PERSON.fullmatch(text)
+        or (_DAY.fullmatch(text) and _DATE_BEHIND.match(context.behind))
     ):
         return False
     if text.islower() and any(map(str.isupper, context.around)) and _is_in_small_letters(context, words):

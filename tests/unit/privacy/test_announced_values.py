@@ -15,6 +15,8 @@ PLACES = {
     "Visit me at [4410 NW Cedar Hollow Dr, Apt 7, Boise, ID 83702], please.": "American",
     "Er wohnt [Lindenallee 7, 04109 Leipzig].": "German",
     "Post: [Hans-Georg-Meyer-Straße 5], [Alte Karl-Marx-Allee 7b] und [Große Ulrichstraße 3]": "German with hyphens",
+    "J'habite au [14 bis rue des Lilas, 59100 Roubaix].\nMon mari": "a French postcode",
+    "Vivo en [Calle Mayor 22, 3º B, 28013 Madrid]. Moro na [Rua das Flores, 123, Campinas].": "Iberian",
     "Flat: [42 Thornbury Mansions, Leith]; [3 Kauri Tce, Palmerston 4410]": "other words for streets",
     "Home address: [Block 5, Orchard Heights #03-11]\nPhone: none": "a field",
     "City: [Leicester]  State: [OH]  ZIP: [44720]": "fields on a line",
@@ -30,6 +32,7 @@ PLACES = {
 NUMBERS = {
     "Employee ID\t[K-55102]; Kundennr.: [44-1299], policy no. [20 881 7]": "fields",
     "Medical record number: [A-77120]; tax code: [99120041]": "records",
+    "(VIN [WVWZZZ1JZ3W386752]), VIN: [1HGCM82633A004352]; le vin 2015": "a vehicle",
     "Hospital no. [H-55102], NHI [ZKQ4417]; Accession [22-S-10934]": "records of hospitals",
     "a [93] y/o man; a [101]-year-old woman; she is [92]. Died of sepsis at [91]; aged [97]": "ages above 89",
     "he was 95 kg, BP was 92, at 98 %, aged 45, she is 91 % sure, a 90-year-old tower, 94.5 yo": "other numbers of 90",
@@ -84,3 +87,15 @@ def test_words_with_hyphens_cost_as_much_as_words_with_blanks():
 def test_numbers_without_blanks_between_them_take_linear_time():
     """As in `test_words_with_hyphens_cost_as_much_as_words_with_blanks`; a hundred times as much in quadratic time."""
     assert costs_at_most(10, announced_numbers, "nhs:1-" * 20_000, "nhs:1- " * 20_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("at Fjellveien 12, 9010 Tromsø. The alarm", "Fjellveien 12, 9010 Tromsø"),
+        ("at 12 Elm Street, Bude. The man", "12 Elm Street, Bude"),
+        ("at 3 Quay St., St. Ives TR1 3QJ. We", "3 Quay St., St. Ives TR1 3QJ"),
+    ],
+)
+def test_an_address_ends_with_the_sentence(text, address):
+    assert [text[span.start : span.end] for span in announced_places(Clues(text))] == [address]

@@ -39,6 +39,22 @@ def test_a_word_that_is_also_a_name_belongs_to_the_name_behind_it():
     assert kept("Then Kowalczyk sang.", [("Kowalczyk", "person", 0.9)]) == {"Kowalczyk"}
 
 
+@pytest.mark.parametrize(
+    ("label", "before", "part", "behind", "rest"),
+    [
+        ("street address", "", "Am Alten Forsthaus 3", ", 79098 Freiburg im Breisgau", ". Tel"),
+        ("street address", "", "Haus 3 B", ",1010 Wien", "\nA"),
+        ("street address", "", "Haus 3", "", ", and 5 more"),
+        ("id number", "2 ", "87 02 59 512", " 034 26", "."),
+        ("id number", "", "4417 220", " 1", " a"),
+        ("id number", "", "4417-2201", "", " 5"),
+    ],
+)
+def test_what_a_model_found_in_part_is_replaced_as_a_whole(label, before, part, behind, rest):
+    whole = f"{before}{part}{behind}"
+    assert kept(f"Mine is {whole}{rest}", [(part, label, 0.9)]) == {whole}
+
+
 def test_an_unsure_word_with_a_capital_within_a_sentence_is_a_person():
     found = [("Kodak", "person", 0.35)]
     for text in ("They look for Kodak today.", "According to Kodak, no."):
@@ -116,3 +132,17 @@ def test_what_may_be_of_a_person_survives(label):
 def test_only_capitals_nearby_say_that_small_letters_are_no_name():
     assert kept("to be frank," + " no" * 1000 + " No", [("frank", "person", 0.9)]) == {"frank"}
     assert kept("to be frank," + " no" * 10 + " No", [("frank", "person", 0.9)]) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Date: Tue, 4 Nov 2025", set()),
+        ("On Sun 2025-11-04", set()),
+        ("Patient: Sun, 34", {"Sun"}),
+        ("Mon spoke", {"Mon"}),
+    ],
+)
+def test_a_weekday_before_a_date_is_no_person(text, names):
+    day = next(day for day in ("Tue", "Sun", "Mon") if day in text)
+    assert kept(text, [(day, "person", 0.7)], announced=False) == names
