@@ -44,13 +44,14 @@ class Lanes:
         """Lane `number` has started or died."""
         self._states[number] = state
 
-    def tokens_per_lane(self, waiting_cost: int) -> int:
-        """Maximum cost of a batch, such that each idle lane gets as much of the waiting work as the batch's own lane.
+    def tokens_per_lane(self, waiting_cost: int) -> int | None:
+        """Maximum cost of a batch, such that each idle lane gets as much of the waiting work as the batch's own lane;
+        None: no other lane is idle.
 
         Two lanes of one thread have a higher throughput than one lane of two threads. So work is spread over lanes
         first, and threads are shared only if lanes stay idle.
         """
-        return ceil(waiting_cost / (1 + self.free))
+        return ceil(waiting_cost / (1 + self.free)) if self.idle else None
 
     def shared_by(self, number: int, arriving: int) -> int:
         """Number of idle lanes whose threads lane `number` may use for a batch that starts now.

@@ -56,10 +56,13 @@ def test_items_that_arrive_together_are_spread_over_the_free_lanes_by_cost(
     assert list(engine.lanes.values()) == [1, 1]
 
 
-def test_items_that_arrive_together_share_a_batch_on_a_single_lane(start: Start, gate: Gate, item: MakeItem) -> None:
-    scheduler = start(FakeEngine(on_forward=gate))
-    scheduler.submit_many([item("a"), item("b"), item("c")], request_id="r")
-    assert gate.arrival() == ["a", "b", "c"]
+@pytest.mark.parametrize("texts", [["a", "b", "c"], ["a" * 30, "b" * 20, "c" * 25]], ids=["alike", "padded"])
+def test_items_that_arrive_together_share_a_batch_on_a_single_lane(
+    start: Start, gate: Gate, item: MakeItem, texts: list[str]
+) -> None:
+    scheduler = start(FakeEngine(on_forward=gate, tokens=lambda item: len(item.text)))
+    scheduler.submit_many([item(text) for text in texts], request_id="r")
+    assert gate.arrival() == texts
 
 
 # The device's memory

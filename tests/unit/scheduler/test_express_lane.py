@@ -350,7 +350,7 @@ def test_a_short_text_waits_for_more_urgent_work_of_its_tenant(
     submit_waiting(scheduler, until, [item("Ada")], share=B)
     assert tally["express"] == 0
     gate.let_through()
-    assert gate.arrival() == [MEDIUM]
+    assert gate.arrival() == [MEDIUM, "Ada"]
 
 
 def lease_by_first_letter(item: Item) -> object:

@@ -14,12 +14,17 @@ def test_lane_is_alive_from_its_start_to_its_death() -> None:
     assert (lanes.alive, list(lanes.states)) == (1, ["alive", "dead"])
 
 
-@given(free=st.integers(0, 8), costs=st.lists(st.integers(1, 100), min_size=1))
+@given(free=st.integers(1, 8), costs=st.lists(st.integers(1, 100), min_size=1))
 def test_shares_of_all_free_lanes_hold_all_that_waits_and_no_more_than_needed(free: int, costs: list[int]) -> None:
     lanes = Lanes(9)
     lanes.idle = list(range(free))
     share = lanes.tokens_per_lane(sum(costs))
+    assert share is not None
     assert share * (1 + free) >= sum(costs) > (share - 1) * (1 + free)
+
+
+def test_the_only_lane_that_is_idle_leaves_nothing_for_others() -> None:
+    assert Lanes(2).tokens_per_lane(100) is None
 
 
 def lanes_of(count: int, idle: list[int]) -> Lanes:
