@@ -290,8 +290,15 @@ class StartupError(Exception):
 
 def one_line(error: BaseException) -> str:
     """The error's message, or the name of its type if the message is empty, on one line of limited length."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(_message(error).split()) or type(error).__name__
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."
+
+
+def _message(error: BaseException) -> str:
+    """An error of the system without its number, behind the name of its file."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if isinstance(error.filename, str) else error.strerror
 
 
 def install_hint(extra: str) -> str:

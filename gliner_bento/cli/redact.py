@@ -74,6 +74,9 @@ exit codes: 0 done; 1 an argument, a setting, the model or the server is wrong, 
 looked at, and text in another language than the model's; {ENTITIES_LEFT} --check has found something"""
 
 
+_STANDARD_OUTPUT = Path("-")
+
+
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add this command's flags, and those of `backend`."""
     parser.add_argument("inputs", nargs="+", metavar="FILE|FOLDER|-", help=f"{READABLE}; - for standard input")
@@ -132,6 +135,10 @@ def run(options: argparse.Namespace, flags: Mapping[str, Any]) -> int:
     """Redact, restore or check the inputs."""
     if options.relations or options.relation_threshold is not None:
         raise CommandError("redact: --relations: only entities are redacted")
+    if options.output == _STANDARD_OUTPUT:
+        if options.inputs != ["-"]:
+            raise CommandError("redact: -o -: only for standard input")
+        options.output = None
     report = RedactionReport()
     exit_on_sigterm()
     with backend.failing_in_one_line("redact"), _inputs(options) as (inputs, output):

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace, _flags: Mapping[str, Any]) -> int:
         with Client(options.url, api_key=options.api_key) as client:
             answer = client.restore(content.decode(), mapping)
         restored = json.dumps(asdict(answer)) + "\n" if options.json else answer.texts[0]
-        if options.output:
+        if options.output and options.output != Path("-"):
             write_whole(options.output, restored.encode())
         else:
             sys.stdout.buffer.write(restored.encode())

@@ -107,8 +107,9 @@ def refuse_unknown(
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The end of a message about a setting that does not exist: the closest known name, or nothing."""
-    nearest = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
+    bare = {one.lstrip("-"): one for one in known}  # dashes make any two flags alike
+    nearest = difflib.get_close_matches(name.lstrip("-"), bare, n=1)
+    return f"; did you mean {bare[nearest[0]]}?" if nearest else ""
 
 
 def resolve_aliases(

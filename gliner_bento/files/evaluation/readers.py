@@ -26,7 +26,7 @@ def read_gold(path: Path, kind: str | None = None, text_column: str = "text") ->
     """
     kind = kind or SUFFIXES.get(path.suffix.lower())
     if kind is None:
-        raise ValueError(f"{path}: {path.suffix or 'no suffix'}: is none of {', '.join(SUFFIXES)}; use --format")
+        raise ValueError(f"{path}: the suffix must be one of {', '.join(SUFFIXES)}; or use --format")
     examples = list(_READERS[kind](_content(path), str(path), text_column))
     if not examples:
         raise ValueError(f"{path}: has no examples")

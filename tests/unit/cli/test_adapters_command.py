@@ -91,7 +91,7 @@ def test_what_cannot_work_is_one_line_and_code_1(server, capsys):
     url, _ = server
     for words, message in (
         (["delete", "gone", "--url", url], "adapters: no adapter 'gone'"),
-        (["put", "a", "nowhere", "--url", url], "No such file or directory: 'nowhere'"),
+        (["put", "a", "nowhere", "--url", url], "adapters: nowhere: No such file or directory"),
         (["list", "--url", "http://127.0.0.1:9"], "adapters: http://127.0.0.1:9: "),
         (["list", "--jsn"], "adapters: unknown flag --jsn; did you mean --json?"),
     ):

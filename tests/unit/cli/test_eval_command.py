@@ -245,7 +245,7 @@ def test_the_worst_texts_are_a_page_of_their_own(gold, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gone.jsonl"], "eval: [Errno 2] No such file or directory: 'gone.jsonl'"),
+        (["gone.jsonl"], "eval: gone.jsonl: No such file or directory"),
         (["bad.jsonl"], "eval: bad.jsonl: line 2: text: must be a string"),
         (["none.jsonl"], "eval: none.jsonl: has no entities; name labels with --labels"),
         (["gold.jsonl", "--format", "conll"], "eval: gold.jsonl: line 1: must be a word and a tag"),
@@ -258,7 +258,7 @@ def test_the_worst_texts_are_a_page_of_their_own(gold, capsys):
         (["gold.jsonl", "--compare", "."], "eval: .: must be a file"),
         (["gold.jsonl", "--out", "gold.jsonl"], "eval: gold.jsonl: would be overwritten"),
         (["gold.jsonl", "--out", "a", "--html", "./a"], "eval: a: would be overwritten"),
-        (["gold.jsonl", "--html", "gone/a.html"], "eval: [Errno 2] No such file or directory: 'gone/a.html'"),
+        (["gold.jsonl", "--html", "gone/a.html"], "eval: gone/a.html: No such file or directory"),
         (["gold.jsonl", "--url", "x", "--dtype", "bf16"], "eval: --dtype: is for a model in this process"),
         (["gold.jsonl", "--classify", "mood"], "--classify: 'mood': must be NAME=LABELS"),
     ],

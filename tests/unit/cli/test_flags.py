@@ -25,7 +25,7 @@ from gliner_bento.settings.names import flag_name
         (["serve", "--max-batch-sise", "3"], "serve: unknown flag --max-batch-sise; did you mean --max-batch-size?"),
         (["serve", "--max-batch", "3"], "serve: unknown flag --max-batch; did you mean --max-batch-size?"),
         (["serve", "--device=gpu"], "device: String should match pattern"),
-        (["settings", "--port", "3"], "settings: unknown flag --port"),
+        (["settings", "--port", "3"], "settings: unknown flag --port\n"),
         (["keys", "new", "a", "--device", "cpu"], "keys: unknown flag --device"),
         (
             ["serve", "--polylora-base-adapter-id", "x"],

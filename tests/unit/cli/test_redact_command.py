@@ -427,9 +427,10 @@ def test_sigterm_leaves_no_half_written_copy(folder, commands_call):
     assert list((folder / "out").iterdir()) == []
 
 
-def test_standard_input_goes_to_standard_output(folder, monkeypatch, capsysbinary):
+@pytest.mark.parametrize("output", [[], ["-o", "-"]])
+def test_standard_input_goes_to_standard_output(folder, monkeypatch, capsysbinary, output):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    assert redact(folder, "-") == 0
+    assert redact(folder, "-", *output) == 0
     written = capsysbinary.readouterr()
     assert written.out == b"Write to [EMAIL_ADDRESS_1], or [EMAIL_ADDRESS_1].\r\n"
     assert written.err == b"1 file: 2 email address\n"
@@ -513,6 +514,7 @@ def test_an_invalid_line_is_left_out_of_the_copy_where_that_is_asked(folder, cap
         ),
         (["{}/in", "-o", "{}/out", "--relations", "a"], "redact: --relations: only entities are redacted"),
         (["{}/in", "-", "-o", "{}/out"], "redact: -: must be the only input"),
+        (["{}/in", "-o", "-"], "redact: -o -: only for standard input"),
         (["{}/in", "-o", "{}/out", "--no-patterns"], "not allowed with argument"),
         (["{}/in/a.txt", "-o", "{}/o.txt", "--mapping", "{}/o.txt"], "o.txt: would be written twice"),
         (["{}/in/a.txt", "-o", "{}/o.txt", "--mapping", "{}/in/a.txt"], "in/a.txt: is an input"),

@@ -74,7 +74,7 @@ def test_the_next_text_continues_the_mapping_through_standard_streams(folder, ur
     assert capsysbinary.readouterr() == (b"[PERSON_4] and [PERSON_2]", b"1 file: 2 person\n")
     answer = b"[Person 1] wrote to [PERSON_4] and [PERSON_9]."
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(answer)))
-    assert run(folder, url, "restore", "--sealed", "{}/sealed") == 2
+    assert run(folder, url, "restore", "--sealed", "{}/sealed", "-o", "-") == 2
     assert capsysbinary.readouterr() == (
         b"Ada wrote to Cy and [PERSON_9].",
         b"gliner-bento: restore: not restored: [PERSON_9]\n",

@@ -200,7 +200,11 @@ def relation_of(**ends):
         ("a.jsonl", "", "a.jsonl: has no examples"),
         ("a.jsonl", '\n{"text": "a", "score": NaN}', "a.jsonl: line 2: NaN is no JSON value; write null"),
         ("a.json", '[{"text": "a"},\n{"score": Infinity}]', "a.json: Infinity is no JSON value; write null"),
-        ("a.spacy", "x", "a.spacy: .spacy: is none of .jsonl, .ndjson, .json, .conll, .bio, .iob, .tsv, .txt; use --f"),
+        (
+            "a.spacy",
+            "x",
+            "a.spacy: the suffix must be one of .jsonl, .ndjson, .json, .conll, .bio, .iob, .tsv, .txt; or",
+        ),
     ],
 )
 def test_a_fault_is_said_with_file_line_and_field(name, content, message, tmp_path):
