@@ -160,6 +160,9 @@ class HttpProtocol(HttpToolsProtocol):
         for timer in (self._write_timer, self._probe_timer):
             if timer:
                 timer.cancel()
+        if self._answering and not self._answering.response_complete:  # uvicorn does this for `cycle` alone
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

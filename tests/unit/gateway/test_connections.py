@@ -52,8 +52,8 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class App:
-    """Answers after its body; `/hold` when `proceed` is set, `/halves` one half then, `/large` with more than the
-    buffers of sockets take, `/whole` with that in one piece, `/filled` with as much as they take and a little more.
+    """Answers after its body; `/hold` when `proceed` is set, `/halves` one half then, `/receive` never, `/large` with
+    more than the buffers of sockets take, `/whole` with that in one piece, `/filled` with as much and a little more.
 
     loop, connections: the server's. received: bytes."""
 
@@ -82,6 +82,10 @@ class App:
             return
         if path == "/hold":
             await self.may_proceed()
+        if path == "/receive":
+            message = await asyncio.wait_for(receive(), PATIENCE_S)
+            self.disconnected.append((path, message["type"]))
+            return
         if path == "/filled":
             await send({"type": "http.response.start", "status": 200, "headers": []})
             while not self.unsent():
@@ -325,6 +329,16 @@ def test_a_client_that_has_left_is_noticed_while_its_request_runs(serve, app, re
     client.close()
     app.until(lambda: not app.connections)
     assert not app.proceed.is_set()
+
+
+@pytest.mark.parametrize("behind", [b"", REQUEST])
+def test_an_app_receives_that_the_client_has_left_also_if_another_request_waits(serve, app, behind):
+    client = serve()()
+    client.sendall(REQUEST.replace(b"/", b"/receive", 1) + behind)
+    assert app.begun.acquire(timeout=PATIENCE_S)
+    client.close()
+    assert app.ended.acquire(timeout=PATIENCE_S)
+    assert app.disconnected == [("/receive", "http.disconnect")]
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTT", REQUEST[:-1]])
