@@ -26,7 +26,8 @@ _PARAMETER = re.compile(r"[A-Za-z_$][\w.$-]*")
 
 def changed(value: Any, change: Change, keeps: Keeps = lambda _name, _value: False, name: str = "") -> Any:
     """A JSON value with its strings changed, and its longer numbers, which become strings, and those of its fields'
-    names that are not single words. Raises `InvalidField` for a deeply nested value."""
+    names that are not single words. Raises `InvalidField` for a deeply nested value, and for two fields of an object
+    whose names become the same."""
     return _changed(value, change, keeps, name, 0)
 
 
@@ -56,10 +57,13 @@ def _changed(value: Any, change: Change, keeps: Keeps, name: str, depth: int) ->
     if isinstance(value, list):
         return [_changed(one, change, keeps, name, depth + 1) for one in value]
     if isinstance(value, dict):
-        return {
+        new_fields = {
             key if _PARAMETER.fullmatch(key) else change(key, ""): _changed(one, change, keeps, key, depth + 1)
             for key, one in value.items()
         }
+        if len(new_fields) < len(value):
+            raise InvalidField("JSON: the names of two fields are replaced by the same text")
+        return new_fields
     return value
 
 

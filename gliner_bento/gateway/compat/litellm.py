@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -169,18 +171,15 @@ class _Pieces:
 
     def found(self, of_documents: Sequence[Extraction]) -> Iterator[Extraction]:
         """What was found in each of `texts`. of_documents: what was found in each document."""
-        for text, (document, start) in zip(self.texts, self.places, strict=True):
-            end = start + len(text)
-            if len(self._documents[document]) == 1 and not start:
-                yield of_documents[document]
-                continue
-            yield Extraction(
-                [
-                    _clipped(entity, text, start)
-                    for entity in of_documents[document].entities
-                    if entity.start < end and entity.end > start
-                ]
-            )
+        first = 0
+        for lines, one in zip(self._documents, of_documents, strict=True):
+            last = first + len(lines)
+            starts = [start for _, start in self.places[first:last]]
+            if starts == [0]:
+                yield one
+            else:
+                yield from _by_text(self.texts[first:last], starts, one.entities)
+            first = last
 
 
 async def _guard(gateway: Gateway, context: Context, request: Request) -> Response:
@@ -278,8 +277,9 @@ def _check_block(
     extraction = options.extraction(limits)
     decided = label_options(extraction.labels or (), max_labels=-1)
     recognized = answer_labels(extraction.recognizers, decided["labels"], limits.recognizers)
-    looked_for = {*decided["labels"], *recognized.values()}.difference(decided["decoys"]).union(denied_labels)
-    if missing := [label for label in params.block if not _means(label, looked_for)]:
+    looked_for = {*decided["labels"], *recognized.values()}.difference(decided["decoys"])
+    known = _Kinds(looked_for.union(denied_labels))
+    if missing := [label for label in params.block if label not in known]:
         raise InvalidField(
             f"additional_provider_specific_params.block: {missing[0]!r} is not a label that is looked for; add it to "
             "labels, recognizers or deny_list",
@@ -287,10 +287,15 @@ def _check_block(
         )
 
 
-def _means(label: str, others: Collection[str]) -> bool:
-    """Whether a label is one of others, or means the same: `card` and `credit card number`."""
-    types = {*entities_of(label)}
-    return label in others or any(types.intersection(entities_of(other)) for other in others)
+class _Kinds:
+    """Kinds of data, each with any of its labels: `card` and `credit card number`."""
+
+    def __init__(self, labels: Iterable[str]) -> None:
+        self._labels = {*labels}
+        self._types = {entity for label in self._labels for entity in entities_of(label)}
+
+    def __contains__(self, label: str) -> bool:
+        return label in self._labels or not self._types.isdisjoint(entities_of(label))
 
 
 def _labels(documents: Sequence[str], found: Sequence[Extraction], options: redaction.RedactionOptions) -> set[str]:
@@ -310,7 +315,8 @@ def _denied(texts: Sequence[str], listed: Sequence[Listed], mapping: Mapping[str
 
 def _refused(labels: Collection[str], params: GuardrailParams) -> GuardrailAnswer | None:
     """The answer if what has these labels must not be sent."""
-    if refused := sorted(label for label in labels if _means(label, params.block)):
+    blocked = _Kinds(params.block)
+    if refused := sorted(label for label in labels if label in blocked):
         return _blocked(f"it has data of a kind that must not be sent: {', '.join(refused)}")
     return None
 
@@ -321,15 +327,16 @@ def _blocked(reason: str) -> GuardrailAnswer:
 
 def _is_applied(old: _Contents, new: _Contents) -> bool:
     """Whether every changed tool call is one of the rows, too: LiteLLM changes it only there."""
-    in_rows = [_arguments(call) for row in old.rows for call in row.get("tool_calls") or () if isinstance(call, dict)]
+    of_rows = [calls for row in old.rows if isinstance(calls := row.get("tool_calls"), list)]
+    in_rows = {_arguments(call) for calls in of_rows for call in calls if isinstance(call, dict)}
     calls = zip(old.tool_calls, new.tool_calls, strict=True)
     return all(_arguments(call) in in_rows for call, new_call in calls if call != new_call)
 
 
-def _arguments(call: Mapping[str, Any]) -> Any:
-    """What of a tool call may change. LiteLLM writes the rest differently in rows."""
+def _arguments(call: Mapping[str, Any]) -> str:
+    """What of a tool call may change, as JSON. LiteLLM writes the rest differently in rows."""
     function = call.get("function")
-    return function.get("arguments") if isinstance(function, dict) else call
+    return json.dumps(function.get("arguments") if isinstance(function, dict) else call, sort_keys=True)
 
 
 def _answer(old: _Contents, new: _Contents) -> GuardrailAnswer:
@@ -422,6 +429,17 @@ def _has_unread(parts: Any) -> bool:
 def _is_of_schema(name: str, value: Any) -> bool:
     """Whether a field of a tool's definition stays."""
     return isinstance(value, (int, float)) or (isinstance(value, str) and name in _SCHEMA_NAMES)
+
+
+def _by_text(texts: Sequence[str], starts: Sequence[int], entities: Sequence[Entity]) -> Iterator[Extraction]:
+    """What of the entities of a document is in each of its texts, which begin at `starts`. In linear time."""
+    found: list[list[Entity]] = [[] for _ in texts]
+    for entity in entities:
+        first, last = max(0, bisect_right(starts, entity.start) - 1), bisect_left(starts, entity.end)
+        for index in range(first, last):
+            if entity.start < starts[index] + len(texts[index]):
+                found[index].append(_clipped(entity, texts[index], starts[index]))
+    return map(Extraction, found)
 
 
 def _clipped(entity: Entity, text: str, start: int) -> Entity:

@@ -12,8 +12,12 @@ from gateway_options import OPTIONS
 from test_recognizers_of_requests import Scripted
 
 from gliner_bento.errors import InternalError
+from gliner_bento.gateway.compat import litellm
+from gliner_bento.gateway.compat.litellm import _Pieces
 from gliner_bento.gateway.waiting_mappings import MappingsInMemory
 from gliner_bento.privacy.json_texts import changed_json
+from gliner_bento.privacy.recognizers.labels import entities_of
+from gliner_bento.tasks.extraction import Entity, Extraction
 
 FOUND = ("Ada Ng", "person"), ("Bob Ek", "person")
 CARD = "4111 1111 1111 1111"
@@ -111,6 +115,47 @@ def test_tool_calls_that_no_row_has_block(guard):
     answer = guard()("request", texts=["x"], tool_calls=[call_of('{"who": "Ada Ng"}')])
     assert (answer["action"], answer["texts"]) == ("BLOCKED", None)
     assert "Ada" not in answer["blocked_reason"]
+
+
+@pytest.mark.parametrize("calls", [5, True, "x", {"a": 1}, [1], None])
+def test_rows_may_have_any_value_as_tool_calls(guard, calls):
+    answer = guard()("request", texts=["Ada Ng"], structured_messages=[{"role": "assistant", "tool_calls": calls}])
+    assert answer["texts"] == ["[PERSON_1]"]
+
+
+def test_fields_whose_names_become_one_are_refused(guard):
+    calls = [call_of('{"Ada Ng": 1, "ADA NG": 2}')]
+    send = guard(Scripted(*FOUND, ("ADA NG", "person")))
+    refused = send("request", status=422, tool_calls=calls, structured_messages=[{"tool_calls": calls}])
+    assert refused["error"]["code"] == "invalid_field"
+
+
+def test_finds_are_divided_among_many_short_values_in_one_pass():
+    class Entities(list):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return super().__iter__()
+
+    pieces, values = _Pieces(), ["Ada Ng", "", "Bob Ek", "and Ada"]
+    for value in values:
+        pieces(value, "a")
+    (document,) = pieces.documents
+    assert document == "a: Ada Ng\na: \na: Bob Ek\na: and Ada"
+    found = Entities(
+        Entity(start, end, document[start:end], "person", 0.9) for start, end in ((3, 9), (7, 23), (17, 23), (31, 34))
+    )
+    texts = [[entity.text for entity in one.entities] for one in pieces.found([Extraction(found)])]
+    assert texts == [["Ada Ng", "Ng"], [""], ["Bob Ek", "Bob Ek"], ["Ada"]]
+    assert found.passes == 1
+
+
+def test_what_many_labels_of_block_mean_is_found_once(guard, monkeypatch):
+    looked_up = []
+    monkeypatch.setattr(litellm, "entities_of", lambda label: looked_up.append(label) or entities_of(label))
+    assert guard()("request", texts=["Ada Ng"], params={"block": ["card"] * 1000})["texts"] == ["[PERSON_1]"]
+    assert len(looked_up) < 2000
 
 
 def test_a_conversation_keeps_its_placeholders(guard):
