@@ -55,7 +55,7 @@ class FairPool:
         """For work that does the next work itself, if that is of the same tenant and calls `run`. Returns its
         arguments, or none."""
         with self._lock:
-            first = next(iter(self._queue)) if self._queue else None
+            first = self._queue.first
             if first is None or first.share.tenant != tenant or first.run != run:
                 return ()
             return self._queue.serve().args

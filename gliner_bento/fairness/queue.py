@@ -9,7 +9,7 @@ in vLLM). The scheduler's waiting items, the fleet's tickets and the work of pre
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from operator import attrgetter
@@ -87,6 +87,11 @@ class FairQueue(Generic[W]):
     def __iter__(self) -> Iterator[W]:
         return iter(self._active[0].waiting) if len(self._active) == 1 else self._merged()
 
+    @property
+    def first(self) -> W | None:
+        """The work that `serve` would take; None if nothing waits."""
+        return self._active[0].waiting[0] if self._active else None
+
     def add(self, work: W) -> None:
         """`work` waits from now on."""
         share = work.share
@@ -113,20 +118,20 @@ class FairQueue(Generic[W]):
         by_tenant: dict[str, list[W]] = {}
         for work in works:
             by_tenant.setdefault(work.share.tenant, []).append(work)
-        self._take((self._tenants[name], own) for name, own in by_tenant.items())
+        self._virtual_time = max(self._virtual_time, self._lowest_virtual_time())
+        for name, own in by_tenant.items():
+            tenant = self._tenants[name]
+            self._drop(tenant, own, sum(work.cost for work in own) / tenant.share.weight)
+        self._forget()
 
     def serve(self) -> W:
         """Take the first work of the order. The queue must not be empty."""
         tenant = self._active[0]
         work = tenant.waiting[0]
-        self._take([(tenant, [work])])
-        return work
-
-    def _take(self, taken: Iterable[tuple[_Tenant[W], list[W]]]) -> None:
         self._virtual_time = max(self._virtual_time, self._lowest_virtual_time())
-        for tenant, works in taken:
-            self._drop(tenant, works, sum(work.cost for work in works) / tenant.share.weight)
+        self._drop(tenant, [work], work.cost / tenant.share.weight)
         self._forget()
+        return work
 
     def charge(self, tenant: str, cost: float) -> None:
         """Charge a tenant more, for work that was taken at less than its cost. Ignores a tenant that was forgotten."""
