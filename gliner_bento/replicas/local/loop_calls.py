@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 
 class LoopCalls:
@@ -14,12 +15,12 @@ class LoopCalls:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._lock = threading.Lock()
-        self._calls: list[Callable[[], None]] = []
+        self._calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
-    def add(self, call: Callable[[], None]) -> None:
-        """Call `call` soon. No effect if the loop is closed."""
+    def add(self, call: Callable[..., None], *args: Any) -> None:
+        """Call `call(*args)` soon. No effect if the loop is closed."""
         with self._lock:
-            self._calls.append(call)
+            self._calls.append((call, args))
             if len(self._calls) > 1:
                 return  # the loop will run them together
         with suppress(RuntimeError):  # the loop is closed
@@ -28,5 +29,5 @@ class LoopCalls:
     def _run(self) -> None:
         with self._lock:
             calls, self._calls = self._calls, []
-        for call in calls:
-            call()
+        for call, args in calls:
+            call(*args)

@@ -140,9 +140,7 @@ class LocalReplica:
             self._loop_calls = LoopCalls(loop)
         calls, answered = self._loop_calls, loop.create_future()
         try:
-            submitted = self.scheduler.submit_together(
-                items, lambda outcomes: calls.add(partial(_resolve, answered, outcomes)), **_terms(call)
-            )
+            submitted = self.scheduler.submit_together(items, partial(calls.add, _resolve, answered), **_terms(call))
         except GLiNERBentoError as refusal:
             return [refusal] * len(items)
         try:
