@@ -159,7 +159,7 @@ def with_arguments(
 def _entities(prepared: Prepared, spans: SpanTable) -> EntityTable:
     item = prepared.item
     bounds = prepared.payload.bounds if len(spans) else NO_WORDS.bounds  # payloads of GLiClass have no bounds
-    starts, ends = bounds.T
+    starts, ends = bounds[:, 0], bounds[:, 1]
     return EntityTable(item.text, list(item.labels), starts[spans.first], ends[spans.last], spans.label, spans.score)
 
 

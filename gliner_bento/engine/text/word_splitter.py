@@ -85,7 +85,7 @@ class WordSplitter:
         """See `chunks`: one call of the pattern per chunk, and no Python code per word."""
         for piece_start, piece_end in self._pieces(text):
             start, rest = piece_start, text[piece_start:piece_end]
-            while len(parts := pattern.split(rest, words)) > 1:  # space, word, space, word, ..., rest
+            while rest and len(parts := pattern.split(rest, words)) > 1:  # space, word, space, word, ..., rest
                 rest = parts.pop()
                 lengths = np.fromiter(map(len, parts), np.int64, len(parts))
                 lengths[0] += start
