@@ -35,7 +35,7 @@ class GLiNERService:
     """
 
     def __init__(self) -> None:
-        self.running = run(settings, partial(connect, self), app, service="GLiNERService", on_signal=limits.end)
+        self.running = run(settings, partial(connect, self), app, service="GLiNERService", connections=limits)
 
     @bentoml.on_deployment
     @staticmethod

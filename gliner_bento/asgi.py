@@ -34,7 +34,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[dict[str, ProtocolLimits]]:
-        async with aclosing(run(settings, load_models, app, on_signal=limits.end)):
+        async with aclosing(run(settings, load_models, app, connections=limits)):
             yield {STATE: limits}
 
     return mounted(app, lifespan)

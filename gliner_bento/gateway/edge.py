@@ -22,6 +22,9 @@ from gliner_bento.gateway.access import Access
 from gliner_bento.gateway.context import Context
 from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
 
+ENDED = "gliner_bento.ended"
+"""The key in an ASGI scope of a list. It gets an error if the server ends a body that is read while it arrives."""
+
 _KEY = "gliner_bento.arrival"
 _PREFIXED = re.compile("/models/([^/]+)(/.+)")
 _FOLDERS = frozenset({"", "/static_content", "/playground", "/docs"})

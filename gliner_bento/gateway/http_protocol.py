@@ -31,7 +31,7 @@ from uvicorn.server import ServerState
 from gliner_bento.errors import GLiNERBentoError, HeadersTooLarge, MalformedRequest, NotReady, RequestTimeout
 from gliner_bento.fairness.constants import MAX_HEADER_BYTES, PACE_BYTES
 from gliner_bento.gateway.context import Context
-from gliner_bento.gateway.edge import reads_lines
+from gliner_bento.gateway.edge import ENDED, reads_lines
 from gliner_bento.gateway.error_body import error_response
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.refuse_early import EarlyRefusal, EarlyRequest, Refusal
@@ -78,6 +78,11 @@ class ProtocolLimits:
     def end(self) -> None:
         """The process has been asked to end: new connections are not kept. May be called in a signal handler."""
         self.is_ending = True
+
+    def fail(self) -> None:
+        """Refuse the requests that have not arrived, because the time to end is over. Called from any thread."""
+        for connection in list(self.incomplete):
+            connection.loop.call_soon_threadsafe(connection.refuse_unfinished)
 
     @property
     def protocol(self) -> Callable[..., HttpProtocol]:
@@ -140,6 +145,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._context = copy_context()
         self._left: asyncio.Future[None] = self.loop.create_future()
+        self._ended: list[GLiNERBentoError] = []
         if isinstance(self.app, ProxyHeadersMiddleware):  # `ClientAddress` replaces this middleware
             self.app = self.app.app
         limits = self._server_limits
@@ -198,7 +204,8 @@ class HttpProtocol(HttpToolsProtocol):
         """A request begins."""
         self._expect(RequestPart.HEADERS)
         super().on_message_begin()
-        cast(Scope, self.scope)[LEFT] = self._left
+        scope = cast(Scope, self.scope)
+        scope[LEFT], scope[ENDED] = self._left, self._ended
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header has arrived, or a trailer, which is ignored."""
@@ -459,6 +466,21 @@ class HttpProtocol(HttpToolsProtocol):
             longest.transport.close()
         else:
             longest._refuse(NotReady("too many connections; try again later"))
+
+    def refuse_unfinished(self) -> None:
+        """Close the connection. A request of which a part has arrived gets an error as its answer, or at its end."""
+        if not self._limits or self not in self._limits.incomplete:
+            return
+        self._unwatch()
+        error = NotReady("the server ended before all of the request had arrived; send it again")
+        if self._awaits is RequestPart.BODY and reads_lines(cast(Scope, self.cycle.scope)):
+            self._ended.append(error)
+            self.cycle.more_body = self.cycle.keep_alive = False
+            self.cycle.message_event.set()
+        elif self._is_idle():
+            self.transport.close()
+        else:
+            self._refuse(error)
 
     def _refuse(self, error: GLiNERBentoError) -> None:
         """Close the connection, and answer with an error first unless a response is under way."""

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from gliner_bento.errors import Aborted, ErrorBody, GLiNERBentoError
 from gliner_bento.gateway.context import Context
+from gliner_bento.gateway.edge import ENDED
 from gliner_bento.gateway.json_body import readable
 from gliner_bento.gateway.json_parts import json_parts
 from gliner_bento.gateway.media import NDJSON
@@ -35,7 +36,7 @@ class LinesReader:
 
     async def next(self, model: type[Line]) -> Line | None:
         """The next line; None at the end. Raises `InvalidField` and `MalformedRequest`, which name the line,
-        `TooLarge`, and `Aborted` if the client disconnects."""
+        `TooLarge`, `NotReady` if the server ends, and `Aborted` if the client disconnects."""
         try:
             async for line in self._lines:
                 self.number += 1
@@ -90,7 +91,7 @@ def lines_content(*kinds: type[Any]) -> dict[str, Any]:
 
 
 async def _lines(request: Request) -> AsyncIterator[bytes]:
-    """The lines of a body, without their ends, as they arrive. The last may have no end."""
+    """The lines of a body, without their ends, as they arrive. The last may have no end. Raises an error of `ENDED`."""
     line = bytearray()
     async for chunk in request.stream():
         searched = len(line)
@@ -99,6 +100,8 @@ async def _lines(request: Request) -> AsyncIterator[bytes]:
             yield bytes(line[:end])
             del line[: end + 1]
             searched = 0
+    for error in request.scope.get(ENDED, ()):
+        raise error
     yield bytes(line)
 
 

@@ -57,6 +57,14 @@ class ReplicaSource:
     models: Models | None = None
 
 
+class Connections(Protocol):
+    """The connections of the HTTP server: see `ProtocolLimits`."""
+
+    def end(self) -> None: ...
+
+    def fail(self) -> None: ...
+
+
 class App(Protocol):
     """The gateway: see `GatewayApp`."""
 
@@ -93,15 +101,15 @@ def run(
     service: str = "gliner-bento",
     after: str | None = None,
     needed_by: str | None = None,
-    on_signal: Callable[[], object] = lambda: None,
+    connections: Connections | None = None,
     raises: bool = False,
 ) -> Running:
     """Start to serve in this process. Blocks until `connect` has made the replicas.
 
     app: the gateway that serves the replicas. service: the process's name in messages and for the supervisor. after: a
     service that must be ready before this one starts. needed_by: a service that sends requests to this one, and ends
-    before it. on_signal: called in the signal handler, as that of `ReplicaSource`. raises: raise errors of the start;
-    otherwise they end the process, or the server, with one line.
+    before it. connections: end at the signal, and fail with the requests that still run. raises: raise errors of the
+    start; otherwise they end the process, or the server, with one line.
     """
     log.configure(settings)
     process = ServiceProcess(service, settings)
@@ -113,10 +121,16 @@ def run(
         prefer_throughput()
 
     def begin() -> None:
-        on_signal()
+        if connections:
+            connections.end()
         source.on_signal()
 
-    process.serve(needed_by=needed_by, begin=begin, fail=source.fail)
+    def fail() -> None:
+        if connections:
+            connections.fail()
+        source.fail()
+
+    process.serve(needed_by=needed_by, begin=begin, fail=fail)
     if app:
         allow_next_server()
         process.announce_when(app.gateway.ready, app.pages)

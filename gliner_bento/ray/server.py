@@ -50,8 +50,8 @@ class GatewayServer(uvicorn.Server):
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        connect, on_signal = partial(connect_fleets, self._handles), self._limits.end
-        async with aclosing(run(self._settings, connect, self._app, on_signal=on_signal, raises=True)):
+        connect = partial(connect_fleets, self._handles)
+        async with aclosing(run(self._settings, connect, self._app, connections=self._limits, raises=True)):
             while not await self._app.gateway.ready():  # noqa: ASYNC110  # polls the replicas, which send no event
                 await asyncio.sleep(_POLL_S)
             yield

@@ -212,6 +212,16 @@ def test_a_request_that_does_not_arrive_in_time_is_refused(serve, app, sent):
         assert app.disconnected == ["/"]
 
 
+@pytest.mark.parametrize("sent", [REQUEST[:20], REQUEST[:-1]])
+def test_a_request_that_does_not_arrive_before_the_server_ends_is_refused(serve, app, sent):
+    client = serve()()
+    client.sendall(sent)
+    app.until(lambda: app.received == len(sent))
+    for connection in list(app.connections):
+        connection._limits.fail()
+    assert refusal(client) == (503, "not_ready")
+
+
 def test_so_is_one_that_follows_others_on_its_connection(serve, app):
     client = serve()()
     assert ok(client)

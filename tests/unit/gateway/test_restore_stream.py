@@ -116,17 +116,30 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 @asynccontextmanager
-async def connected(options) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def connected(options) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter, ProtocolLimits]]:
     """A connection to a server with our limits on connections."""
     app = GatewayApp(options)
     app.bind(MemoryReplica())
-    protocol = ProtocolLimits(options, app.early).protocol
-    async with in_this_loop(app, http=protocol) as server:
+    limits = ProtocolLimits(options, app.early)
+    async with in_this_loop(app, http=limits.protocol) as server:
         reader, writer = await asyncio.open_connection(*address_of(server))
         try:
-            yield reader, writer
+            yield reader, writer, limits
         finally:
             writer.close()
+
+
+@pytest.mark.parametrize("begun", ["", '{"tex'])
+def test_a_stream_that_the_server_ends_has_an_error_as_its_last_line(mapping, begun):
+    async def scene():
+        async with connected(OPTIONS) as (reader, writer, limits):
+            line = json.dumps({"mapping": mapping, "text": "Dear [PERSON_1], [PER"}) + "\n" + begun
+            writer.write(HEAD + b"%x\r\n%s\r\n" % (len(line), line.encode()))
+            await reader.readuntil(b'{"text":"Dear Ada \\"Ng\\", "}\n')
+            await asyncio.to_thread(limits.fail)
+            return await reader.read()
+
+    assert b'{"error":{"code":"not_ready","message":"the server ended before' in asyncio.run(scene())
 
 
 def test_an_answer_comes_before_the_next_chunk_however_long_the_stream_is(mapping):
@@ -134,7 +147,7 @@ def test_an_answer_comes_before_the_next_chunk_however_long_the_stream_is(mappin
     loop = Loop()
 
     async def scene():
-        async with connected(dataclasses.replace(OPTIONS, body_timeout_s=3600.0)) as (reader, writer):
+        async with connected(dataclasses.replace(OPTIONS, body_timeout_s=3600.0)) as (reader, writer, _):
 
             async def send(line):
                 content = json.dumps(line).encode() + b"\n"
@@ -162,7 +175,7 @@ def test_a_stream_that_does_not_go_on_is_closed(mapping):
     loop = Loop()
 
     async def scene():
-        async with connected(dataclasses.replace(OPTIONS, body_timeout_s=3600.0)) as (reader, writer):
+        async with connected(dataclasses.replace(OPTIONS, body_timeout_s=3600.0)) as (reader, writer, _):
             content = json.dumps({"mapping": mapping, "text": "Dear [PER"}).encode() + b"\n"
             writer.write(HEAD + b"%x\r\n%s\r\n" % (len(content), content))
             await reader.readuntil(b"\n\r\n")

@@ -75,17 +75,23 @@ def test_a_program_that_handles_no_signal_itself_is_left_alone() -> None:
 
 def test_threads_of_a_service_take_shorter_turns_and_its_signal_reaches_all_parts() -> None:
     code = """
-import signal, sys
+import os, signal, sys, threading
+from types import SimpleNamespace
 from gliner_bento.process.run import ReplicaSource, run
 from gliner_bento.settings import Settings
 before_s = sys.getswitchinterval()
 signal.signal(signal.SIGTERM, lambda *_: print("ends"))  # as uvicorn does
-source = ReplicaSource(None, on_signal=lambda: print("replicas"))
-run(Settings(), lambda _: source, on_signal=lambda: print("connections"))
+failed = threading.Event()
+source = ReplicaSource(None, on_signal=lambda: print("replicas"), fail=lambda: (print("fail too"), failed.set()))
+connections = SimpleNamespace(end=lambda: print("connections"), fail=lambda: print("fail"))
+run(Settings(shutdown_timeout_s=0.5), lambda _: source, connections=connections)
 print(sys.getswitchinterval() < before_s)
 signal.raise_signal(signal.SIGTERM)
+assert failed.wait(240)
+sys.stdout.flush()
+os._exit(0)
 """
     written = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, check=True, timeout=240
     )
-    assert written.stdout.split() == [b"True", b"connections", b"replicas", b"ends"]
+    assert written.stdout.splitlines() == [b"True", b"connections", b"replicas", b"ends", b"fail", b"fail too"]
