@@ -133,9 +133,11 @@ export class GraphView {
   }
 }
 
+const PADDING_PX = 40; // no node is behind the buttons at the top
+
 /** Show the whole graph; a small one is not enlarged further than its names are easy to read. */
 function fit(graph) {
-  graph.fit(undefined, 24);
+  graph.fit(undefined, PADDING_PX);
   if (graph.zoom() > MAX_FITTED_ZOOM) graph.zoom(MAX_FITTED_ZOOM).center();
 }
 
@@ -155,7 +157,7 @@ function arrange(graph, count) {
   let best = { hidden: Infinity };
   const tried = () => {
     const [hidden, box] = [hiddenNames(graph), graph.elements().boundingBox()];
-    const zoom = Math.min(graph.width() / (box.w + 48), graph.height() / (box.h + 48));
+    const zoom = Math.min(graph.width() / (box.w + 2 * PADDING_PX), graph.height() / (box.h + 2 * PADDING_PX));
     if (hidden < best.hidden || (hidden === best.hidden && zoom > best.zoom))
       best = { hidden, zoom, places: graph.nodes().map((node) => ({ ...node.position() })) };
     return hidden;
