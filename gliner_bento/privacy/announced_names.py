@@ -27,7 +27,7 @@ _WHOSE = (
     "full|first|last|given|family|maiden|middle|birth|legal|patient|customer|client|contact|employee|applicant|tenant|"
     "landlord|owner|user|author|holder|member|student|child|mother|father|parent|guardian|spouse|recipient|sender|guest"
 )
-_FIELDS = (
+FIELDS = (
     rf"(?:(?:{_WHOSE})(?:['’]s)?[ _-]?)?names?(?:\(s\))?|surname|forename|applicant|account holder|beneficiary|"
     "next of kin|signed(?: for)? by|reported by|taxpayer|landlord|tenant|recipient|"
     "nachname|vorname|familienname|nom(?: de famille)?|prénom|nombres?|apellidos?|cognome|nome|sobrenome|naam|"
@@ -36,7 +36,7 @@ _FIELDS = (
     "soyadı?|họ tên|фио|имя|фамилия|отчество|ім'я|прізвище|όνομα|επώνυμο|姓名|氏名|お名前|名前|联系人|聯絡人|申请人|"
     "申請人|이름|성명|الاسم|اسم|שם|नाम|নাম|பெயர்|ชื่อ|სახელი|անուն"
 )
-_FIELD_PARTS = words_of(
+FIELD_PARTS = words_of(
     "name applicant holder beneficiary kin signed reported taxpayer landlord tenant recipient nom apellido "
     "cognome naam namn navn nimi nazwisko soyad"
 )
@@ -81,15 +81,15 @@ _AFTER_FIELD = (
     r"\*{0,2}(?:[ ]?(?:[:：]\*{0,2}[ \t]{0,8}\*{0,2}|=[ \t]{0,8})|\t|>)[\"'“]?"  # **Name:** or Name: **Ada**, too
 )
 _FIELD = re.compile(
-    rf"{WORD_START}(?<![^\W_][ ])(?:{_FIELDS}){_AFTER_FIELD}(?=(?P<name>{_NAME})(?![\w(\[=]))", re.IGNORECASE
+    rf"{WORD_START}(?<![^\W_][ ])(?:{FIELDS}){_AFTER_FIELD}(?=(?P<name>{_NAME})(?![\w(\[=]))", re.IGNORECASE
 )
 _ALONE = re.compile(
-    rf"^[ \t]*{WORD_START}(?:{_FIELDS})(?:[ ]{{2,12}}|[ \t]*\n[ \t]*)(?=(?P<name>{_NAME})[ \t]*(?:$|[ ]{{2}}))",
+    rf"^[ \t]*{WORD_START}(?:{FIELDS})(?:[ ]{{2,12}}|[ \t]*\n[ \t]*)(?=(?P<name>{_NAME})[ \t]*(?:$|[ ]{{2}}))",
     re.IGNORECASE | re.MULTILINE,
 )
 """A field, and its name behind wide blanks, or on the next line."""
 _QUOTED = re.compile(
-    rf"(?<![^\W_])(?=[^\W_]|[\"'])(?:{_FIELDS}|(?:\"|')(?:first|last)(?=\"|')|author|owner|"
+    rf"(?<![^\W_])(?=[^\W_]|[\"'])(?:{FIELDS}|(?:\"|')(?:first|last)(?=\"|')|author|owner|"
     rf"user)[\"']?[ ]?[:=][ ]?[\"'](?=(?P<name>{_NAME})[\"'<(])",
     re.IGNORECASE,
 )
@@ -101,11 +101,8 @@ _ROLE = re.compile(
     rf"[ ]?[:：は][ \t]{{0,8}}\n?[ \t]{{0,4}}{_TITLE}(?=(?P<name>{_NAME}))",
     re.IGNORECASE,
 )
-_I_AM = re.compile(
-    rf"{WORD_START}(?:ich bin|je suis|ik ben|jag är|jeg er|jestem|(?:yo|io|eu) (?:soy|sono|sou))[ ]"
-    rf"(?=(?P<name>{_NAME}))",
-    re.IGNORECASE,
-)
+_I_AM_PHRASES = "ich bin|je suis|ik ben|jag är|jeg er|jestem|(?:yo|io|eu) (?:soy|sono|sou)"
+_I_AM = re.compile(rf"{WORD_START}(?:{_I_AM_PHRASES})[ ](?=(?P<name>{_NAME}))", re.IGNORECASE)
 """Before a full name: before a single word with a capital, it may be a profession or a nationality."""
 _AM = re.compile(rf"{WORD_START}(?:soy|sono|sou(?: [ao])?)[ ](?=(?P<name>{WORD}(?:[ \u00a0]{WORD}){{0,3}}))")
 """In small letters: Soy Sauce is none."""
@@ -174,7 +171,7 @@ _OF_FATHER = re.compile("(?:вич|вна|чна)", re.IGNORECASE)
 """Russian and Ukrainian names with that of the father."""
 _SENTENCE_END = re.compile(r"(?<=[^\W\d_]{4})\.\s")
 """A shorter word with a point may be an initial or a title."""
-_NO_NAMES = re.compile(
+NO_NAMES = re.compile(
     r"(?:str|string|text|char|varchar|int|none|null|nil|true|false|undefined|unknown|optional|required|n/?a|n\.a|"
     r"tbd|tba"
     r"|self|and|as above|ditto|anonymous|withheld|keine?|unbekannt|inconnu|ninguno|desconocido|aucun|нет"
@@ -191,6 +188,15 @@ _NOT_APPLICABLE = re.compile(r"n(?:/|\.| )?a\.?(?![^\W_])", re.IGNORECASE)
 _NO_TITLED = words_of("president chairman chairwoman speaker minister ambassador pepper and or universe")
 
 
+COLUMN = re.compile(
+    r"(?:e-?mail|phone|telephone|mobile|fax|address|street|city|country|company|department|position|title|role|gender|sex|"
+    r"age|born|dob|birth ?da(?:te|y)|date|status|amount|price|total|sum|balance|quantity|salary|"
+    r"notes?|comment|id|no)s?\.?",
+    re.IGNORECASE,
+)
+"""Titles of columns that have no names; in columns of names, what is below the last of them."""
+
+
 def announced_names(clues: Clues) -> Iterable[LabeledSpan]:
     """The names that a text announces; spans may overlap. In linear time."""
     return dict.fromkeys((*_behind_words(clues), *_of_persons(clues)))
@@ -198,13 +204,13 @@ def announced_names(clues: Clues) -> Iterable[LabeledSpan]:
 
 def _behind_words(clues: Clues) -> Iterator[LabeledSpan]:
     """Names behind fields and phrases, and before honorifics."""
-    text, may_be_field = clues.text, clues.has_part(_FIELD_PARTS)
+    text, may_be_field = clues.text, clues.has_part(FIELD_PARTS)
     in_code = matches_near(_QUOTED, text, _QUOTE, before=40, behind=200)
     fields = _FIELD.finditer(text) if may_be_field and has_fields(text) else ()
     alone = _ALONE.finditer(text) if may_be_field else ()
     for match in chain(fields, alone, in_code):
         name, pattern = _before_next_field(match), match.re
-        if pattern is _FIELD and _NOT_APPLICABLE.match(text, match.start("name")):
+        if pattern is _FIELD and (_NOT_APPLICABLE.match(text, match.start("name")) or _is_header(match)):
             continue
         if pattern is _ALONE and not is_full_name(name, min_words=1):
             continue
@@ -259,10 +265,16 @@ def _of_persons(clues: Clues) -> Iterator[LabeledSpan]:
                 yield from _span(name, match.start("name"), name)
 
 
+def _is_header(match: re.Match[str]) -> bool:
+    """Whether a field and its name are the titles of two columns, with a tab between them."""
+    start, end = match.span("name")
+    return match.string[start - 1] == "\t" and COLUMN.fullmatch(match.string, start, end) is not None
+
+
 def _span(name: str, start: int, words: str) -> Iterator[LabeledSpan]:
     """The span of a name, if it is one. words: the name, and what follows it."""
     name = _SENTENCE_END.split(name)[0].rstrip(" .\u00a0'’\\")
-    if name and not _NO_NAMES.fullmatch(name) and not _NO_NAMES_IN_SMALL_LETTERS.fullmatch(words):
+    if name and not NO_NAMES.fullmatch(name) and not _NO_NAMES_IN_SMALL_LETTERS.fullmatch(words):
         yield LabeledSpan(start, start + len(name), "person", by_recognizer=True, score=_SCORE)
 
 

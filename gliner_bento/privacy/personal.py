@@ -12,6 +12,7 @@ from gliner_bento.privacy.announced_names import announced_names
 from gliner_bento.privacy.announced_numbers import announced_numbers, with_all_digits
 from gliner_bento.privacy.announced_places import announced_places, with_postcode
 from gliner_bento.privacy.further_names import further_names
+from gliner_bento.privacy.names_in_columns import names_in_columns
 from gliner_bento.privacy.names_in_context import names_in_context
 from gliner_bento.privacy.near import Clues
 from gliner_bento.privacy.plausible import SURE, is_misread_person, is_plausible
@@ -82,4 +83,5 @@ _ADDED = {"person": with_given_name, "street address": with_postcode, "id number
 def announced_in(clues: Clues) -> list[LabeledSpan]:
     """What a text announces; spans may overlap."""
     names = (*announced_names(clues), *related_names(clues), *names_in_context(clues), *word_names(clues.text))
+    names = (*names, *names_in_columns(clues))
     return [*names, *announced_places(clues), *announced_numbers(clues)]

@@ -17,6 +17,7 @@ from gliner_bento.privacy import announced_numbers as numbers
 from gliner_bento.privacy import announced_places as places
 from gliner_bento.privacy import related_names as related
 from gliner_bento.privacy.name_words import TITLES
+from gliner_bento.privacy.names_in_columns import names_in_columns
 from gliner_bento.privacy.names_in_context import names_in_context
 from gliner_bento.privacy.near import Clues
 from gliner_bento.privacy.related_names import related_names
@@ -26,7 +27,8 @@ CHOICES = {
     TITLES: lambda clues: clues.has_word(names._TITLE_WORDS),
     names._GREETINGS: lambda clues: clues.has_word(names._GREETING_WORDS),
     names._CLOSINGS: lambda clues: clues.has_word(names._CLOSING_WORDS),
-    names._FIELDS: lambda clues: clues.has_part(names._FIELD_PARTS),
+    names.FIELDS: lambda clues: clues.has_part(names.FIELD_PARTS),
+    names._I_AM_PHRASES: lambda clues: clues.has_word(names._I_AM_WORDS),
     names._PHRASES: lambda clues: clues.has_part(names._PHRASE_PARTS),
     places._STREETS: lambda clues: clues.has_word(places._STREET_WORDS),
     places._HOMES: lambda clues: clues.has_word(places._LIVES_WORDS) or clues.has_part(places._LIVES_PARTS),
@@ -38,7 +40,10 @@ CHOICES = {
 }
 
 
-FINDERS = (names.announced_names, places.announced_places, numbers.announced_numbers, names_in_context, related_names)
+FINDERS = (
+    *(names.announced_names, places.announced_places, numbers.announced_numbers),
+    *(names_in_context, names_in_columns, related_names),
+)
 
 
 class Everything(Clues):
