@@ -92,13 +92,13 @@ def kept_spans(spans: SpanTable, item: Item, *, within_labels: bool) -> Indices:
     dropped or, with `multi_label`, kept if the best is kept. within_labels: as in gliner2, only spans of the same label
     conflict.
     """
-    if len(spans) < 2:
+    greedy = item.overlap in (None, "nested")
+    if len(spans) < 2 or (greedy and (spans.first[1:] > spans.last[:-1]).all()):  # mostly, no span overlaps the next
         return np.arange(len(spans))
     compared = spans
     if within_labels:  # each label gets its own range of word numbers, so that spans of two labels never overlap
         shift = spans.label * (spans.last.max() + 1)
         compared = replace(spans, first=spans.first + shift, last=spans.last + shift)
-    greedy = item.overlap in (None, "nested")
     by_score = np.argsort(-compared.score, kind="stable")
     if greedy:
         flat = item.overlap is None and (within_labels or item.flat_ner)
