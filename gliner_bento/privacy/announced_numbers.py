@@ -108,6 +108,23 @@ _GROUPS = re.compile(r"\d{1,4}(?: \d{1,4})+")
 _GROUPS_BEFORE = re.compile(r"(?<![\w.,:/-])(?:\d{1,4} ){1,4}\Z")
 _GROUPS_BEHIND = re.compile(r"(?: \d{1,4}){1,4}(?!\w|[.,:/-]\d)")
 _MAX_GROUP_CHARS = 20
+_HOME_FOLDERS = re.compile(
+    r"(?:/home|/Users|[A-Za-z]:\\{1,2}Users)[/\\]{1,2}"
+    r"(?=(?P<value>[^\W\d_][\w.-]{1,30}?)[/\\\"'\s,:)])"
+)
+_NO_HOMES = re.compile(
+    r"(?:shared|public|all users|runner\w*|vagrant|ec2-user|builder?|jenkins|circleci|app|www-data|work\w*|"
+    r"linuxbrew|pi|docker|developer|dev|you|your\w*|me|name|username|\w*user)",
+    re.IGNORECASE,
+)
+"""Accounts of systems and of examples."""
+_PINS = re.compile(
+    r"(?<![^\W_])(?:(?:(?-i:PIN)|pin(?=[ ](?:code|number|is)))(?:[ -](?:code|number|no\.?))?[ ]?(?:is|was|[:=])?"
+    r"[ ]{1,2}(?=(?P<pin>\d{4,8})(?![\w-]|[.,/]\d))|(?:cvv2?|cvc2?|card security code)[ ]?(?:is|was|[:=])?[ ]{0,2}"
+    r"(?=(?P<code>\d{3,4})(?![\w-]|[.,/]\d)))",
+    re.IGNORECASE,
+)
+_PIN_PARTS = ("pin", "cvv", "cvc", "card security")
 _TODO = re.compile(r"(?<![^\W_])(?:todo|fixme|xxx|hack)\((?=(?P<value>[a-z][a-z0-9._-]{2,30})\))", re.IGNORECASE)
 
 
@@ -123,16 +140,20 @@ def announced_numbers(clues: Clues) -> Iterator[LabeledSpan]:
         if any(map(str.isalnum, value)) and _NO_WORD.search(value):
             end = match.start("value") + len(value)
             yield LabeledSpan(match.start("value"), end, "password", by_recognizer=True, score=_SCORE)
+    for match in _PINS.finditer(text) if clues.has_part(_PIN_PARTS) else ():
+        yield LabeledSpan(*match.span(match.lastgroup or ""), "password", by_recognizer=True, score=_SCORE)
     yield from _ages_phones_and_handles(text)
     patterns = (
         (_USERS, has_fields(text)),
         (_TODO, "(" in text),
         (_USER_IS, clues.has_word(_USER_WORDS)),
+        (_HOME_FOLDERS, clues.has_part(("/home", "users"))),
     )
     for pattern in (pattern for pattern, may_match in patterns if may_match):
         for match in pattern.finditer(text):
             start, end = match.span("value")
-            if not _NO_USERS.fullmatch(match["value"]) and text[end : end + 1] not in ("(", "[", "="):
+            is_other = pattern is _HOME_FOLDERS and _NO_HOMES.fullmatch(match["value"])
+            if not is_other and not _NO_USERS.fullmatch(match["value"]) and text[end : end + 1] not in ("(", "[", "="):
                 yield LabeledSpan(start, end, "username", by_recognizer=True, score=_SCORE)
 
 

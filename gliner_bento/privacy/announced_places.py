@@ -30,9 +30,11 @@ _UNIT = (
 )
 _ZIP = (
     r"(?:[A-Z]{2}[ ,]{1,2}\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[A-Z\d]? ?\d[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d"
-    r"|(?:[A-Z]{1,2}-)?\d{4,6}(?: [A-Z]{2})?)"
+    r"|(?:\d{2}-\d{3}|\d{3} \d{2}|\d{4,5}-\d{3})(?!\d)|(?:[A-Z]{1,2}-)?\d{4,6}(?: [A-Z]{2})?)"
 )
 """A ZIP code with its state, a British, a Canadian, or another postcode."""
+_HOUSE = r"\d{1,4}(?:[ ]?[a-zA-Z]|[ ]?[-/][ ]?(?:\d{1,4}|[IVX]{1,4})[a-zA-Z]?)?"
+"""A number with a letter, as 7b, or with that of a flat, as 7/3 and 12-II."""
 _CITY = rf"{_CAPITALISED}(?:[ ](?:am|im|an der|ob der|upon|on|of|the|de|la|le|sur|{_CAPITALISED})){{0,3}}"
 _TAIL = (
     rf"(?:(?:,? {_UNIT})?(?:,[ ]?|[ ]|,?[ \t]{{0,4}}\r?\n[ \t]{{0,4}})"
@@ -46,13 +48,13 @@ _STREET_FORMS = re.compile(
     rf"th)) ){{1,4}}(?i:{_STREETS})(?![^\W_])\.?(?P<tail>{_TAIL}){{0,2}}(?:,? {_UNIT})?"
     rf"|(?:{_CAPITALISED}[ ]){{0,3}}(?:{_UNHYPHENATED}-){{0,4}}(?![a-zà-ÿ])[^\W\d_]{{0,30}}"
     rf"(?i:straße|strasse|str\.|gasse|allee|platz|weg|damm|ufer|straat|laan|gracht|"
-    rf"gatan|gata|gaten|vägen|veien|vej|gade|katu|utca)[ ]\d{{1,4}}[ ]?[a-zA-Z]?(?![^\W_])(?:{_TAIL}){{0,2}}"
+    rf"gatan|gata|gaten|vägen|veien|vej|gade|katu|utca)[ ]{_HOUSE}(?![^\W_])(?:{_TAIL}){{0,2}}"
     rf"|(?:\d{{1,4}}(?: ?(?:bis|ter))?,? )?(?i:(?-i:Via)|rue|avenue|boulevard|bd|chemin|impasse|"
     rf"allée|calle|c/|"
     rf"avenida|avda\.?|paseo|plaza|viale|"
     rf"piazza|corso|rua|travessa|ul\.|ulica|aleja|al\.|ulice|strada|bulevardul)[ ](?:(?:de|du|des|la|le|les|del|"
     rf"della|delle|dei|do|da|dos|das|di|l['’])[ ]?){{0,3}}"
-    rf"(?:{_CAPITALISED}[ ]?){{1,4}}(?:,? ?(?:nº|n°|no\.?|nr\.?)? ?\d{{1,4}}[a-zA-Z]?(?![^\W_]))?(?:{_TAIL}){{0,2}}"
+    rf"(?:{_CAPITALISED}[ ]?){{1,4}}(?:,? ?(?:nº|n°|no\.?|nr\.?)? ?{_HOUSE}(?![^\W_]))?(?:{_TAIL}){{0,2}}"
     rf"|(?i:ул\.?|улиц[аеы]|вул\.?|вулиц[яі]|проспект|пр\.|"
     rf"переулок)[ ](?P<russian>[^\W\d_][^\W\d_-]{{0,30}}(?:[ ][^\W\d_-]{{1,30}})?,? "
     rf"(?:(?:д|дом|буд)\.? ?)?\d{{1,4}}[а-я]?"

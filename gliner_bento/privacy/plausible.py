@@ -189,6 +189,8 @@ _BARE_EPONYM = re.compile(
 _IS_DISEASE = re.compile(r"[ ](?:disease|syndrome)(?![^\W_])")
 _ELEMENT_BEHIND = re.compile(r"[ ]{1,4}[\w:-]{1,40}=|/?>(?!\s|\Z)")
 _NO_PERSON = re.compile(
+    r"(?-i:I|he|she|you|me)|i['’]m|we|they|us|him|her|them|it|who|"  # He and You are surnames, too
+    r"olá|hola|bonjour|bonsoir|hallo|hello|ciao|hej|hei|"
     r"(?-i:NOK|ICU|ED|A&E|GP|OT|ENT|HDU|ITU|SHO|SpR|NAD|RUQ|LUQ|FY[12]|F[12])|ortho(?:paedics|pedics)?|physio(?:therapy)?|"
     r"haem|h?aematology|hematology|radiology|cardiology|neurology|oncology|gastro(?:enterology)?|derm(?:atology)?|maternity|"
     r"(?:ehlers-danlos|guillain-barr[eé]|stevens-johnson|creutzfeldt-jakob|charcot-marie-tooth|prader-willi|"
@@ -201,8 +203,8 @@ _NO_PERSON = re.compile(
     r"thiazide|sartan|prazole|mab)",
     re.IGNORECASE,
 )
-"""Departments, parties of a contract, diseases that are known by two names or in the genitive, and drugs by their
-ends."""
+"""Pronouns, greetings, departments, parties of a contract, diseases that are known by two names or in the genitive,
+and drugs by their ends."""
 _UNSURE = 0.3
 _WORD_WITH_CAPITAL = re.compile(r"[A-Z][a-z]{2,20}")
 _WITHIN_SENTENCE = re.compile(r"(?<![^\W_])[a-z]{1,20},?[ ]\Z")

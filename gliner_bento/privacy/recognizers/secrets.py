@@ -192,7 +192,9 @@ _PASSWORDS = (
     ),
     Rule(
         "API_KEY",
-        r"(?i:(?:api|secret|access|account)[_\- ]?key|(?:access|auth|api|bot)[_\- ]?token|client[_\- ]?secret)"
+        r"(?:(?i:(?:api|secret|access|account|signing|encryption|master)[_\- ]?key|"
+        r"(?:access|auth|api|bot|refresh)[_\- ]?token|"
+        r"(?:client|signing|webhook|jwt)[_\- ]?secret)|(?<=[A-Z0-9]_)(?:TOKEN|SECRET|(?<!PUBLIC_)KEY))"
         rf"{_NAME_END}{_ASSIGNED}(?:{_QUOTED.format(16)}|{_UNQUOTED.format(16)})",
         1.0,
         span=_named_key,

@@ -16,7 +16,7 @@ PLAUSIBLE = {
     "一九八五年三月十二日|三月",
     "street address": "14 Harbour Road|Linden Str. 5|北京市朝阳区建国路88号|芝公園四丁目|"
     "Blk 214 Serangoon Avenue 4 #08-112",
-    "person": "Dr. Voss|Mrs Dalloway|Ng|Dr",
+    "person": "Dr. Voss|Mrs Dalloway|Ng|Dr|He|You",
     "city": "Leeds|a",
 }
 IMPLAUSIBLE = {
@@ -24,7 +24,7 @@ IMPLAUSIBLE = {
     "10 bis 12 Tage|1.5-2.5 hours|2 years and 3 months|1200 days|1,200,000 years|T-5 days|19850 days|"
     "week 12|día 3|5 to 7 days",
     "street address": "BP 148/92|HR 88|71|building C",
-    "person": "Mr.|Frau|dr.",
+    "person": "Mr.|Frau|dr.|I|me|it|Hello|Olá",
 }
 
 
