@@ -5,8 +5,8 @@ the request (`overload`). `EarlyRefusal` calls `refuse`; `GatewayMiddleware` kee
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 
 from gliner_bento.errors import QueueFull
 from gliner_bento.fairness.constants import SHORT_TOKENS
@@ -37,14 +37,12 @@ class Admission:
             with self._rates.request(tenant):  # refused requests use up the tenant's rate too
                 raise
 
-    @contextmanager
-    def request(self, tenant: Tenant, *, extracts: bool) -> Iterator[None]:
+    def request(self, tenant: Tenant, *, extracts: bool) -> AbstractContextManager[None]:
         """Count a request that has not been read, until it is answered. Raises `RateLimited` or `QueueFull` instead if
         its tenant or every model is over a limit. extracts: whether the request runs a model."""
-        with self._rates.request(tenant):
-            if extracts:
-                self._check(tenant)
-            yield
+        if extracts:
+            self.refuse(tenant, math.inf, SHORT_TOKENS)
+        return self._rates.request(tenant)
 
     def quota(self, tenant: Tenant) -> Mapping[str, str]:
         """The response headers that say how many requests the tenant may still send."""
@@ -55,14 +53,7 @@ class Admission:
         policies = self._policies_for(model)
         return policies[0].count_unread(tenant) if policies else lambda: None
 
-    def _check(
-        self,
-        tenant: Tenant,
-        timeout_s: float = math.inf,
-        cost: float = SHORT_TOKENS,
-        model: str | None = None,
-        share: float = 1.0,
-    ) -> None:
+    def _check(self, tenant: Tenant, timeout_s: float, cost: float, model: str | None, share: float) -> None:
         """Raise `QueueFull` if the request's model refuses it or, while the model is not known, if every model does."""
         policies = self._policies_for(model)
         for policy in policies[:-1]:
