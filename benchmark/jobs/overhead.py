@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
+import socket
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -162,33 +164,56 @@ def schedule(bench: Bench, name: str) -> Iterator[Row]:
 
 def gateway(bench: Bench, name: str) -> Iterator[Row]:
     """A request of `/v1/extract`. `ASGI`: the app alone, over a replica in this process. Otherwise, all that a process
-    of the gateway does in its event loop: also the connections to the client and to the replica."""
+    of the gateway does: also the connections to the client and to the runner, which are both in this process."""
     body = json.dumps({**bench.bodies[0], "text": _named(bench.bodies[0]["text"])}).encode()
     log.configure(bench.settings)
     with local_replica(bench) as replica:
-        yield _asgi_row(bench, f"{name}, ASGI", body, gateway_app(bench, replica))
-    with _remote(bench) as remote:
-        app = gateway_app(bench, Fleet({"one": remote}, bench.settings.view(FleetOptions)))
-        limits = ProtocolLimits(app.options, app.early, direct=app)
-        port = free_port()
-        with _served(app.routes, http=limits.protocol, port=port) as thread:
-            yield _process_row(bench, name, body, f"http://127.0.0.1:{port}{EXTRACT}", thread)
+        yield _asgi_row(bench, f"{name}, ASGI", body, gateway_app(bench.settings, replica))
+    with _runner(bench) as runner, _gateway_process(bench.settings, runner) as (port, clock):
+        yield _process_row(bench, name, body, f"http://127.0.0.1:{port}{EXTRACT}", clock)
 
 
-def gateway_app(bench: Bench, replica: Replica) -> GatewayApp:
-    app = GatewayApp(bench.settings.view(GatewayOptions))
+@contextmanager
+def _gateway_process(settings: Settings, runner: str) -> Iterator[tuple[int, Callable[[], float]]]:
+    """A process of the gateway over a runner, by its URL: the port, and the clock of its CPU time."""
+    port = free_port()
+    process = multiprocessing.get_context("spawn").Process(target=_serve_gateway, args=(settings, runner, port))
+    process.start()
+    try:
+        while process.is_alive() and not _listens(port):
+            time.sleep(0.01)
+        yield port, partial(time.clock_gettime, ~(process.pid or 0) << 3 | 2)  # Linux's number of a process's CPU clock
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+def _serve_gateway(settings: Settings, runner: str, port: int) -> None:
+    """Serve, with the options of a process that serves."""
+    log.configure(settings)
+    app = gateway_app(settings, Fleet({"one": HttpReplica(runner)}, settings.view(FleetOptions)))
+    limits = ProtocolLimits(app.options, app.early, direct=app)
+    prefer_throughput()
+    _server(app.routes, http=limits.protocol, port=port).run()
+
+
+def gateway_app(settings: Settings, replica: Replica) -> GatewayApp:
+    app = GatewayApp(settings.view(GatewayOptions))
     app.bind(replica)
     return app
 
 
-def _process_row(bench: Bench, name: str, body: bytes, url: str, thread: threading.Thread) -> Row:
+def _process_row(bench: Bench, name: str, body: bytes, url: str, clock: Callable[[], float]) -> Row:
     connections = Connections(url, {"Content-Type": "application/json"})
 
     async def requests() -> list[Response]:
         return await asyncio.gather(*(connections.send(body) for _ in range(_IN_PROGRESS)))
-
-    def clock() -> float:
-        return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
 
     with closing(asyncio.new_event_loop()) as loop, closing(connections):
         answers = loop.run_until_complete(requests())
@@ -342,27 +367,38 @@ def local_replica(
 
 @contextmanager
 def _remote(bench: Bench) -> Iterator[HttpReplica]:
-    """The same behind the transport, on a Unix socket, in a thread."""
-    with local_replica(bench) as replica, tempfile.TemporaryDirectory() as folder:
-        app, socket = ReplicaApp(), Path(folder, "replica")
-        app.bind(replica)
-        with _served(app, uds=str(socket)):
-            yield HttpReplica(socket.as_uri())
+    """The same behind the transport."""
+    with _runner(bench) as runner:
+        yield HttpReplica(runner)
 
 
 @contextmanager
-def _served(app: Any, **options: Any) -> Iterator[threading.Thread]:
-    """The thread that serves an app. options: uvicorn's."""
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", access_log=False, **options))
+def _runner(bench: Bench) -> Iterator[str]:
+    """The URL of the same on a Unix socket, in a thread."""
+    with local_replica(bench) as replica, tempfile.TemporaryDirectory() as folder:
+        app, path = ReplicaApp(), Path(folder, "replica")
+        app.bind(replica)
+        with _served(app, uds=str(path)):
+            yield path.as_uri()
+
+
+@contextmanager
+def _served(app: Any, **options: Any) -> Iterator[None]:
+    """Serve an app in a thread. options: uvicorn's."""
+    server = _server(app, **options)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
         time.sleep(0.01)
     try:
-        yield thread
+        yield
     finally:
         server.should_exit = True
         thread.join()
+
+
+def _server(app: Any, **options: Any) -> uvicorn.Server:
+    return uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical", access_log=False, **options))
 
 
 def _named(text: str) -> str:

@@ -50,7 +50,7 @@ async def _measured(repetitions: int) -> list[Row]:
     async with app.router.lifespan_context(app), _posting(app) as post:
         rows = await _redact_rows(post, repetitions)
     with local_replica(bench) as replica:
-        async with _posting(gateway_app(bench, replica)) as post:
+        async with _posting(gateway_app(bench.settings, replica)) as post:
             rows.append(await _guardrail_row(post, repetitions))
     return [*rows, *_restore_rows(repetitions)]
 
