@@ -13,7 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from gliner_bento.commands import AdapterCommand
-from gliner_bento.errors import Aborted, DeadlineExceeded, EndsProcess, GLiNERBentoError, NotReady, QueueFull
+from gliner_bento.errors import (
+    Aborted,
+    DeadlineExceeded,
+    EndsProcess,
+    GLiNERBentoError,
+    ModelNotLoaded,
+    NotReady,
+    QueueFull,
+)
 from gliner_bento.fairness.capacity import SharedCapacity
 from gliner_bento.fairness.constants import ITEM_TOKENS
 from gliner_bento.fairness.token_estimate import TokenEstimate
@@ -129,7 +137,9 @@ class Fleet:
         self._health.fail()
 
     async def close(self) -> None:
-        """Stop probing. Does not close the replicas."""
+        """The model has been deleted, or the server has ended: stop probing, and fail calls that wait for a replica.
+        Does not close the replicas."""
+        self._dispatcher.refuse_waiting(ModelNotLoaded("the model was deleted while the request waited for it"))
         await self._health.stop()
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:

@@ -11,7 +11,7 @@ from doubles.memory_replica import INFO
 from doubles.mortal_replica import MortalReplica
 from mortal_fleet import asked, assert_right, fleet_of, started, states
 
-from gliner_bento.errors import NotReady
+from gliner_bento.errors import ModelNotLoaded, NotReady
 from gliner_bento.replicas.fleet.health import PROBE_INTERVAL_S, STARTING_PROBE_TIMEOUT_S
 
 
@@ -45,6 +45,24 @@ def test_a_replica_that_hangs_is_noticed_without_a_request():
         assert states(fleet) == ["suspect"]
         assert not (await fleet.status()).ready
         await fleet.close()
+
+    run_fast(scene)
+
+
+def test_a_request_that_waits_for_a_replica_fails_when_the_fleet_is_closed():
+    """As that of a model that is deleted while it is loading."""
+    only = MortalReplica()
+
+    async def scene():
+        fleet = fleet_of(only)
+        only.hang()
+        request = asyncio.ensure_future(asked(fleet))
+        await asyncio.sleep(10)
+        assert not request.done()
+        await fleet.close()
+        before_s = now_s()
+        assert [type(outcome) for outcome in await request] == [ModelNotLoaded]
+        assert now_s() == before_s
 
     run_fast(scene)
 
