@@ -134,7 +134,8 @@ _GREETINGS = (
     r"дорог(?:ой|ая)|здравствуйте|привет|шановн(?:ий|а)|γεια σου|αγαπητ[έή])"
 )
 _GREETING = re.compile(
-    rf"(?:^|(?<=[\n\"“>(.!?] )|(?<=[\"“>(]))[ \t]*{_GREETINGS},?[ ]{_TITLE}(?=(?P<name>{_NAME})[ ]?(?:[,:!.\n–—-]|\Z))",
+    rf"(?:^|(?<=[\n\"“>(.!?] )|(?<=[\"“>(]))[ \t]*{_GREETINGS}(?P<comma>,?)[ ]{_TITLE}"
+    rf"(?=(?P<name>{_NAME})[ ]?(?:[,:!.\n–—-]|\Z))",
     re.IGNORECASE | re.MULTILINE,
 )
 _CLOSES = r"(?:kind|best|warm|warmest|many|with|yours|sincerely|thanks?|regards|cheers|mit|viele|bien|un|the)[ ,]"
@@ -260,7 +261,10 @@ def _of_persons(clues: Clues) -> Iterator[LabeledSpan]:
     for pattern, min_words in ((pattern, min_words) for pattern, min_words, may_match in patterns if may_match):
         for match in pattern.finditer(text):
             name = _capitalised(match["name"])
-            is_name = is_full_name(name, min_words=min_words) and name.split(" ")[0].lower() not in _NO_TITLED
+            first = name.split(" ")[0].lower()
+            is_name = is_full_name(name, min_words=min_words) and first not in _NO_TITLED
+            if pattern is _GREETING and (first in NO_GIVEN_NAMES or (match["comma"] and name != match["name"])):
+                continue  # Hi, I need help
             if is_name and (pattern is not _TITLED or match["title"][:1].isupper() or name.isupper()):
                 yield from _span(name, match.start("name"), name)
 

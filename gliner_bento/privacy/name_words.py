@@ -109,6 +109,7 @@ NO_GIVEN_NAMES = words_of(
     "now monday tuesday wednesday thursday friday saturday sunday january february march july september october "
     "november december english french german spanish italian chinese the this that these those here there what when "
     "where why how if but and or so as at in on to from with for of by not no yes all both each other another one two "
+    "i i'm i’m i've i’ve i'd i’d i'll i’ll my our is are was do does did could would should please thanks just let "
     "three some many mr mrs ms miss dr prof professor sir christmas nature earth act superior tongue"
 )
 """Words, in small letters, that are no name of a person though they have a capital where a sentence begins."""

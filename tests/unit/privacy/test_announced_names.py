@@ -28,6 +28,8 @@ NAMES = {
     "name: the value, Name: See above; name: or, surname: same as mine, Name: Not applicable, name=**kwargs": "words",
     "Dear Ms. [Vandermeulen],\n\nthanks.\n\nKind regards,\n[Philippa Ashdown]\nHuman Resources": "a letter",
     "Dear [Comet], get well soon! [Harbor]": "a note on one line",
+    "Hi, I need help. We\nHello, Just asking.\nHallo, Ich bin da.\nHi, I'm late!\nHey This is it.": "no greeted",
+    "Hi, [Ada]! See you\nHey [Can] can you call.": "short greetings",
     "Hi [Otto], see you at noon. Thanks": "no signature",
     "Hi [Freya],\nbring slides.\n\nBest,\n[Mateus]": "a short mail",
     "Sehr geehrte Frau [Pohl],\n\nbis dann.\n\nMit freundlichen Grüßen\n[Jens Ahrend]": "a German letter",
