@@ -252,7 +252,8 @@ class ModelTable:
             self._put(ModelRow(name=name, state="ready"), replica)
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._served.values())
+        """The models that are served now: they may change while the caller awaits something about one of them."""
+        return iter([*self._served.values()])
 
     def __len__(self) -> int:
         return len(self._served)
@@ -260,7 +261,7 @@ class ModelTable:
     @property
     def default(self) -> ServedModel:
         """The model of a request that names no model."""
-        return next(iter(self))
+        return next(iter(self._served.values()))
 
     async def find(self, name: str | None) -> ServedModel:
         """The model with this name. A model without a name is found by its hub id, or by the last part of the hub id.

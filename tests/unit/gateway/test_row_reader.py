@@ -43,6 +43,25 @@ def table_of(models: Models) -> ModelTable:
     return ModelTable({name: MemoryReplica() for name in ("a", "b")}, OPTIONS, models)
 
 
+def test_models_may_change_while_all_are_looked_at():
+    """As by a list of models, and by `/readyz`, which await the state of each."""
+
+    async def scene():
+        models = Models()
+        table, seen = table_of(models), []
+        for served in table:
+            seen.append(served.name)
+            models.now = {
+                "a": models.now["a"],
+                "c": ModelRow(name="c", state="ready"),
+                "d": ModelRow(name="d", state="ready"),
+            }
+            await table.refresh()
+        assert seen == ["a", "b"]
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize("change", ["add", "load"])
 def test_rows_that_were_on_their_way_when_a_model_was_added_or_loaded_do_not_hide_it(change: str):
     async def scene():
