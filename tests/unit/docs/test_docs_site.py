@@ -235,3 +235,11 @@ def test_no_cell_of_the_settings_is_wider_than_the_page():
     """A line ends at blanks only: 20 labels in one code pushed what they mean out of the page."""
     codes = re.findall(r"`([^`]+)`", settings_table())
     assert max(len(part) for code in codes for part in code.split()) < 60
+
+
+def test_links_of_the_playground_lead_to_pages(site):
+    scripts = (PROJECT_ROOT / "gliner_bento" / "gateway" / "pages" / "playground").glob("*.js")
+    links = {link for script in scripts for link in re.findall(r"/docs/([\w./-]+)#([\w-]+)", script.read_text("utf-8"))}
+    assert links
+    for page, section in links:
+        assert f'id="{section}"' in (site / page).read_text("utf-8")

@@ -52,7 +52,7 @@ function python({ text, ...options }) {
     ? "    for entity in answer.entities:\n        print(entity.text, entity.label, round(entity.score, 2))\n"
     : "";
   return (
-    `# The client: ${origin()}/docs/quickstart/#install\nfrom gliner_bento.client import Client\n\nwith Client(${literal(origin())}) as client:\n` +
+    `# The client: ${origin()}/docs/quickstart.html#install\nfrom gliner_bento.client import Client\n\nwith Client(${literal(origin())}) as client:\n` +
     `    answer = client.extract(\n        ${literal(text)},\n${lines.join("")}    )\n` +
     `${entities}${relations}${classes}${records}`
   );

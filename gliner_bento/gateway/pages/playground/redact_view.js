@@ -146,7 +146,7 @@ export class RedactView {
     const { text, ...options } = this._request;
     const lines = Object.entries(options).map(([name, value]) => `        ${name}=${literal(value)},\n`);
     return (
-      `# The client: ${origin()}/docs/quickstart/#install\nfrom gliner_bento.client import Client\n\n` +
+      `# The client: ${origin()}/docs/quickstart.html#install\nfrom gliner_bento.client import Client\n\n` +
       `with Client(${literal(origin())}) as client:\n` +
       `    redacted = client.redact(\n        [${literal(text)}],\n${lines.join("")}    )\n    print(redacted.texts[0])\n` +
       `    answer = ${literal(this._answer.value)}  # of a language model\n` +
