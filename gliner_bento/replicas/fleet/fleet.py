@@ -139,7 +139,7 @@ class Fleet:
     async def close(self) -> None:
         """The model has been deleted, or the server has ended: stop probing, and fail calls that wait for a replica.
         Does not close the replicas."""
-        self._dispatcher.refuse_waiting(ModelNotLoaded("the model was deleted while the request waited for it"))
+        self._dispatcher.refuse_waiting(ModelNotLoaded("the model is not served any more"))
         await self._health.stop()
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
