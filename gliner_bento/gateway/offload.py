@@ -1,4 +1,4 @@
-"""Runs work on texts in a thread, so that the event loop goes on, or at once if it is short."""
+"""Runs work on texts in a thread, so that the event loop goes on, or immediately if it is short."""
 
 from __future__ import annotations
 

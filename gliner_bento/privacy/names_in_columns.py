@@ -83,7 +83,9 @@ def _cell(separator: str) -> re.Pattern[str]:
 def _cells(line: str, separator: str) -> list[tuple[int, int]]:
     """[start, end) of each cell of a line."""
     cells = [match.span("cell") for match in _cell(separator).finditer(line)]
-    return cells if line.endswith(separator) or len(cells) == 1 else cells[:-1] if cells[-1][0] == len(line) else cells
+    if line and not line.endswith(separator):
+        cells.pop()  # the pattern also matches the end of the line
+    return cells
 
 
 def _names(text: str, rows: Sequence[Sequence[tuple[int, int]]], *, only_names: bool) -> Iterator[LabeledSpan]:

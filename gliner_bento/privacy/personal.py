@@ -82,6 +82,5 @@ _ADDED = {"person": with_given_name, "street address": with_postcode, "id number
 
 def announced_in(clues: Clues) -> list[LabeledSpan]:
     """What a text announces; spans may overlap."""
-    names = (*announced_names(clues), *related_names(clues), *names_in_context(clues), *word_names(clues.text))
-    names = (*names, *names_in_columns(clues))
-    return [*names, *announced_places(clues), *announced_numbers(clues)]
+    names = (*announced_names(clues), *names_in_columns(clues), *related_names(clues), *names_in_context(clues))
+    return [*names, *word_names(clues.text), *announced_places(clues), *announced_numbers(clues)]

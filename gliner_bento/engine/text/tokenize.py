@@ -37,7 +37,7 @@ _GRAPHEME = regex.compile(r"\X")
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokenized:
     """The input of a pass: one sequence of tokens, that of the prompt followed by those of words. A batch joins the
-    sequences of its texts at once.
+    sequences of its texts together.
 
     prompt: as `Prompts` made it. read: the words that the model reads. pooling: which tokens of a word gliner pools to
     its embedding: the `first`, the `last`, or all.
