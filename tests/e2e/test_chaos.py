@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -49,12 +50,19 @@ def test_redact_trusts_no_false_answer(server: str) -> None:
 
 
 def test_a_stream_that_cannot_finish_before_the_end_gets_a_last_line(tmp_path: Path) -> None:
-    """In the plain ASGI app, which ends in time too."""
+    """In the plain ASGI app, which ends in time too. Nor can a request of which only a part has arrived."""
     command = [sys.executable, "-m", "uvicorn", "gliner_bento.asgi:create_app", "--factory", "--port", "{port}"]
+    command += ["--http", "gliner_bento.gateway.http_protocol:HttpProtocol"]
     env = ENVIRONMENT | {"GLINER_SHUTDOWN_TIMEOUT_S": "8", "GLINER_REQUEST_TIMEOUT_S": "300"}
     env |= {"GLINER_INFERENCE_LANES": "1", "GLINER_TORCH_THREADS": "1"}  # it computes for seconds: a core is enough
+    env["GLINER_BODY_TIMEOUT_S"] = "300"
     body = {"text": "Ada Lovelace lived in London. " * 30_000, "labels": ["person", "city"]}
-    with started(command, cwd=PROJECT_ROOT, log=tmp_path / "log", env=env) as server:
+    with (
+        started(command, cwd=PROJECT_ROOT, log=tmp_path / "log", env=env) as server,
+        socket.create_connection(("127.0.0.1", httpx.URL(server.url).port)) as incomplete,
+    ):
+        incomplete.settimeout(240)
+        incomplete.sendall(b"POST /v1/extract HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
         with httpx.stream("POST", f"{server.url}/v1/extract/stream", json=body, timeout=120) as answer:
             lines = answer.iter_lines()
             assert "entity" in json.loads(next(lines))
@@ -62,6 +70,7 @@ def test_a_stream_that_cannot_finish_before_the_end_gets_a_last_line(tmp_path: P
             began_s = time.monotonic()
             *_, last = lines
         assert json.loads(last)["error"]["code"] == "not_ready"
+        assert incomplete.recv(2**16).startswith(b"HTTP/1.1 503 ")
         process = psutil.Process(server.pid)
         while process.status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() - began_s < 240
