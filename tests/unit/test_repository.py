@@ -152,12 +152,19 @@ def _attributes_read(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
             yield getattr(owner, "attr", getattr(owner, "id", "")), node.attr
 
 
-@functools.cache
-def loaded_by(statement: str) -> set[str]:
-    """Top-level modules in a fresh interpreter after `statement`."""
-    code = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT)
-    return set(ended.stdout.split())
+def loaded_by(statements: Sequence[str], libraries: set[str]) -> dict[str, str]:
+    """Which of the libraries each statement loads first, one after the other in a fresh interpreter."""
+    code = """import sys
+_, libraries, *statements = sys.argv
+left = set(libraries.split())
+for statement in statements:
+    exec(statement)
+    for library in left & set(sys.modules):
+        left.remove(library)
+        print(f"{library}\t{statement}")"""
+    command = [sys.executable, "-c", code, " ".join(libraries), *statements]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=PROJECT_ROOT)
+    return dict(line.split("\t") for line in ended.stdout.splitlines())
 
 
 def test_a_library_is_imported_only_where_it_belongs():
@@ -206,35 +213,23 @@ def test_every_module_says_what_it_owns():
     assert not [path for path in SOURCES if text(path).strip() and not contents(path).docstring]
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "gliner_bento.client",
-        "gliner_bento.documents.process",
-        "gliner_bento.engine.base",
-        "gliner_bento.loadtest.measure",
-        "gliner_bento.scheduler.scheduler",
-        "service",
-    ],
-)
-def test_importing_it_loads_no_torch(module):
-    assert not {"torch", "transformers", "gliner", "peft"} & loaded_by(f"import {module}")
+def test_importing_these_loads_no_torch():
+    modules = ["client", "documents.process", "engine.base", "loadtest.measure", "scheduler.scheduler"]
+    imports = [*(f"import gliner_bento.{module}" for module in modules), "import service"]
+    assert loaded_by(imports, {"torch", "transformers", "gliner", "peft"}) == {}
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        *("gliner_bento.asgi", "gliner_bento.client", "gliner_bento.gateway.app", "gliner_bento.replicas.http.client"),
-        *("gliner_bento.engine.base", "gliner_bento.host.models"),
-    ],
-)
-def test_importing_it_loads_no_bentoml(module):
-    assert "bentoml" not in loaded_by(f"import {module}")
-
-
-def test_a_server_without_tracing_loads_no_tracing_library():
+def test_importing_these_loads_no_bentoml_and_a_server_without_tracing_no_library_for_it():
+    modules = ["engine.base", "client", "replicas.http.client", "gateway.app", "asgi", "host.models"]
     start = "from gliner_bento.settings import Settings; from gliner_bento.telemetry.tracing import start_tracing"
-    assert "opentelemetry" not in loaded_by(f"import gliner_bento.asgi; {start}; assert not start_tracing(Settings())")
+    imports = [
+        *(f"import gliner_bento.{module}" for module in modules),
+        f"{start}; assert not start_tracing(Settings())",
+    ]
+    assert loaded_by(imports, {"bentoml", "opentelemetry"}) == {}
+    assert loaded_by(["import json", "import gliner_bento.telemetry.otel"], {"bentoml", "opentelemetry"}) == {
+        "opentelemetry": "import gliner_bento.telemetry.otel"
+    }
 
 
 def test_tracing_without_its_packages_ends_the_start_with_what_to_install(monkeypatch):

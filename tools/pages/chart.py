@@ -79,7 +79,8 @@ class Value:
 def values() -> list[Value]:
     """All values that values.yaml declares."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
-    return [Value(name, description, _at(yaml.safe_load(text), name)) for name, description in _declared(text)]
+    content = yaml.safe_load(text)
+    return [Value(name, description, _at(content, name)) for name, description in _declared(text)]
 
 
 def _declared(text: str) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,8 @@ EXTRACTIONS = st.builds(Extraction, st.lists(ENTITIES, max_size=9), st.lists(REL
 RESULTS = st.builds(BatchResult, st.none() | EXTRACTIONS, st.none() | st.builds(ErrorDetail, st.text(), st.text()))
 JSON = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.floats(0, 1) | st.text() | ENTITIES,
-    lambda values: st.lists(values) | st.dictionaries(st.text(), values),
+    lambda values: st.lists(values, max_size=5) | st.dictionaries(st.text(), values, max_size=5),
+    max_leaves=20,
 )
 ENTITY = Entity(0, 1, "a", "x", 0.5)
 
@@ -70,7 +71,7 @@ def test_the_parts_are_the_whole(results: list[BatchResult], one: Extraction) ->
 
 
 @settings(deadline=None)
-@given(JSON, st.lists(JSON))
+@given(JSON, st.lists(JSON, max_size=5))
 @pytest.mark.usefixtures("small_parts")
 def test_the_parts_of_any_json_are_the_whole(answer: Any, values: list[Any]) -> None:
     assert joined(answer) == msgspec.json.encode(answer)
