@@ -200,9 +200,11 @@ class Scheduler:
 
     def submit(self, item: Item, **terms: Unpack[Terms]) -> Future[Result]:
         """`submit_many` of one item."""
-        return self._submit_each([item], terms)[0]
+        return self.submit_many([item], **terms)[0]
 
-    def submit_many(self, items: Sequence[Item], **terms: Unpack[Terms]) -> list[Future[Result]]:
+    def submit_many(
+        self, items: Sequence[Item], *, stream: Stream | None = None, **terms: Unpack[Terms]
+    ) -> list[Future[Result]]:
         """Admit all items of a request, or none if the queue has no room for all. Returns a future for each, in order.
 
         Never blocks, and raises nothing: all errors are in the futures, those of admission too. A refusal or an abort
@@ -210,7 +212,17 @@ class Scheduler:
 
         Futures fail only with `GLiNERBentoError`. Cancelling a future (its client has disconnected) aborts the item.
         """
-        return self._submit_each(items, terms)
+        futures: list[Future[Result]] = [Future() for _ in items]
+        try:
+            submissions = self._submit(items, [partial(_answer, future) for future in futures], terms, stream)
+        except GLiNERBentoError as refusal:
+            for future in futures:
+                future.set_exception(refusal)
+        else:
+            for future, submission in zip(futures, submissions, strict=True):
+                # Callers may keep the future, which keeps no entry in memory.
+                future.add_done_callback(partial(self._on_done, submission.sequences))
+        return futures
 
     def submit_together(self, items: Sequence[Item], answer: Answer, **terms: Unpack[Terms]) -> range:
         """As `submit_many`, for at least one item, but without futures, which cost time: `answer` gets all outcomes
@@ -230,7 +242,7 @@ class Scheduler:
         deadline = terms.get("deadline")
         stream = Stream(sink, math.inf if deadline is None else deadline, idle_timeout_s)
         terms["deadline"] = min(stream.ends_s, self._clock() + idle_timeout_s)
-        return self._submit_each([item], terms, stream)[0]
+        return self.submit_many([item], stream=stream, **terms)[0]
 
     def resume(self, request_id: str) -> None:
         """Continue a request that paused because its sink was full."""
@@ -239,20 +251,6 @@ class Scheduler:
     def abort(self, request_id: str) -> bool:
         """Fail every unfinished item of the request with `Aborted`; False if there is none, or if all finish now."""
         return self._items.abort(request_id)
-
-    def _submit_each(self, items: Sequence[Item], terms: Terms, stream: Stream | None = None) -> list[Future[Result]]:
-        """See `submit_many`."""
-        futures: list[Future[Result]] = [Future() for _ in items]
-        try:
-            submissions = self._submit(items, [partial(_answer, future) for future in futures], terms, stream)
-        except GLiNERBentoError as refusal:
-            for future in futures:
-                future.set_exception(refusal)
-        else:
-            for future, submission in zip(futures, submissions, strict=True):
-                # Callers may keep the future, which keeps no entry in memory.
-                future.add_done_callback(partial(self._on_done, submission.sequences))
-        return futures
 
     def _submit(
         self, items: Sequence[Item], answers: Sequence[Answer], terms: Terms, stream: Stream | None = None
