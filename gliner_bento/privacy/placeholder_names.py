@@ -42,7 +42,7 @@ class PlaceholderNames:
         self._longest = max((len(name) + _PER_UNDERSCORE * name.count("_") for name in names), default=0)
         last = "".join({re.escape(name[0]) for name in self._sorted if name})
         # The last character of a name, before an id.
-        self._ends = re.compile(rf"[{last}](?=({_SEPARATOR}{_ID})(?![0-9a-z]|_\w))" if last else r"(?!)")
+        self._ends = re.compile(rf"[{last}](?=({_SEPARATOR}{_ID})(?![0-9a-z]|_{{1,20}}[^\W_]))" if last else r"(?!)")
 
     def all_matches(self, text: str) -> Iterator[tuple[int, int]]:
         """[start, end) of all names with their ids, also of those that another one ends with."""

@@ -1,7 +1,7 @@
 r"""Restores the originals in what a language model has made of a redacted text, whole or in chunks.
 
 Language models change placeholders. These are restored for `[PERSON_1]`: `[Person 1]`, `[person-1]`, `<PERSON_1>`,
-`{PERSON_1}`, `\[PERSON\_1\]`, `%5BPERSON_1%5D`, and `PERSON_1` without brackets in exactly this form; also with the
+`{PERSON_1}`, `{{PERSON_1}}`, `\[PERSON\_1\]`, `%5BPERSON_1%5D`, and `PERSON_1` without brackets in exactly this form; also with the
 escapes of JSON, such as `[\u00c9L\u00c8VE_1]`. What may stand for several placeholders stays as it is, and is counted.
 """
 
@@ -18,13 +18,17 @@ from urllib.parse import quote
 from gliner_bento.privacy.placeholder_names import ESCAPED_CHARS, MAX_BACKSLASHES, PlaceholderNames, folded, unescaped
 from gliner_bento.privacy.redact import CharBudget, is_written_by_us
 from gliner_bento.privacy.styles import PLACEHOLDER
-from gliner_bento.privacy.written_placeholders import Written, begins_word, canonical, kinds_in
+from gliner_bento.privacy.written_placeholders import Written, begins_word, canonical, kinds_in, underscores_before
 
 Form = Literal["auto", "text", "json"]
 """What a text is: in `json`, originals are escaped as in strings of JSON; `auto`: `json` if the whole text is."""
 
-_AROUND_CHARS = 16
+_AROUND_CHARS = 32
 """More characters than brackets, spaces and backslashes add to a placeholder."""
+_OPENINGS = re.compile(r"(?:&lt;|%5b|[\\\[<{【［ \t\n])*")
+_DOUBLED = re.compile(r"&lt;|[<{【［]")
+_CLOSING = re.compile("&gt;|[>}】］]")
+_CLOSINGS = re.compile(rf"\s?(?:{_CLOSING.pattern})+\Z")
 _CONTEXT_CHARS = 200
 _URL = re.compile(r""":(?:/(?:/[^\s"]*)?)?\Z""")
 """The end of a text that may be the beginning of a URL, in which originals are quoted."""
@@ -166,14 +170,15 @@ class Restorer:
         at the last character that no placeholder begins with."""
         if escape := _HALF_ESCAPE.search(text, max(0, len(text) - _ESCAPE_CHARS)):
             return escape.start()
-        return self._context(text, len(text))
+        return self._context(text, len(text) - underscores_before(text, len(text)))
 
     def _context(self, text: str, end: int) -> int:
         """Where the text before `end` begins that shows whether a word may begin at `end`."""
         start = end
         while not begins_word(text, start) and end - start <= self._longest:
-            start -= 1
-            if text[start].lower() not in self._initials:
+            underscores = underscores_before(text, start)
+            start -= underscores or 1
+            if not underscores and text[start].lower() not in self._initials:
                 break
         return start
 
@@ -185,29 +190,33 @@ class Restorer:
             return self._may_be_escape(text, start, match.end() - 1)
         if lowered[start] not in self._initials:
             return start
-        if text[start].islower() or not begins_word(text, start):
+        begin = _begin_of_word(text, start)
+        if text[start].islower() or begin is None:
             return None
         rest = _half_unescaped(lowered[start:])
-        return start if any(head.startswith(rest) or rest.startswith(head) for head in self._heads) else None
+        return begin if any(head.startswith(rest) or rest.startswith(head) for head in self._heads) else None
 
     def _may_be_escape(self, text: str, start: int, last: int) -> int | None:
         """As `_may_begin`, for backslashes from `start` to `last`. Before a half escape, what is before it counts too:
         a letter's begins nothing inside a word, a bracket's does."""
-        if begins_word(text, start):
-            return start
+        if (begin := _begin_of_word(text, start)) is not None:
+            return begin
         if _HALF_JSON_ESCAPE.match(text, last):
             return self._context(text, start)
         return None if _JSON_ESCAPE.match(text, last) else start
 
     def _may_continue(self, lowered: str) -> bool:
         """Whether a text in lower case may be the beginning of a placeholder, or of another one than it is now."""
-        if any(mark.startswith(lowered) for mark in ("%5b", "&lt;")):
+        read = _half_unescaped(lowered)
+        opened = _OPENINGS.match(read)
+        body = read[opened.end() :] if opened else read
+        if any(mark.startswith(body) for mark in ("%5b", "&lt;")):
             return True
-        for mark in ("%5b", "&lt;"):
-            lowered = lowered.removeprefix(mark)
-        body = _half_unescaped(lowered).lstrip("\\[<{【［ \t\n")
         for end in ("%5", "%", "&gt", "&g", "&"):  # a closing bracket of which a part has arrived
             body = body.removesuffix(end)
+        closed = _CLOSINGS.search(body)
+        if closed and opened and len(_DOUBLED.findall(opened[0])) > len(_CLOSING.findall(closed[0])):
+            body = body[: closed.start()]  # `{{PERSON_1}` before its last bracket
         if re.search(r"[\]>}】］;%&,.:!?\"'()`*]", body):
             return False
         letters = canonical(body)
@@ -215,6 +224,13 @@ class Restorer:
             kind.startswith(letters) or (letters.startswith(kind) and _is_id(letters[len(kind) :]))
             for kind in self._kinds
         )
+
+
+def _begin_of_word(text: str, start: int) -> int | None:
+    """From where to hold back a word at `start` that may be a placeholder without brackets: an underscore before it
+    is needed if one follows. None: it can be none."""
+    begin = start - (underscores_before(text, start) == 1)
+    return begin if begins_word(text, begin) else None
 
 
 def _half_unescaped(lowered: str) -> str:

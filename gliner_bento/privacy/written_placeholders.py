@@ -14,9 +14,15 @@ _PAIRS = {"[": "]", "\\[": "\\]", "<": ">", "{": "}", "&lt;": "&gt;", "%5b": "%5
 _OPENING, _CLOSING = r"(?:\[|\\\[|<|\{|&lt;|%5[Bb]|【|［)", r"(?:\\?\]|>|\}|&gt;|%5[Dd]|】|］)"
 _OPEN, _CLOSE = re.compile(rf"{_OPENING}\s?\Z"), re.compile(rf"\s?{_CLOSING}")
 _OPEN_CHARS = 5  # of the longest match of `_OPEN`
+_OWN = ("[", "\\[", "%5b")
+"""Brackets as ours. Further ones around them are the text's: `[Ada]` becomes `[[PERSON_1]]`."""
+MAX_BRACKETS = 3
+"""Of another kind around a placeholder, as in `{{PERSON_1}}`: all of them are a part of it."""
 _WITHOUT_ID = re.compile(rf"{_OPENING}([^\W\d_](?:[\w\s\\-]*[^\W\d_])?){_CLOSING}")
 _ESCAPE = re.compile(r"(?:\\(?:[bfnrt]|u[0-9a-fA-F]{4})|%[0-9a-fA-F]{2})\Z")
 _ESCAPE_CHARS = 6
+
+_MAX_UNDERSCORES = 3
 
 
 @dataclass(slots=True)
@@ -40,10 +46,12 @@ class Written:
         opening = _OPEN.search(text, max(0, start - _OPEN_CHARS), start)
         closing = _CLOSE.match(text, end)
         if opening and closing:
-            opened = opening[0].strip().lower()
-            if _PAIRS[opened] == closing[0].strip().lower():
-                return cls(text, opening.start(), closing.end(), inner, opened, is_word=True)
-        return cls(text, start, end, inner, "", begins_word(text, start))
+            opened, closed = opening[0].strip().lower(), closing[0].strip().lower()
+            if _PAIRS[opened] == closed:
+                more = 0 if opened in _OWN else _further_pairs(text, opening.start(), closing.end(), opened, closed)
+                first, last = opening.start() - more * len(opened), closing.end() + more * len(closed)
+                return cls(text, first, last, inner, opened, is_word=True)
+        return cls(text, start, end, inner, "", begins_word(text, start) or is_between_underscores(text, start, end))
 
     @property
     def exact(self) -> str:
@@ -59,6 +67,24 @@ class Written:
     def is_upper(self) -> bool:
         """Whether it has no small letters, as placeholders with numbers."""
         return self.inner == self.inner.upper()
+
+
+def _further_pairs(text: str, start: int, end: int, opened: str, closed: str) -> int:
+    """The number of pairs of such brackets right around a bracketed placeholder at [start, end)."""
+    pairs = 0
+    while pairs < MAX_BRACKETS - 1:
+        first, last = start - pairs * len(opened), end + pairs * len(closed)
+        before, behind = text[max(0, first - len(opened)) : first], text[last : last + len(closed)]
+        if (before.lower(), behind.lower()) != (opened, closed):
+            break
+        pairs += 1
+    return pairs
+
+
+def is_between_underscores(text: str, start: int, end: int) -> bool:
+    """Whether one underscore is on either side, as in `_PERSON_1_`; only before it, it is the end of another name."""
+    is_behind = underscores_before(text, start) == 1 and begins_word(text, start - 1)
+    return is_behind and (text[end : end + 1] == "_" or text[end : end + 2] == "\\_")
 
 
 def canonical(placeholder: str) -> str:
@@ -87,8 +113,18 @@ def kinds_in(text: str) -> Iterator[str]:
 
 def begins_word(text: str, start: int) -> bool:
     """Whether a placeholder without brackets, which is in capitals, may begin there: not behind other capitals, digits
-    or underscores. `9` in `\\u00e9PERSON_1` and `0` in `%20PERSON_1` are none."""
+    or a single underscore; `__` and `___` begin bold text. `9` in `\\u00e9PERSON_1` and `0` in `%20PERSON_1` are no
+    digits."""
+    underscores = underscores_before(text, start)
+    start -= underscores
     before = text[start - 1 : start]
-    return not (before.isascii() and (before.isupper() or before.isdigit() or before == "_")) or (
-        _ESCAPE.search(text, max(0, start - _ESCAPE_CHARS), start) is not None
+    return underscores in (0, 2, 3) and (
+        not (before.isascii() and (before.isupper() or before.isdigit()))
+        or _ESCAPE.search(text, max(0, start - _ESCAPE_CHARS), start) is not None
     )
+
+
+def underscores_before(text: str, end: int) -> int:
+    """The number of underscores right before `end`; at most one more than have a meaning."""
+    run = text[max(0, end - _MAX_UNDERSCORES - 1) : end]
+    return len(run) - len(run.rstrip("_"))

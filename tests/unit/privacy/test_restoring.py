@@ -31,6 +31,10 @@ RESTORED = {
     "[Person 1] [person-1] [PERSON1] [ PERSON_1 ]": "Ada Lovelace Ada Lovelace Ada Lovelace Ada Lovelace",
     "**[PERSON_1]**, `[PERSON_1]`, _[PERSON_1]_": "**Ada Lovelace**, `Ada Lovelace`, _Ada Lovelace_",
     "<PERSON_1> {PERSON_1} 【PERSON_1】 &lt;NAME_OR_ALIAS_1&gt;": "Ada Lovelace Ada Lovelace Ada Lovelace A&amp;B",
+    "{{PERSON_1}} <<PERSON_1>> {{{ PERSON_1 }}} &lt;&lt;person 1&gt;&gt;": " ".join(["Ada Lovelace"] * 4),
+    "[[PERSON_1]] {{PERSON_1}: 1} {{{[PERSON_12]}}}": "[Ada Lovelace] {Ada Lovelace: 1} {{{Bob}}}",
+    "_PERSON_1_ __PERSON_1__ ___PERSON_1___": "_Ada Lovelace_ __Ada Lovelace__ ___Ada Lovelace___",
+    r"__PERSON_1, PERSON_12__ \_\_PERSON\_12\_\_": r"__Ada Lovelace, Bob__ \_\_Bob\_\_",
     "[PERSON_1]'s and PERSON_1's": "Ada Lovelace's and Ada Lovelace's",
     r"\[PERSON\_1\]": "Ada Lovelace",
     "[PERSON_1, PERSON_12]": "[Ada Lovelace, Bob]",
@@ -64,10 +68,14 @@ LEFT = [
     "persons 1",
     "[PERSON 1",
     "a_PERSON_1",
+    "PERSON_1__x",
+    "MY_PERSON_1_",
+    "MY__PERSON_1__",
+    "____PERSON_1____",
 ]
 TEXT = (
     "Dear [PERSON_1], PERSON_12 **[Person 1]** %5BPERSON_1%5D &lt;AB_1&gt; [phone  number_1] in [a] persona 1, "
-    r"\[PERSON\_1\] \nPERSON_1 a_PERSON_1 "
+    r"\[PERSON\_1\] \nPERSON_1 a_PERSON_1 __PERSON_1__ {{PERSON_1}} {{{PERSON_1}} &lt;&lt;PERSON_1&gt;&gt; "
     "はPERSON_1です: https://x.org/?q=[PERSON_1]&p=PERSON_1 "
 )
 
@@ -130,6 +138,7 @@ PIECES = [
 ]
 BRACKETS = [
     *("[]", "<>", "{}", "【】", "［］", "  "),
+    *("__", ("{{", "}}"), ("<<<", ">>>"), ("&lt;&lt;", "&gt;&gt;"), ("___", "___"), ("{{ ", "}"), ("{", "}}}")),
     *(("&lt;", "&gt;"), ("%5B", "%5D"), ("\\[", "\\]"), ("[ ", " ]"), ("**[", "]**"), ("[", ">"), ("", "")),
 ]
 CHANGES = [
@@ -164,13 +173,15 @@ mappings = st.dictionaries(st.sampled_from([*KEYS, "[A_B_1]", "[AB_1]"]), st.sam
 @example({"[LÈVE_1]": "Ada"}, r"a L\u00c8VE_1 x", [1] * 20, "text")
 @example({"[1A_1]": "Ada"}, "21A_1", [3], "text")
 @example({"[𐐀_1]": "Ada"}, r"NO\ud801\udc00_1 \ud801\udc00_1", [1] * 40, "text")
+@example({"[NAME_12]": "Ada"}, "[FULL__NAME__12] foo__NAME_12__ foo_NAME_12_ L_NAME_12_ ____NAME_12", [8], "text")
+@example({"[NAME_12]": "Ada"}, "[FULL__NAME__12] foo__NAME_12__ foo_NAME_12_ L_NAME_12_ ____NAME_12", [1] * 99, "text")
 def test_chunks_of_any_size_give_the_same_text_and_hold_back_at_most_one_placeholder(mapping, text, sizes, form):
     restorer, restored, held, position = Restorer(mapping), "", "", 0
     for size in [*sizes, len(text)]:
         part, held = restorer.restore_chunk(held + text[position : position + size], form)
         restored, position = restored + part, position + size
         url = held.find("://") if "://" in held else len(held)
-        assert len(held[:url]) <= max((len(json.dumps(name)) for name in mapping), default=0) + 24
+        assert len(held[:url]) <= max((len(json.dumps(name)) for name in mapping), default=0) + 40
     whole = Restorer(mapping)
     assert restored + restorer.restore(held, form) == whole.restore(text, form)
     assert restorer.counts.restored == whole.counts.restored
