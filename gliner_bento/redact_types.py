@@ -59,7 +59,7 @@ class _RedactOptions(RequestOptions):
         RequestId | None,
         Field(
             description="An id of yours. Placeholders are then hashes that are the same for equal values in all "
-            "requests of the tenant with this id, without a mapping."
+            "requests of the tenant with this id, without a mapping. Not with the styles mask and remove."
         ),
     ] = None
 

@@ -71,8 +71,11 @@ class RedactionOptions:
 
     def extraction(self, limits: Limits) -> ExtractionOptions:
         """The options of the extraction that finds the values: long texts are read whole, and limits are errors.
-        Raises `InvalidField` for a label that is too long."""
+        Raises `InvalidField` for a label that is too long, and a conversation without placeholders."""
         self._check_labels()
+        if self.conversation is not None and self.style not in _RESTORABLE:
+            message = f"conversation: the style {self.style} has no placeholders"
+            raise InvalidField(message, param="conversation")
         running = enabled(limits.recognizers)
         recognizers = self.recognizers
         if recognizers is None or recognizers is True:

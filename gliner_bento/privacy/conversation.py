@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
 from gliner_bento.mentions import normalized
+from gliner_bento.privacy.json_texts import JsonScalars, is_json
 from gliner_bento.privacy.known_values import Effort, KnownValues, Tokens
 from gliner_bento.privacy.lists import NOTHING, Listed
 from gliner_bento.privacy.redact import CharBudget, Redacted, is_written_by_us, substituted
@@ -83,18 +84,33 @@ def redact_conversation(
         for text, own, of_text, placeholders in zip(texts, found, listed, kept, strict=True)
     ]
     known = [(original, _label_span(_kind(placeholder))) for placeholder, original in mapping.items()]
-    spans = _everywhere(texts, spans, known, listed, kept)
-    return _redacted(texts, spans, style, budget)
-
-
-def _redacted(
-    texts: Sequence[str], spans: Sequence[Sequence[LabeledSpan]], style: Replace, budget: CharBudget
-) -> RedactedConversation:
+    scalars = [JsonScalars(text) if is_json(text) else None for text in texts]
+    spans = _everywhere(texts, _inside(scalars, spans), known, listed, kept)
+    spans = [merged(own) for own in _inside(scalars, spans)]
     redacted = [
-        substituted(text, ((span, style(text, span)) for span in own), budget)
-        for text, own in zip(texts, spans, strict=True)
+        _redacted(text, own, style, budget) if of_text is None else _redacted_json(text, own, of_text, style, budget)
+        for text, own, of_text in zip(texts, spans, scalars, strict=True)
     ]
     return RedactedConversation(redacted, spans)
+
+
+def _inside(
+    scalars: Sequence[JsonScalars | None], spans: Sequence[Sequence[LabeledSpan]]
+) -> list[Sequence[LabeledSpan]]:
+    """The spans of each text, in one that is JSON inside its values."""
+    return [own if of_text is None else of_text.inside(own) for of_text, own in zip(scalars, spans, strict=True)]
+
+
+def _redacted(text: str, spans: Sequence[LabeledSpan], style: Replace, budget: CharBudget) -> Redacted:
+    return substituted(text, ((span, style(text, span)) for span in spans), budget)
+
+
+def _redacted_json(
+    text: str, spans: Sequence[LabeledSpan], scalars: JsonScalars, style: Replace, budget: CharBudget
+) -> Redacted:
+    values = ((span, scalars.value(span)) for span in spans)
+    replaced = ((span, style(value, span.at(0, len(value)))) for span, value in values)
+    return substituted(text, replaced, budget, scalars.is_bare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +124,10 @@ class Finds:
 def redact_document(texts: Sequence[str], finds: Sequence[Finds], style: Replace) -> RedactedConversation:
     """Redact the texts of a document: a value that is found in one of them is replaced in all of them. finds: of each
     text. Raises LimitExceeded."""
-    return _redacted(texts, document_spans(texts, finds), style, CharBudget(float("inf")))
+    spans, budget = document_spans(texts, finds), CharBudget(float("inf"))
+    return RedactedConversation(
+        [_redacted(text, own, style, budget) for text, own in zip(texts, spans, strict=True)], spans
+    )
 
 
 def document_spans(texts: Sequence[str], finds: Sequence[Finds]) -> list[list[LabeledSpan]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gliner_bento.errors import TooLarge
@@ -60,18 +60,25 @@ class Redacted:
     replacements: Sequence[ReplacedText]
 
 
-def substituted(text: str, redactions: Iterable[tuple[LabeledSpan, str]], budget: CharBudget | None = None) -> Redacted:
-    """Replace spans, which must be in order and not overlap. Raises `TooLarge` if a budget is exceeded."""
+def substituted(
+    text: str,
+    redactions: Iterable[tuple[LabeledSpan, str]],
+    budget: CharBudget | None = None,
+    needs_quotes: Callable[[LabeledSpan], bool] = lambda _span: False,
+) -> Redacted:
+    """Replace spans, which must be in order and not overlap. needs_quotes: whether what replaces a span gets quotation
+    marks around it. Raises `TooLarge` if a budget is exceeded."""
     pieces: list[str] = []
     replacements = []
     position = chars = 0  # position: in the original; chars: of the redacted text so far
     for span, replacement in redactions:
-        chars += span.start - position
+        quote = '"' if needs_quotes(span) else ""
+        chars += span.start - position + len(quote)
         replacements.append(ReplacedText(chars, span.label, replacement, text[span.start : span.end]))
-        pieces += [text[position : span.start], replacement]
-        chars += len(replacement)
+        pieces += [text[position : span.start], quote, replacement, quote]
+        chars += len(replacement) + len(quote)
         if budget is not None:
-            budget.take(span.start - position + len(replacement))
+            budget.take(span.start - position + len(replacement) + 2 * len(quote))
         position = span.end
     return Redacted("".join([*pieces, text[position:]]), replacements)
 

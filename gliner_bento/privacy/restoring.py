@@ -1,8 +1,9 @@
 r"""Restores the originals in what a language model has made of a redacted text, whole or in chunks.
 
 Language models change placeholders. These are restored for `[PERSON_1]`: `[Person 1]`, `[person-1]`, `<PERSON_1>`,
-`{PERSON_1}`, `{{PERSON_1}}`, `\[PERSON\_1\]`, `%5BPERSON_1%5D`, and `PERSON_1` without brackets in exactly this form; also with the
-escapes of JSON, such as `[\u00c9L\u00c8VE_1]`. What may stand for several placeholders stays as it is, and is counted.
+`{PERSON_1}`, `{{PERSON_1}}`, `\[PERSON\_1\]`, `%5BPERSON_1%5D`, and `PERSON_1` without brackets in exactly this form;
+also with the escapes of JSON, such as `[\u00c9L\u00c8VE_1]`. What may stand for several placeholders stays as it is,
+and is counted.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
+from gliner_bento.privacy.json_texts import is_json
 from gliner_bento.privacy.placeholder_names import ESCAPED_CHARS, MAX_BACKSLASHES, PlaceholderNames, folded, unescaped
 from gliner_bento.privacy.redact import CharBudget, is_written_by_us
 from gliner_bento.privacy.styles import PLACEHOLDER
@@ -77,7 +79,7 @@ class Restorer:
 
     def restore(self, text: str, form: Form = "auto") -> str:
         """The text with originals."""
-        return self._restored(text, len(text), is_json=form == "json" or (form == "auto" and _is_json(text)))
+        return self._restored(text, len(text), is_json=form == "json" or (form == "auto" and is_json(text)))
 
     def restore_chunk(self, chunk: str, form: Form = "text") -> tuple[str, str]:
         """The part of a chunk that is final, with originals; and the rest, which belongs before the next chunk."""
@@ -256,13 +258,3 @@ def _notation(written: Written, original: str, *, is_json: bool) -> str:
 
 def _is_id(text: str) -> bool:
     return re.fullmatch(r"\d{1,9}|[0-9a-f]{1,16}", text) is not None
-
-
-def _is_json(text: str) -> bool:
-    if text.lstrip()[:1] not in ("{", "["):
-        return False
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True

@@ -102,6 +102,36 @@ def test_by_default_names_that_a_text_announces_are_replaced_and_what_can_be_no_
     assert post("/v1/redact", {"text": "Ada Ng"}, options=few)["texts"] == ["[PERSON_1]"]
 
 
+OF_JSON = {"labels": ["person"], "recognizers": False, "deny_list": {"phone": ["4155550123"], "flag": ["true"]}}
+
+
+@pytest.mark.parametrize(
+    ("style", "values"),
+    [
+        ("placeholder", ["[PERSON_1]", "[PHONE_NUMBER_1]", ["[PHONE_NUMBER_1]", "[FLAG_1]", "[PHONE_NUMBER_2]"]]),
+        ("mask", ["*** **", "**********", ["**********", "****", "************"]]),
+        ("remove", ["", "", ["", "", ""]]),
+    ],
+)
+def test_json_stays_json_when_its_numbers_are_replaced(post, style, values):
+    text = '{"a": "Ada Ng", "b": 4155550123, "c": ["4155550123", true, 4155550123.5]}'
+    answer = post("/v1/redact", {"text": text, "style": style, **OF_JSON}, Scripted(("Ada Ng", "person")))
+    assert [*json.loads(answer["texts"][0]).values()] == values
+    for one in answer["entities"]:
+        assert answer["texts"][0][one["redacted_start"] : one["redacted_end"]] == one["replacement"]
+
+
+def test_json_stays_json_when_the_model_takes_several_values_for_one(post):
+    text = '[{"first": "Ad\\u0061", "last": "Ng", "ok": true}, "\\"Bo\\" \\ud83d\\ude00x", "a\\\\\\nEk\\n"]'
+    over = text[text.index("Ad") : text.index('"ok"')]
+    model = Scripted((over, "person"), ('Bo\\" \\ud83d', "person"), ("nEk\\", "person"))
+    answer = post("/v1/redact", {"text": text, "labels": ["person"]}, model)
+    redacted = json.loads(answer["texts"][0])
+    assert redacted == [{"first": "[PERSON_1]", "last": "[PERSON_2]", "ok": True}, '"[PERSON_3]x', "a\\\n[PERSON_4]\n"]
+    restored = post("/v1/restore", {"text": answer["texts"][0], "mapping": answer["mapping"]})["texts"][0]
+    assert json.loads(restored) == json.loads(text)
+
+
 def test_a_conversation_has_one_numbering_over_texts_and_turns(post):
     first = post("/v1/redact", {"texts": ["Bob Ek", "Ada Ng met Bob Ek"]})
     assert first["texts"] == ["[PERSON_1]", "[PERSON_2] met [PERSON_1]"]
@@ -191,6 +221,9 @@ def test_all_or_nothing(post):
     assert post("/v1/redact", {"text": TEXT}, options=small, status=413)["error"]["param"] == "mapping"
 
 
+UNRESTORABLE = [("/v1/redact", {"text": "a"}, "mask"), ("/v1/redact/batch", {"texts": ["a"]}, "remove")]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [
@@ -202,6 +235,7 @@ def test_all_or_nothing(post):
         ("/v1/redact", {"text": "a", "deny_list": {"x": [""]}}, "deny_list.x.0"),
         ("/v1/redact", {"text": "a", "mapping": "gAAAA"}, "mapping"),
         ("/v1/redact", {"text": "a", "conversation": "a b"}, "conversation"),
+        *((path, {**text, "conversation": "c", "style": style}, "conversation") for path, text, style in UNRESTORABLE),
         ("/v1/redact", {"text": "a", "labels": ["n" * 101]}, "labels"),
         ("/v1/redact", {"text": "a", "labels": [], "recognizers": {"CREDIT_CARD": "n" * 101}}, "recognizers"),
         ("/v1/redact/batch", {"texts": ["a"], "labels": [], "deny_list": {"n" * 101: ["a"]}}, "deny_list"),
