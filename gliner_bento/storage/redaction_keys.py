@@ -19,17 +19,35 @@ from gliner_bento.storage.files import in_cache, sync
 logger = logging.getLogger(__name__)
 
 MIN_KEY_CHARS = 32
+_BASE64 = re.compile(rf"[A-Za-z0-9+/]{{{MIN_KEY_CHARS},}}={{0,2}}")
+_SEPARATORS = re.compile(r"[\s,]+")
 DEFAULT_FILE = Path("~/.cache/gliner-bento/redaction.key")
 
 
 def is_path(source: str) -> bool:
-    """Whether `source` is the path of a file, instead of keys."""
-    return "/" in source
+    """Whether `source` is the path of a file, instead of keys. Keys in Base64 have slashes, too (`openssl rand -base64
+    32`): what looks like them is a path only if the file or its folder exists."""
+    if "/" not in source:
+        return False
+    keys = _SEPARATORS.split(source.strip())
+    return not all(map(_is_random_base64, keys)) or _exists(Path(source).expanduser())
+
+
+def _is_random_base64(text: str) -> bool:
+    kinds = (str.isupper, str.islower, str.isdigit)  # almost every random key has all three; a path has a dot or none
+    return bool(_BASE64.fullmatch(text)) and all(any(map(is_kind, text)) for is_kind in kinds)
+
+
+def _exists(file: Path) -> bool:
+    try:
+        return file.exists() or file.parent != Path() and file.parent.is_dir()
+    except OSError:  # no name of a file can be that long
+        return False
 
 
 def keys_in(content: str) -> list[bytes]:
     """Keys that are separated by white space or commas. Raises ValueError; its message has no key."""
-    keys = [key for key in re.split(r"[\s,]+", content) if key]
+    keys = [key for key in _SEPARATORS.split(content) if key]
     if not keys:
         raise ValueError("has no key")
     if any(len(key) < MIN_KEY_CHARS for key in keys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import io
 import os
 import re
 import socket
@@ -146,6 +148,17 @@ def test_output_that_cannot_be_written_is_one_line_and_code_1(monkeypatch, capsy
             monkeypatch.setattr(sys, "stdout", full)
             assert cli.main(words) == 1
         assert capsys.readouterr().err == "gliner-bento: standard output: No space left on device\n"
+
+
+def test_output_that_is_written_in_part_is_an_error_also_without_pythons_buffer(monkeypatch, capsys):
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writing, False)  # it takes a part of a long text, as a disk that is nearly full does
+    with open(reading, "rb"), io.TextIOWrapper(open(writing, "wb", buffering=0), "utf-8", write_through=True) as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        assert cli.main(["settings", "--json"]) == 1
+        sys.stdout.flush()  # what is left goes to the null device
+    assert capsys.readouterr().err.startswith("gliner-bento: standard output: ")
 
 
 def test_closed_standard_streams_are_the_null_device(monkeypatch):
