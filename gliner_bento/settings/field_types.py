@@ -25,7 +25,7 @@ from gliner_bento.storage.archives import SUFFIXES
 from gliner_bento.storage.bundled import BUNDLED, installed_models
 from gliner_bento.storage.files import in_cache
 from gliner_bento.storage.other_models import config_name, no_checkpoint
-from gliner_bento.storage.redaction_keys import is_path, keys_in
+from gliner_bento.storage.redaction_keys import is_path, keys_in, may_be_keys
 from gliner_bento.tasks.recognition import ALL, NONE
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -118,7 +118,10 @@ def _redaction_key(value: SecretStr) -> SecretStr:
     """Keys, or the absolute path of a file of keys, which need not exist. Raises ValueError; its message has no key."""
     source = value.get_secret_value()
     if is_path(source):
-        return SecretStr(os.path.abspath(Path(source).expanduser()))  # links are kept, see `_api_keys`
+        path = os.path.abspath(Path(source).expanduser())  # links are kept, see `_api_keys`
+        if may_be_keys(path):
+            raise ValueError("make the folder of this path first; if it is a key, choose one without a / at its start")
+        return SecretStr(path)
     keys_in(source)
     return value
 

@@ -25,24 +25,19 @@ DEFAULT_FILE = Path("~/.cache/gliner-bento/redaction.key")
 
 
 def is_path(source: str) -> bool:
-    """Whether `source` is the path of a file, instead of keys. Keys in Base64 have slashes, too (`openssl rand -base64
-    32`): what looks like them is a path only if the file or its folder exists."""
-    if "/" not in source:
-        return False
-    keys = _SEPARATORS.split(source.strip())
-    return not all(map(_is_random_base64, keys)) or _exists(Path(source).expanduser())
+    """Whether `source` is the path of a file, instead of keys. Keys in Base64 (`openssl rand -base64 32`) have slashes,
+    too: what ends with `=` is no path, nor is what looks like keys and is in no folder, unless it begins with a slash.
+    """
+    return "/" in source and not source.endswith("=") and (source.startswith("/") or not may_be_keys(source))
 
 
-def _is_random_base64(text: str) -> bool:
-    kinds = (str.isupper, str.islower, str.isdigit)  # almost every random key has all three; a path has a dot or none
-    return bool(_BASE64.fullmatch(text)) and all(any(map(is_kind, text)) for is_kind in kinds)
-
-
-def _exists(file: Path) -> bool:
-    try:
-        return file.exists() or file.parent != Path() and file.parent.is_dir()
-    except OSError:  # no name of a file can be that long
-        return False
+def may_be_keys(path: str) -> bool:
+    """Whether a path of which neither the file nor its folder exists looks like keys in Base64."""
+    kinds = (str.isupper, str.islower, str.isdigit)  # nearly every random key has all of them
+    pieces = _SEPARATORS.split(path.strip())
+    is_random = all(_BASE64.fullmatch(piece) and all(any(map(kind, piece)) for kind in kinds) for piece in pieces)
+    folder = os.path.dirname(path)
+    return is_random and not os.path.exists(path) and (folder == "/" or not os.path.isdir(folder))
 
 
 def keys_in(content: str) -> list[bytes]:

@@ -405,3 +405,20 @@ def test_the_setting_is_a_file_or_keys_and_is_never_shown():
         with pytest.raises(SettingsError, match=r"redaction_key: .*a secret"):
             Settings.load({"redaction_key": wrong})
     assert Settings.load({"redaction_key": "~/x"}).redaction_key.get_secret_value().startswith("/")
+
+
+def test_a_key_in_base64_is_no_path_though_it_has_slashes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    key = "Vd3/x0qhB+Vp/7tJm2Yw9QeLr5sKfA1uZc8NgTi4oE6="
+    for source in (key, "/" + key, key[:-1], f"{key},{key[::-1][1:]}"):
+        assert Settings.load({"redaction_key": source}).redaction_key.get_secret_value() == source
+        assert redaction_keys.read_keys(source) == [one.encode() for one in source.split(",")]
+    with pytest.raises(SettingsError, match="redaction_key: make the folder") as error:
+        Settings.load({"redaction_key": "/" + key[:-1]})
+    assert "x0q" not in str(error.value)
+    assert [*tmp_path.iterdir()] == []
+    path = tmp_path / key[:-1]
+    path.parent.mkdir(parents=True)
+    for source in (key[:-1], str(path)):  # now it is a file that is to be made
+        assert Settings.load({"redaction_key": source}).redaction_key.get_secret_value() == str(path)
+        assert redaction_keys.is_path(source)
