@@ -31,7 +31,9 @@ _MAX_CHARS = 200
 def _run(job: Job) -> Answer:
     """The answer to a job: any fault of a parser is an error of the document."""
     try:
-        return Answer(msgspec.msgpack.encode(_result(job)), ends=_is_worn_out(job))
+        result = _result(job)
+        _limit_memory(resource.RLIM_INFINITY)  # what was read is bounded, and msgspec crashes where it gets no memory
+        return Answer(msgspec.msgpack.encode(result), ends=_is_worn_out(job))
     except DocumentError as error:
         too_large = isinstance(error, DocumentTooLarge)
         return Answer(error=_shown(str(error)), too_large=too_large, ends=_is_worn_out(job))
@@ -67,6 +69,11 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def _limit_memory(max_bytes: int) -> None:
+    with suppress(ValueError, OSError):  # macOS has no limit on memory
+        resource.setrlimit(resource.RLIMIT_AS, (max_bytes, resource.RLIM_INFINITY))
+
+
 def _read(size: int) -> bytes | None:
     content = sys.stdin.buffer.read(size)
     return content if len(content) == size else None
@@ -88,8 +95,7 @@ def main() -> None:
             return
         job = msgspec.msgpack.decode(content, type=Job)
         del content
-        with suppress(ValueError, OSError):  # macOS has no limit on memory
-            resource.setrlimit(resource.RLIMIT_AS, (job.limits.max_memory_bytes, resource.RLIM_INFINITY))
+        _limit_memory(job.limits.max_memory_bytes)
         signal.setitimer(signal.ITIMER_PROF, job.limits.max_cpu_s)
         answer = _run(job)
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -83,7 +83,10 @@ def texts_of(page: str) -> tuple[str, str]:
         root = lxml_html.document_fromstring(page.encode("utf-8", "replace"), parser=parser)
     except (etree.ParserError, etree.XMLSyntaxError):
         root = None
-    if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):
+    faults = {error.type_name for error in parser.error_log}
+    if "ERR_NO_MEMORY" in faults:
+        raise MemoryError
+    if "ERR_RESOURCE_LIMIT" in faults:
         raise DocumentError("is nested too deeply, or has too long a text")
     if root is None:
         raise DocumentError("is no HTML")

@@ -80,6 +80,8 @@ class Package:
         try:
             root = etree.fromstring(self.parts[name], parser)
         except etree.XMLSyntaxError as error:
+            if error.code == etree.ErrorTypes.ERR_NO_MEMORY:
+                raise MemoryError from None
             raise DocumentError(f"damaged: {name}: {' '.join(str(error).split())}") from None
         if root is None or root.getroottree().docinfo.doctype:
             raise DocumentError(f"{name} has a DOCTYPE")

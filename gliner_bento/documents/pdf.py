@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pypdf import PdfReader
-from pypdf.errors import DependencyError
+from pypdf.errors import DependencyError, LimitReachedError
 
 from gliner_bento.documents.base import Collector, DocumentError, DocumentTooLarge
 
@@ -27,6 +27,13 @@ def read_pdf(content: bytes, collector: Collector, *, attachment: str | None = N
 
     Raises `DocumentError`, and any error of pypdf.
     """
+    try:
+        _read(content, collector, attachment)
+    except LimitReachedError as error:
+        raise DocumentTooLarge(f"exceeds a limit of pypdf: {error}") from None
+
+
+def _read(content: bytes, collector: Collector, attachment: str | None) -> None:
     reader = PdfReader(io.BytesIO(content), strict=False)
     _decrypt(reader)
     if len(reader.pages) > collector.limits.max_pages:

@@ -8,11 +8,12 @@ import os
 import re
 import signal
 import zipfile
+import zlib
 from email import message_from_bytes, policy
 
 import pytest
 
-from gliner_bento.documents.base import DocumentError, Limits
+from gliner_bento.documents.base import DocumentError, DocumentTooLarge, Limits
 from gliner_bento.documents.process import DocumentProcess
 from gliner_bento.documents.read import document_of
 from gliner_bento.errors import StartupError, install_hint
@@ -294,11 +295,50 @@ def test_time_and_memory_of_a_document_are_bounded(limits, content, reason):
     one.close()
 
 
+_NAMESPACE = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+_MEMORY = Limits(max_memory_bytes=140 * 2**20)
+_PARAGRAPH = b"<p>Ada Lovelace lives in the city of London, and so on and on."
+TOO_LARGE = {
+    "XML": ("a.docx", _MEMORY, lambda: rezipped(word(), {"word/document.xml": b"<a>%s</a>" % (b"<b/>" * 1_000_000)})),
+    "HTML": ("a.html", _MEMORY, lambda: _PARAGRAPH * 250_000),
+    "a stream of a PDF": ("a.pdf", Limits(), lambda: with_stream(pdf([["x"]]), bytes(80_000_000))),
+}
+
+
+def with_stream(content: bytes, stream: bytes) -> bytes:
+    packed = zlib.compress(stream)
+    head = b"<< /Filter /FlateDecode /Length %d >>\nstream\n" % len(packed)
+    first, last = content.index(b"<< /Length"), content.index(b"\nendstream")
+    return content[:first] + head + packed + content[last:]
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_what_a_parser_has_no_memory_for_is_too_large_and_not_damaged(case):
+    name, limits, content = TOO_LARGE[case]
+    one = DocumentProcess(limits)
+    with pytest.raises(DocumentTooLarge):
+        one.read(content(), name)
+    one.close()
+
+
+def test_an_answer_may_take_more_memory_than_reading():
+    book = excel()
+    shared = f'<sst xmlns="{_NAMESPACE}"><si><t>{"漢" * 30_000}</t></si></sst>'
+    rows = '<row><c t="s"><v>0</v></c></row>' * 500
+    sheet = f'<worksheet xmlns="{_NAMESPACE}"><sheetData>{rows}</sheetData></worksheet>'
+    link = b'<Relationship Id="s" Type="x/sharedStrings" Target="strings.xml"/></Relationships>'
+    links = part_of(book, "xl/_rels/workbook.xml.rels").replace(b"</Relationships>", link)
+    parts = {"worksheets/sheet1.xml": sheet.encode(), "strings.xml": shared.encode(), "_rels/workbook.xml.rels": links}
+    book = rezipped(book, {f"xl/{name}": part for name, part in parts.items()})
+    one = DocumentProcess(_MEMORY)
+    assert len(one.read(book, "a.xlsx").records) > 500
+    one.close()
+
+
 def sheet_of(cells: int, name: str) -> bytes:
     book = excel()
-    namespace = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
     rows = '<row><c t="str"><v>x</v></c></row>' * cells
-    sheet = f'<worksheet xmlns="{namespace}"><sheetData>{rows}</sheetData></worksheet>'
+    sheet = f'<worksheet xmlns="{_NAMESPACE}"><sheetData>{rows}</sheetData></worksheet>'
     main = part_of(book, "xl/workbook.xml").replace(b'"People"', f'"{name}"'.encode())
     return rezipped(book, {"xl/worksheets/sheet1.xml": sheet.encode(), "xl/workbook.xml": main})
 
