@@ -287,9 +287,16 @@ class ModelTable:
         """Replace all rows."""
         rows = {row.name: row for row in new_rows}
         for name in self._served.keys() - rows.keys():
-            del self._served[name], self.policies[name]
+            self._drop(name)
         for row in rows.values():
             self._apply(row)
+
+    def _drop(self, name: str | None) -> None:
+        """Serve a model no more: this gateway, or another one, has removed it."""
+        if self._served.pop(name, None):
+            del self.policies[name]
+            assert self._models
+            self._models.forget(str(name))
 
     async def ready(self) -> bool:
         """Whether at least one model serves, all serving models admit items, and no required model has failed."""
@@ -314,6 +321,9 @@ class ModelTable:
         models = self._changeable
         await self._check_not_needed(name)
         await models.apply(RemoveModel(name, self._options.request_timeout_s))
+        if self._rows:
+            self._rows.changes += 1  # rows that are being read may be older
+        self._drop(name)
         await self.refresh()
 
     async def _check_not_needed(self, name: str) -> None:

@@ -161,6 +161,9 @@ class LocalModels:
         """See `Models`."""
         return HostedReplica(partial(self.row_of, name), self.loader.using)
 
+    def forget(self, name: str) -> None:
+        """Does nothing: `_forget` has freed the model."""
+
     def row_of(self, name: str | None) -> HostedModel:
         """The row of a model. Begins to load models that another runner has added. Raises `ModelNotFound`."""
         if name not in self._rows:

@@ -130,6 +130,9 @@ class DeployedModels:
         """See `Models`."""
         return self._fleets[name]
 
+    def forget(self, name: str) -> None:
+        """Does nothing: models are not removed."""
+
 
 def _row(settings: Settings, name: str | None, failure: str | None = None) -> ModelRow:
     own = settings.model_settings.get(name or "", {})

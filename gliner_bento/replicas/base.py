@@ -133,3 +133,7 @@ class Models(Protocol):
 
     def replica(self, name: str) -> Replica:
         """The replica of a model in `rows`. A call of the replica loads the model again if it was evicted."""
+
+    def forget(self, name: str) -> None:
+        """End the replica that `replica` has made of a model that is no longer in `rows`, if it has anything to end.
+        Its name may get another model."""

@@ -179,6 +179,9 @@ class RemoteModels:
         """See `Models`."""
         return await self._connection.apply(command, archive)
 
+    def forget(self, name: str) -> None:
+        """Does nothing: whoever has called `replica` ends it."""
+
 
 class ReplicaServer:
     """Answers the messages of `RemoteReplica`s and `RemoteModels`. Cancelling a call, or closing its stream, aborts its

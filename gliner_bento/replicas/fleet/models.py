@@ -33,6 +33,7 @@ class FleetModels:
         self._members = members
         self._fleets = fleets
         self._make, self._end = make, end
+        self._ending = set[asyncio.Future[None]]()
 
     async def rows(self) -> Sequence[ModelRow]:
         """See `Models`. Returns each model's row from the runner where its state is best."""
@@ -67,8 +68,6 @@ class FleetModels:
                 added = [member for member, outcome in results if not isinstance(outcome, BaseException)]
                 await asyncio.gather(*(member.apply(undo) for member in added), return_exceptions=True)
             raise
-        if isinstance(command, RemoveModel) and (fleet := self._fleets.pop(command.name, None)):
-            await self._end(fleet)
         return result
 
     async def _reachable(self) -> Models:
@@ -84,6 +83,13 @@ class FleetModels:
         if name not in self._fleets:
             self._fleets[name] = self._make(name)
         return self._fleets[name]
+
+    def forget(self, name: str) -> None:
+        """See `Models`."""
+        if fleet := self._fleets.pop(name, None):
+            ending = asyncio.ensure_future(self._end(fleet))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
 
 def _results(outcomes: Sequence[T | BaseException]) -> list[T]:

@@ -8,10 +8,11 @@ import pytest
 from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
 
-from gliner_bento.commands import ChangeModel
+from gliner_bento.commands import ChangeModel, RemoveModel
 from gliner_bento.errors import ModelNotFound
 from gliner_bento.gateway.models import ModelTable
 from gliner_bento.model_types import AddModelRequest, ModelRow
+from gliner_bento.replicas.fleet.models import FleetModels
 
 
 class Models:
@@ -30,6 +31,9 @@ class Models:
         return rows
 
     async def apply(self, command, archive=None):
+        if isinstance(command, RemoveModel):
+            del self.now[command.name]
+            return None
         unloads = isinstance(command, ChangeModel) and command.action == "unload"
         name = command.name if isinstance(command, ChangeModel) else command.request.name
         self.now[name] = ModelRow(name=name, state="unloaded" if unloads else "ready")
@@ -37,6 +41,9 @@ class Models:
 
     def replica(self, name):
         return MemoryReplica()
+
+    def forget(self, name):
+        pass
 
 
 def table_of(models: Models) -> ModelTable:
@@ -96,6 +103,31 @@ def test_a_model_that_another_gateway_has_just_added_or_loaded_is_found():
         assert (await other.find("new")).row.state == "ready"
         with pytest.raises(ModelNotFound):
             await other.find("none")
+
+    asyncio.run(scene())
+
+
+def test_each_gateway_ends_its_fleet_of_a_removed_model_and_makes_another_one_for_the_next():
+    async def scene():
+        runner, ended = Models(), []
+
+        async def end(fleet):
+            ended.append(fleet)
+
+        def gateway() -> ModelTable:
+            fleets = {name: MemoryReplica() for name in ("a", "b")}
+            return ModelTable(fleets, OPTIONS, FleetModels({"runner": runner}, {**fleets}, runner.replica, end))
+
+        table, other = gateway(), gateway()
+        fleets = []
+        for removed in range(1, 3):
+            await table.add(AddModelRequest(name="new", source="x"))
+            fleets += [(await one.find("new")).replica for one in (table, other)]
+            await table.remove("new")
+            await other.refresh()
+            await asyncio.sleep(0)
+            assert ended == fleets
+            assert len({*map(id, fleets)}) == 2 * removed
 
     asyncio.run(scene())
 
