@@ -11,6 +11,7 @@ from typing import Any
 from gliner_bento.privacy.announced_names import announced_names
 from gliner_bento.privacy.announced_numbers import announced_numbers, with_all_digits
 from gliner_bento.privacy.announced_places import announced_places, with_postcode
+from gliner_bento.privacy.foreign_relatives import foreign_relatives
 from gliner_bento.privacy.further_names import further_names
 from gliner_bento.privacy.names_in_columns import names_in_columns
 from gliner_bento.privacy.names_in_context import names_in_context
@@ -83,4 +84,5 @@ _ADDED = {"person": with_given_name, "street address": with_postcode, "id number
 def announced_in(clues: Clues) -> list[LabeledSpan]:
     """What a text announces; spans may overlap."""
     names = (*announced_names(clues), *names_in_columns(clues), *related_names(clues), *names_in_context(clues))
+    names = (*names, *foreign_relatives(clues))
     return [*names, *word_names(clues.text), *announced_places(clues), *announced_numbers(clues)]

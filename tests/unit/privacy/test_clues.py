@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_announced_names import NAMES
 from test_announced_values import NUMBERS, PLACES
+from test_foreign_relatives import NAMES as FOREIGN
 from test_names_in_context import IN_CONTEXT
 from test_related_names import NAMES as RELATED
 
 from gliner_bento.privacy import announced_names as names
 from gliner_bento.privacy import announced_numbers as numbers
 from gliner_bento.privacy import announced_places as places
+from gliner_bento.privacy import foreign_relatives as foreign
 from gliner_bento.privacy import related_names as related
 from gliner_bento.privacy.name_words import TITLES
 from gliner_bento.privacy.names_in_columns import names_in_columns
@@ -36,13 +38,14 @@ CHOICES = {
     f"{related._KIN}|{related._ROLES}|{related._CARERS}|{related._RELATIVES}": lambda clues: clues.has_word(
         related._RELATION_WORDS
     ),
+    "|".join(owners for owners, _ in foreign._RELATIVES): lambda clues: clues.has_word(foreign._OWNERS),
     f"{numbers._OWNERS}|{numbers._FOREIGN}": lambda clues: clues.has_part(numbers._NUMBER_PARTS),
 }
 
 
 FINDERS = (
     *(names.announced_names, places.announced_places, numbers.announced_numbers),
-    *(names_in_context, names_in_columns, related_names),
+    *(names_in_context, names_in_columns, related_names, foreign.foreign_relatives),
 )
 
 
@@ -64,7 +67,8 @@ def test_each_choice_of_a_pattern_is_looked_for(pattern, data):
 def test_the_same_is_found_in_every_text():
     sets = (PROJECT_ROOT / "benchmark" / "personal_texts").rglob("*.txt")
     lines = [line.replace("\\n", "\n") for path in sets for line in path.read_text("utf-8").splitlines()]
-    texts = [re.sub(r"[\[\]]", "", text) for text in (*lines, *NAMES, *PLACES, *NUMBERS, *IN_CONTEXT, *RELATED)]
+    marked = (*lines, *NAMES, *PLACES, *NUMBERS, *IN_CONTEXT, *RELATED, *FOREIGN)
+    texts = [re.sub(r"[\[\]]", "", text) for text in marked]
     assert any(Clues(text).is_plain for text in texts)
     for text in texts:
         for find in FINDERS:
