@@ -33,7 +33,9 @@ FIELDS = (
     "nachname|vorname|familienname|nom(?: de famille)?|prénom|nombres?|apellidos?|cognome|nome|sobrenome|naam|"
     "achternaam|voornaam|namn|efternamn|förnamn|navn|etternavn|fornavn|nimi|sukunimi|etunimi|imię|nazwisko|jméno|"
     "příjmení|"
-    "soyadı?|họ tên|фио|имя|фамилия|отчество|ім'я|прізвище|όνομα|επώνυμο|姓名|氏名|お名前|名前|联系人|聯絡人|申请人|"
+    "soyadı?|họ tên|фио|имя|фамилия|отчество|ім'я|прізвище|όνομα|επώνυμο|姓名|ご?氏名|お名前|"
+    "(?:お?客様|患者|顧客|契約者|担当者|会員)名|名前|"
+    "联系人|聯絡人|申请人|"
     "申請人|이름|성명|الاسم|اسم|שם|नाम|নাম|பெயர்|ชื่อ|სახელი|անուն"
 )
 FIELD_PARTS = words_of(
@@ -64,7 +66,7 @@ _PHRASES = (
     "mi chiamo|il mio nome è|meu nome é|chamo-me|me chamo|mijn naam is|ik heet|jag heter|jeg heter|jeg hedder|"
     "nazywam się|mam na imię|jmenuji se|nimeni on|numele meu este|mă numesc|benim adım|adım|a nevem|tôi tên là|"
     "tên tôi là|nama saya|ime mi je|zovem se|меня зовут|мене звати|казвам се|με λένε|ονομάζομαι|اسمي|שמי|मेरा नाम|"
-    "আমার নাম|என் பெயர்|ฉันชื่อ|ผมชื่อ|我叫|我的名字是|私の名前は|제 이름은|저는(?= ?[\uac00-\ud7a3]{2,4}입니다)"
+    "আমার নাম|என் பெயர்|ฉันชื่อ|ผมชื่อ|我叫|我的名字是|私の名前は|(?:제 )?이름은|저는(?= ?[\uac00-\ud7a3]{2,4}입니다)"
 )
 _PHRASE_PARTS = (
     *("name is", "name's", "name’s", "name ist", "heisse", "appelle", "nom est", "llamo", "nombre es", "chiamo"),
@@ -153,14 +155,14 @@ _CLOSING = re.compile(
     re.IGNORECASE,
 )
 _GREETS = re.compile(r"\s{0,4}(?:dear|hi|hello|hey)[ ]", re.IGNORECASE)
-_LAST_WORDS = re.compile(rf"[.!?)][ ]{{1,2}}(?P<name>{WORD}(?:[ ]{WORD})?)\s{{0,4}}\Z")
+_LAST_WORDS = re.compile(rf"[.!?)](?:[ ]{{1,2}}|\s{{0,2}}\n)(?P<name>{WORD}(?:[ ]{WORD})?)\s{{0,4}}\Z")
 _MAX_LAST_CHARS = 60
 _NO_LAST_WORDS = _CLOSING_WORDS | words_of("bye ok okay yes no please soon sorry tomorrow sent yours")
 _LISTED = re.compile(rf"(?:,|;| and| &)[ ]{_TITLE}(?=(?P<name>{WORD}(?:[ ]{WORD}){{0,3}}))", re.IGNORECASE)
 _MAX_LISTED = 20
 _HONORED = re.compile(
     r"(?P<own>[\u4e00-\u9fff々]{2,6}|[\u30a1-\u30ffー・]{2,16})(?=(?:と|って)(?:申し|もうし|言い|いい)ます)|"
-    r"(?P<name>[\u4e00-\u9fff々]{1,4}|[\u30a1-\u30ffー]{2,8})(?=さん|さま|様|氏|先生|女士|小姐)"
+    r"(?P<name>(?![客皆奥王神各貴同])[\u4e00-\u9fff々]{1,4}|[\u30a1-\u30ffー]{2,8})(?=さん|さま|様|氏|先生|女士|小姐)"
     r"|(?P<other>[\uac00-\ud7a3]{2,4})(?= ?씨| ?님)"
 )
 _PATRONYMIC = re.compile(
@@ -248,7 +250,8 @@ def _of_persons(clues: Clues) -> Iterator[LabeledSpan]:
     last = _LAST_WORDS.search(text, max(0, len(text) - _MAX_LAST_CHARS)) if _GREETS.match(text) else None
     if last and is_full_name(last["name"], min_words=1):
         first = last["name"].split(" ")[0].lower()
-        if last["name"][:1].isupper() and first not in _NO_LAST_WORDS and first not in NO_GIVEN_NAMES:
+        is_firm = last["name"].isupper() and not text.isupper()
+        if last["name"][:1].isupper() and not is_firm and first not in _NO_LAST_WORDS and first not in NO_GIVEN_NAMES:
             yield from _span(last["name"], last.start("name"), last["name"])
     may_be_writer = clues.has_word(_I_AM_WORDS)
     patterns = (

@@ -17,7 +17,8 @@ _OWNERS = (
     "social security|"
     "voter|health card|library card|registration|certificate|accession|chart|record|medical record|beneficiary|"
     "subscriber|group|visa|residence permit|payroll|loan|mortgage|enrol?lment|applicant|participant|donor|"
-    "vehicle|license plate|number plate|plate|hospital|hosp[.]?|specimen|referral|encounter|episode"
+    "vehicle|license plate|number plate|plate|hospital|hosp[.]?|specimen|referral|encounter|episode|"
+    "pathology|histology|laboratory|lab|sample"
 )
 _NUMBER = r"(?:[ _-]?(?:id(?:entification)?|no|nr|num|number|code|#|ref)\b\.?(?: ?(?:no|number)\b\.?)?|#)"
 _FOREIGN = (
@@ -33,7 +34,8 @@ _FOREIGN = (
 )
 _CODE = r"(?=[^\s\d]{0,40}\d)(?:[^\W_]|(?<=[^\W_])[-/.#*](?=[^\W_])|(?<=\d)[ ](?=\d)){4,40}"
 _NUMBERS = re.compile(
-    rf"{WORD_START}(?:(?:{_OWNERS}){_NUMBER}|{_FOREIGN})(?: ?\([^()\n]{{1,30}}\))?[\"']?\*{{0,2}}[ ]?(?:[:：=#]|is|\t|"
+    rf"{WORD_START}(?:(?:{_OWNERS})(?:{_NUMBER}|(?=[ ]#))|{_FOREIGN})(?: ?\([^()\n]{{1,30}}\))?[\"']?\*{{0,2}}[ ]?"
+    r"(?:[:：=#]|is|\t|"
     rf"[ ]{{1,12}})"
     rf"\*{{0,2}}[ \t]{{0,8}}[\"']?(?=(?P<value>{_CODE}))(?<![\d.,-])",
     re.IGNORECASE,
@@ -43,11 +45,22 @@ _NUMBER_PARTS = words_of(
     "claim licen passport badge tax national identity insurance security voter registration certificate accession "
     "chart record beneficiary subscriber group visa residence payroll loan mortgage enrolment enrollment "
     "applicant participant donor vehicle plate nummer nr num. ssn mrn vin nhs nhi urn phn ohip dni nie codice cpf rut "
+    "pathology histology lab sample "
     "curp nip pesel hosp specimen referral encounter episode "
     "n°"
 )
 """Each match of `_NUMBERS` that is ASCII has one of these in it."""
 _DIGITS = re.compile(r"\d{1,40}")
+_SHORT = re.compile(
+    rf"{WORD_START}(?:(?:sort ?code|bankleitzahl|blz)(?:[ ]is)?[ ]?[:=#]?[ ]{{0,4}}"
+    rf"(?P<code>\d\d(?P<sign>[ -]?)\d\d(?P=sign)\d\d|\d{{3}} ?\d{{3}} ?\d\d)"
+    r"|(?:(?:licen[cs]e|number|vehicle|car)[ ]?plates?|plates?|(?:vehicle[ ])?reg(?:istration)?(?:[ ](?:no|number|"
+    r"mark))?\.?|kennzeichen|immatriculation|matr[ií]cula|targa)[ ]?(?:is|was|[:=#])?[ ]{1,4}"
+    r"(?-i:(?=[A-Z -]{0,8}\d)(?=[\d -]{0,8}[A-Z])(?P<plate>[A-Z\d]{1,4}(?:[ -]?[A-Z\d]{1,4}){1,2})))(?![\w-])",
+    re.IGNORECASE,
+)
+_SHORT_PARTS = ("sort", "bankleitzahl", "blz", "plate", "reg", "kennzeichen", "immatriculation", "matricula", "targa")
+"""Sort codes of banks, and the plates of cars: too short to be looked for without such a word."""
 _USERS = re.compile(
     WORD_START + r"(?:user(?:[ _-]?(?:name|id))?|login|log-?in|handle|nick(?:name)?|account|screen ?name|"
     r"skype(?: id)?|telegram|instagram|"
@@ -86,8 +99,7 @@ _AGES = re.compile(
     r"lady|"
     r"gentleman|male|female|patient|mother|father|grand\w+|aunt|uncle|widow\w*|resident|person)(?![^\W_]))"
     r"|(?<![^\W_])(?:aged?:?|(?:he|she|who|mother|father|grand[a-z]+|gran|nan|aunt|uncle|mum|mom|dad)(?:['’]s|"
-    r"[ ](?:is|was|"
-    r"turned|turns))|(?:died|dead|passed away)(?:[ ]of[ ][a-z ]{1,40})?[ ]at(?:[ ]age)?)[ ]"
+    r"[ ](?:is|was|turned|turns)|(?=[ ]\())|(?:died|dead|passed away)(?:[ ]of[ ][a-z ]{1,40})?[ ]at(?:[ ]age)?)[ ]\(?"
     r"(?P<at>9\d|1[01]\d)(?![\d./,-]\d|\d|[ ]?(?:%|[a-z/]))",
     re.IGNORECASE,
 )
@@ -135,6 +147,9 @@ def announced_numbers(clues: Clues) -> Iterator[LabeledSpan]:
         start, end = match.span("value")
         if sum(map(str.isdigit, match["value"])) >= 3:
             yield LabeledSpan(start, end, "id number", by_recognizer=True, score=_SCORE)
+    for match in _SHORT.finditer(text) if clues.has_part(_SHORT_PARTS) else ():
+        group = "code" if match["code"] else "plate"
+        yield LabeledSpan(*match.span(group), "id number", by_recognizer=True, score=_SCORE)
     for match in _PASSWORD_IS.finditer(text) if clues.has_word(_PASSWORD_WORDS) else ():
         value = match["value"].rstrip(".,;:)")
         if any(map(str.isalnum, value)) and _NO_WORD.search(value):

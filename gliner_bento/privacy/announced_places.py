@@ -156,7 +156,8 @@ def _addresses(clues: Clues) -> Iterator[LabeledSpan]:
         if any(char.isdigit() for char in match[0]) or "丁目" in match[0]:
             yield from _span(text, start, end, "street address")
     for match in _POSTCODE_LINE.finditer(text) if "\n" in text else ():
-        yield from _span(text, *match.span("value"), "street address")
+        if not (has_role(match["value"]) or "nummer " in match["value"]):
+            yield from _span(text, *match.span("value"), "street address")
     for match in _ADDRESS_FIELD.finditer(text) if has_fields(text) else ():
         value = match["value"]
         if value[:1].isupper() or any(char.isdigit() for char in value[:12]) or not value.isascii():

@@ -70,7 +70,7 @@ def is_full_name(name: str, *, min_words: int = 2) -> bool:
 
 def has_role(name: str) -> bool:
     """Whether a text has a word of an office, a firm or a form, which no name of a person has."""
-    return any(word.strip(".,()").lower() in _NO_PERSONS for word in name.split())
+    return any(_SUFFIXES.sub("", word.strip(".,()")).lower() in _NO_PERSONS for word in name.split())
 
 
 WORD_NAMES = words_of(

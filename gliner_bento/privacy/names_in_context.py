@@ -35,9 +35,12 @@ _PAIR = re.compile(
     r"(?<![^\W_])(?:twins|triplets|sisters|brothers|children|kids|sons|daughters|parents|cousins|friends|colleagues|"
     rf"neighbou?rs|grandchildren)(?:,|:)?[ ](?:{_WORD},[ ]){{0,3}}{_NAME}(?=,?[ ](?:and|&)[ ][A-Z])"
 )
-_THANKS = re.compile(rf"(?<![^\W_])[Tt]hank(?:s|[ ]you)(?:,[ ]|[ ]to[ ]|[ ]){_NAME}(?=[,.!]|[ ](?:and|for)(?![^\W_]))")
+_THANKS = re.compile(
+    r"(?<![^\W_])(?:[Tt]hank(?:s|[ ]you)(?:,[ ]|[ ]to[ ]|[ ])|(?:[Hh]appy[ ]birthday|[Cc]ongrat(?:ulation)?s|"
+    rf"[Gg]ood[ ]luck|[Gg]et[ ]well[ ]soon|[Ww]elcome[ ]back),?[ ]){_NAME}(?=[,.!]|[ ](?:and|for)(?![^\W_]))"
+)
 _COUPLE = re.compile(
-    rf"(?<![\w'’-])(?P<name>{_WORD})(?=[ ](?:and|&)[ ]{_WORD}[ ](?:share[ ](?:an?|the)|are[ ](?:twins|siblings|"
+    rf"(?<![\w'’-])(?P<name>{_WORD})(?=[ ](?:and|&)[ ]{_WORD}[ ](?:share[ ]an?|are[ ](?:twins|siblings|"
     rf"sisters|"
     r"brothers|friends|married|dating|engaged|colleagues|cousins|neighbou?rs)|got[ ](?:married|engaged|divorced)|"
     r"broke[ ]up|"
@@ -55,7 +58,8 @@ _AGED = re.compile(
     r"said|denied|lives|lived|died|works|worked)[ ])"
 )
 _IDENTIFIED = re.compile(
-    rf"(?<![\w'’-])(?P<name>{_WORD},?(?:[ ]{_WORD}){{1,3}})(?:[ ]?[-–—(;,|:][ ]{{0,2}}(?:DOB|D\.O\.B|MRN|NH[IS]|"
+    rf"(?<![\w'’-])(?P<name>{_WORD},?(?:[ ]{_WORD}){{1,3}})(?:(?:[ ]?[-–—(;,|:][ ]{{0,2}}|[ ]{{1,3}})(?:DOB|"
+    r"D\.O\.B|MRN|NH[IS]|"
     rf"Accession|"
     r"[Hh]osp|ID|SSN|CHI|URN|born)(?![^\W_])|,?[ ]\(?\d{1,3}[ ]?(?:[MF]|y/?o|yo|yrs?|years?(?:[ -]old)?)(?![^\W_]))"
 )
@@ -71,7 +75,7 @@ _BUSINESS_WORDS = words_of(
 )
 """In small letters: before an amount of millions or of years."""
 _CLINICAL = re.compile(
-    r"(?<![^\W_])(?:[Pp]t\.?[ ]|[Bb]ed[ ]\d{1,2}[ ]?\(|[Rr]oom[ ]\d{1,3}[ ]?\()"
+    r"(?<![^\W_])(?:[Pp]t\.?[ ]|[Bb]ed[ ]\d{1,2}[ ]?[(:]?[ ]?|[Rr]oom[ ]\d{1,3}[ ]?\()"
     rf"(?P<name>{_WORD}(?:,?[ ]{_WORD}){{0,2}})(?=[,.;:)(]|\Z|\n|['’]s|[ ](?:is|was|has|had|in|with|seen|"
     rf"who)(?![^\W_]))"
     rf"|(?:\A|[.:;\n][ ]?)(?P<room>{_WORD})[ ]\((?:bed|room|ward)[ ]\d"
@@ -136,7 +140,7 @@ _PATTERNS = (
             "dw d"
         ),
     ),
-    (_THANKS, words_of("thank thanks")),
+    (_THANKS, words_of("thank thanks birthday congratulations congrats luck well back")),
     (
         _PAIR,
         words_of(

@@ -39,7 +39,7 @@ _CALENDAR = re.compile(
     r"\d{4}"  # a year
     r"|\d{1,2}\s?[-/.]\s?\d{1,2}(?!\d)(?!\s?%)"
     r"|\d{1,2}(?:st|nd|rd|th|er|[.ºª])?(?: of| de)?[ -]?[^\W\d_]{3}"  # 3 May, 3rd of May, 3. Mai, 3 de mayo
-    r"|[^\W\d_]{3}\.? \d{1,2}(?!\d)"  # May 3
+    r"|[^\W\d_]{3}\.? \d{1,2}(?!\d|:\d)"  # May 3, but not Monday 09:20
     rf"|[\d{_HAN_DIGITS}][年月日년월일]"
 )
 _ONLY_YEARS = re.compile(r"(?:(?:1\d|20)\d\d|\d{1,3}/(?:19|20)\d\d)(?:\s?(?:[-–/]|to|and|bis)\s?(?:19|20)?\d\d)?")
@@ -52,6 +52,7 @@ _BUSINESS_DATE = re.compile(
     r"deadline|payment|arrival|departure|check-?in|check-?out|booking|available from|date of loss|"
     r"loss(?= date)|release|version|closing|"
     r"starts?|ends?)(?: date| on| by)?[ \t]{0,4}[:=]?[ \t]{0,6}\Z"
+    r"|(?:(?<![^\W_][ ])(?:from|to|until)|date of (?:incident|order|service|invoice))[ ]?:[ \t]{0,6}\Z"
     r"|(?:appointment|claim|order|letter|invoice|contract|agreement|complaint|application|course|meeting|requests?|"
     r"booking)(?: [^\W\d_]{1,10}){0,3} (?:on|of|by|from|dated|until) (?:the )?\Z)",
     re.IGNORECASE,
@@ -176,6 +177,7 @@ _EPONYM = re.compile(
     r"|(?:bell['’]?s? palsy|baker['’]?s? cyst|barrett['’]?s? (?:o?esophagus|ulcer)|still['’]?s? disease|"
     r"(?:addison|wilson|paget|pott|kawasaki|lyme|graves|gaucher|hansen|pompe|fabry|legionnaires)(?:['’]?s|['’])?"
     r"[ ]disease|(?:down|turner|reye|lynch|edwards|patau|ehlers)(?:['’]s|['’])?[ ]syndrome|colles['’]?s? fracture|"
+    r"(?:apgar|wells|waterlow|ranson|rockall|gleason|epworth|braden|barthel)s?[ ]\d|"
     r"murphy['’]?s? (?:sign|law)|moore['’]?s? law|bayes['’]?s? theorem|fisher['’]?s? exact|"
     r"(?:wells|geneva) score)(?![^\W_])",
     re.IGNORECASE,
@@ -327,12 +329,22 @@ def _is_result(text: str) -> bool:
     return match is not None and (not match["systolic"] or int(match["diastolic"]) < int(match["systolic"]))
 
 
+def _is_counted(context: _Context) -> bool:
+    """Whether an address is only a word and a number, which is rather a result in a medical text, or a price."""
+    if not _WORD_AND_NUMBER.fullmatch(context.text.strip()):
+        return False
+    return MEDICAL.search(context.around) is not None or _CENTS.match(context.behind) is not None
+
+
+_WORD_AND_NUMBER, _CENTS = re.compile(r"(?:[A-Z]{2,4} )?[^\W\d_]{2,20} \d{1,4}"), re.compile(r"[.,]\d\d(?!\d)")
+
+
 def _is_street_address(context: _Context) -> bool:
     text = context.text
     if not _WORD.search(text):
         return False
     is_street = _STREET.search(text) is not None
-    if not is_street and (_DOSE.search(text) or _is_result(text.strip())):
+    if not is_street and (_DOSE.search(text) or _is_result(text.strip()) or _is_counted(context)):
         return False
     has_number = any(char.isdigit() or char in _HAN_DIGITS for char in text)
     return (has_number or (is_street and "," in text)) and (is_street or not _PLACE_OR_THING.match(text))
@@ -365,13 +377,18 @@ def _is_person(context: _Context) -> bool:
         or (_DAY.fullmatch(text) and _DATE_BEHIND.match(context.behind))
     ):
         return False
+    if text.lower() in WORD_NAMES and _ORDER.match(context.behind) and _SENTENCE_BEGINS.search(context.before):
+        return False
     if text.islower() and any(map(str.isupper, context.around)) and _is_in_small_letters(context, words):
         return False
-    if context.span.score >= context.sure or _is_full_name(context) or _is_in_sentence(context):
+    if context.span.score >= context.sure or _is_full_name(context) or _is_in_sentence(context) or _is_quoted(context):
         return True
     return text[:1].isupper() and text.lower() in WORD_NAMES and _PAST_TENSE.match(context.behind) is not None
 
 
+_ORDER = re.compile(r"[ ](?:the|an?|all|each|every|any|this|that|these|those|your|my|our|it|them)(?![^\W_])")
+_SENTENCE_BEGINS = re.compile(r"(?:\A|[.!?:;•*-]|\d\.)[ \"“(]*\Z")
+"""Around a name that is also a verb there: "Mark each box", "Will the shop open?"."""
 _PAST_TENSE = re.compile(r"[ ][a-z]{2,12}ed(?![^\W_])")
 """Behind a name that is also a word, of which a model is not sure: "Ginger added"."""
 
@@ -401,6 +418,19 @@ _DETERMINERS = words_of(
 )
 _SURE_IN_SMALL_LETTERS, _SURE_SEVERAL, _SURE_WORDS = 0.7, 0.9, 0.95
 """Of one word; of several words, whose scores are higher; of those that are rather no name, such as "the old man"."""
+
+
+def _is_quoted(context: _Context) -> bool:
+    """Whether a model that is not sure takes a value in quotation marks for a person, as in SQL."""
+    return (
+        context.span.score >= _UNSURE
+        and _WORD_WITH_CAPITAL.fullmatch(context.text) is not None
+        and _QUOTED.search(context.before) is not None
+        and context.behind[:1] == context.before[-1:]
+    )
+
+
+_QUOTED = re.compile(r"[(,=][ ]?['\"]\Z")
 
 
 def _is_in_sentence(context: _Context) -> bool:

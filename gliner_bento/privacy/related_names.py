@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gliner_bento.privacy.name_words import NO_GIVEN_NAMES, words_of
+from gliner_bento.privacy.name_words import NO_GIVEN_NAMES, has_role, words_of
 from gliner_bento.privacy.near import Clues
 from gliner_bento.privacy.spans import LabeledSpan
 
@@ -108,5 +108,5 @@ def related_names(clues: Clues) -> Iterator[LabeledSpan]:
                 _GIVES.search(before) if pattern is _BEHIND_RELATION else match["acts"] and _PLACES.search(before)
             )
             group = match.lastgroup if pattern is _BEHIND_RELATION and match.lastgroup else "name"
-            if not is_thing and match[group].split(" ")[0].lower() not in NO_GIVEN_NAMES:
+            if not (is_thing or match[group].split(" ")[0].lower() in NO_GIVEN_NAMES or has_role(match[group])):
                 yield LabeledSpan(*match.span(group), "person", by_recognizer=True, score=_SCORE)

@@ -52,6 +52,7 @@ AROUND = {
         "Invoice date: [[12.06.2024]]|"
         "in [[2023]]|[[2017-2022]]|no. [[55/2024]]|[[June 2015]] to May|version [[3.13]]|[[5.1.5]]|"
         "appointment is on [[21 March]]|[[2024-05-01]] 12:00:01 failed|Valid until [[1 October]]|"
+        "From: [[3 July]]|Date of incident: [[2 March]]|on [[Monday 09:20]]|"
         "ERROR [[2024-05-01]] 12:00:01 failed|ts: [[2024-05-01]] 12:00:01|mix [[3.5]] mg|version [[12.10]]",
     ),
     "id number": (
@@ -61,7 +62,7 @@ AROUND = {
     ),
     "street address": (
         "[[14 Harbour Road]]|in [[Plaza mayor 3]]|[[Lange reihe 12]]|[[Rynek glowny 12]]",
-        "[[Peak flow 210]]|[[Blood pressure 150]]|"
+        "[[Peak flow 210]]|[[Blood pressure 150]]|[[Trop 412]] with pain|[[ICU bed 4]] for surgery|[[Soup 4]],50|"
         "[[room 4]]|[[model TurboClean 3000]]|[[line 3000]]|[[SKU 88213-AZ]]|[[Warehouse 4]]",
     ),
     "person": (
@@ -70,6 +71,7 @@ AROUND = {
         "To be [[frank]], No|Call [[the old man]]|See [[my cousin]]|At [[dean driver]]|"
         "[[Wilson]] disease|[[Foley]] catheter|the [[dean]] of Oxford|<[[qty]]>4|"
         "[[PAYSLIP]] of March|[[Hodgkin]]'s lymphoma|[[Bell]]'s palsy|[[Epley]]'s manoeuvre|[[Apgar]] score|see [[@]]|"
+        "[[Mark]] each box|No! [[Will]] the shop open?|[[Apgar]] 8/9 at birth|"
         "<[[qty]] unit='g'>|</[[note]]>",
     ),
     "city": ("in [[Leeds]]", "[[Glasgow]] Coma Scale|date: [[Tue]], 4|flew to [[Paris]]"),
@@ -81,3 +83,9 @@ def test_what_is_around_it_decides(label):
     kept, dropped = AROUND[label]
     assert [text for text in kept.split("|") if not plausible(text, label)] == []
     assert [text for text in dropped.split("|") if plausible(text, label)] == []
+
+
+def test_a_word_in_quotation_marks_that_a_model_is_not_sure_of_is_kept_where_it_is_a_value():
+    kept = ["VALUES (12, '[[Marek]]', 3)", 'name="[[Marek]]">']
+    dropped = ["VALUES (12, '[[Marek]] x', 3)", "the '[[Marek]]' case", "VALUES (12, '[[Marek]]\"", "('[[marek]]')"]
+    assert [text for text in (*kept, *dropped) if plausible(text, "person", score=0.35)] == kept

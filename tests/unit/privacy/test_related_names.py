@@ -23,6 +23,7 @@ NAMES = {
     "Father Christmas, Mother Nature; the patient Heparin; Sister Act; the driver Update": "things with such names",
     "My fiance [Moss] came.": "a fiance without an accent",
     "My fiancé [Moss], his fiancée [Fern Ek]; her godmother [Sage], my half-brother [Reed]": "with accents, and more",
+    "Patient's son [Egon] and the nurse's daughter [Ruth]": "a relative of a role",
     "our coach Mr. X; the sister-ship Ada; her twin towers; my mother and I; your doctor": "nobody",
 }
 
