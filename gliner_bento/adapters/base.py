@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from gliner_bento.frozen import frozen
+
 Source = Literal["folder", "hub", "upload"]
 
 
@@ -43,7 +45,7 @@ class StoredAdapter:
     pinned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class SlotState:
     """The slots of the device. slots: number of slots, which limits the adapters of a batch. resident: keys of the
     adapters in slots. in_use: keys of the adapters that running batches use."""

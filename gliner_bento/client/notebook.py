@@ -28,15 +28,14 @@ _PARTS = {part.result: part for part in (*BASIC_PARTS, *OPTIONAL_PARTS)}
 
 
 class ExtractAnswer(ExtractResponse):
-    """An `ExtractResponse` that notebooks show as HTML, with the request's text. A copied or unpickled answer lacks the
-    text, and is shown as data."""
+    """An `ExtractResponse` that notebooks show as HTML, with the request's text."""
 
     __slots__ = ("_text",)
     _text: str
 
     def with_text(self, text: str) -> ExtractAnswer:
         """Keep the request's text in this answer, and return it."""
-        object.__setattr__(self, "_text", text)
+        self._text = text
         return self
 
     def _repr_html_(self) -> str | None:
@@ -57,7 +56,7 @@ class ExtractBatchAnswer(ExtractBatchResponse):
 
     def with_texts(self, texts: Sequence[str]) -> ExtractBatchAnswer:
         """Keep the request's texts in this answer, and return it."""
-        object.__setattr__(self, "_texts", texts)
+        self._texts = texts
         return self
 
     def _repr_html_(self) -> str | None:

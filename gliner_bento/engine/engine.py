@@ -55,6 +55,8 @@ from gliner_bento.tasks.extraction import Extraction, ExtractionItem
 
 logger = logging.getLogger(__name__)
 
+_NOTHING = Predictions()
+
 
 class GLiNEREngine:
     """An `Engine` over one model. Usually made by `load`; the constructor takes a loaded model.
@@ -363,7 +365,7 @@ class GLiNEREngine:
         """One result per item, with character offsets and names in place of word and label numbers."""
         collated, predictions = scores
         predictions_of = {id(text): predicted for text, predicted in zip(collated.texts, predictions, strict=True)}
-        return [result_of(item, predictions_of.get(id(item), Predictions())) for item in collated.items]
+        return [result_of(item, predictions_of.get(id(item), _NOTHING)) for item in collated.items]
 
     def _cost(self, texts: Sequence[Prepared]) -> int:
         costs = [text.cost for text in texts]

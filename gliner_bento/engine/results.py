@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, overload
 
 import numpy as np
@@ -14,13 +14,14 @@ from gliner_bento.engine.heads.predictions import FieldSpans, Predictions, Span,
 from gliner_bento.engine.limits import warning_of
 from gliner_bento.engine.text.words import NO_WORDS
 from gliner_bento.errors import LimitExceeded
+from gliner_bento.frozen import frozen
 from gliner_bento.tasks.base import Usage
 from gliner_bento.tasks.classifications import results_of
 from gliner_bento.tasks.extraction import Entity, Extraction, Relation, RelationArgument
 from gliner_bento.tasks.structures import FieldValue, Instance, Structure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class PairRelation:
     """`relation` holds from `entities[head]` to `entities[tail]` of the same pass."""
 
@@ -30,7 +31,7 @@ class PairRelation:
     tail: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class EntityTable(Sequence[Entity]):
     """Entities of one text, stored as columns because there may be many, most of which are dropped later.
 
@@ -81,7 +82,7 @@ class EntityTable(Sequence[Entity]):
         return EntityTable(self.text, self.names, *columns)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class PassResult:
     """The predictions of one pass of a chunked request. Offsets are characters of the whole text.
 

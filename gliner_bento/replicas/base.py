@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from gliner_bento.commands import AdapterCommand, ModelCommand
 from gliner_bento.errors import GLiNERBentoError
 from gliner_bento.fairness.queue import TenantShare
+from gliner_bento.frozen import frozen
 from gliner_bento.model_types import ModelRow
 from gliner_bento.status_types import ModelInfo, ReplicaHealth, Throughput
 from gliner_bento.tasks.base import Item, Result
@@ -29,7 +30,7 @@ Archive = AsyncIterable[bytes]
 """A .zip or .tar.gz of an adapter or a model, as it arrives."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Call:
     """One client request, as a replica sees it.
 

@@ -19,6 +19,7 @@ from gliner_bento.errors import DeadlineExceeded, NotReady, QueueFull, TooLarge
 from gliner_bento.fairness.capacity import SharedCapacity
 from gliner_bento.fairness.constants import CHARGED_ITEMS_OF_PASS
 from gliner_bento.fairness.queue import NO_TENANT, FairQueue, TenantShare
+from gliner_bento.frozen import frozen
 from gliner_bento.scheduler.batching import NO_ADAPTERS, BatchLimits, form_batch, is_full
 from gliner_bento.scheduler.entry import (
     CHUNKED,
@@ -70,7 +71,7 @@ class Tally:
         self.cost += sign * entry.cost
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class NextBatch:
     """The waiting entries that would run next. ahead: all waiting entries before the last of `entries`, in the
     order of service. full: no later entry could join. express: it is for the express lane."""

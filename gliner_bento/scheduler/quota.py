@@ -7,15 +7,15 @@ medium request has more than MAX_SHORT_ITEMS charged items. For measurements, se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 from gliner_bento.fairness.constants import SENDS_S
+from gliner_bento.frozen import frozen
 from gliner_bento.scheduler.entry import Entry
 from gliner_bento.scheduler.tenants import LARGE, MEDIUM, SHORT, Size
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class LastItem:
     """When lanes last got work of this tenant, in a request of this size."""
 
@@ -55,7 +55,7 @@ class Senders:
         return min((size for size, at_s in self._last_s_by_size.items() if at_s > since_s), default=LARGE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class BatchQuota:
     """Limits each tenant's part of a batch to one entry, or to several with a total cost of at most `tokens`.
 

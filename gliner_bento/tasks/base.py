@@ -14,6 +14,7 @@ from pydantic import Field
 from typing_extensions import Self
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.frozen import frozen
 
 BASE_ADAPTER_ID = "__base__"
 """An adapter id that selects the base model, as in gliner.serve."""
@@ -37,7 +38,7 @@ class Limits:
     phone_regions: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Item:
     """One text with every option decided: all that its result depends on."""
 
@@ -82,7 +83,7 @@ class Item:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Usage:
     """What was computed for one text."""
 

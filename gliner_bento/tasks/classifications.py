@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Discriminator, Field, GetJsonSchemaHandler
 from typing_extensions import Required, TypeAliasType, TypedDict
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.frozen import frozen
 from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
 from gliner_bento.tasks.part import Decided, Part, Row
@@ -145,7 +146,7 @@ class Classification:
     description: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class LabelScore:
     """A label that fits a text."""
 
@@ -153,7 +154,7 @@ class LabelScore:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class ClassificationResult:
     """The result of one classification."""
 

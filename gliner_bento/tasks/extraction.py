@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -11,6 +11,7 @@ from pydantic import Field, GetCoreSchemaHandler
 from typing_extensions import Self
 
 from gliner_bento.errors import ErrorDetail, InvalidField, from_detail
+from gliner_bento.frozen import frozen
 from gliner_bento.privacy.lists import Listed, ListEntry
 from gliner_bento.privacy.spans import LabeledSpan
 from gliner_bento.tasks.base import (
@@ -70,7 +71,7 @@ ALL_SPANS_THRESHOLD = 0.1
 """With a lower `threshold`, an item with relations is large, because most pairs of spans are scored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ExtractionOptions:
     """What to extract from a text, and how; `requests.py` describes each option. None: the server decides."""
 
@@ -104,7 +105,7 @@ class ExtractionOptions:
             raise InvalidField(f"{first}: Field required, or {' or '.join(others)}", param=first)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Request:
     """What a client asks for, in any wire format.
 
@@ -123,7 +124,7 @@ class Request:
     listed: Sequence[Listed] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class ExtractionItem(Item):
     """One text with every option decided.
 
@@ -226,7 +227,7 @@ class ExtractionItem(Item):
         ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Entity:
     """A mention: its `text` is the part of the request's text from `start` to `end`."""
 
@@ -237,7 +238,7 @@ class Entity:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class SourcedEntity(Entity):
     """An entity of an answer to a request with `recognizers`, or of a text with what a deny list has."""
 
@@ -249,14 +250,14 @@ class SourcedEntity(Entity):
 _Review = Annotated[bool, Field(description="The score is in the server's `review_band`: a person should look at it.")]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class EntityInReview(Entity):
     """An entity that is marked for review."""
 
     review: _Review
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class SourcedEntityInReview(SourcedEntity):
     """A `SourcedEntity` that is marked for review."""
 
@@ -278,7 +279,7 @@ class _OptionalFields:
         return handler.generate_schema(SourcedEntityInReview | SourcedEntity | EntityInReview | Entity)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class RelationArgument:
     """One end of a relation: an entity of the same extraction. GLiNER2 models also relate other spans."""
 
@@ -289,7 +290,7 @@ class RelationArgument:
     label: Annotated[str | None, Field(description="The entity's label; null for a span that is no entity.")]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Relation:
     """`relation` holds from `head` to `tail`."""
 
@@ -299,7 +300,7 @@ class Relation:
     tail: RelationArgument
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Extraction(Result):
     """The result of one item."""
 
@@ -338,7 +339,7 @@ class Extraction(Result):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ExtractResponse(Extraction):
     """The answer of /v1/extract."""
 
@@ -347,14 +348,14 @@ class ExtractResponse(Extraction):
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class StreamedEntity:
     """A line of /v1/extract/stream: the next entity of the text."""
 
     entity: Annotated[Entity, _OptionalFields()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class StreamedEnd:
     """The last line of /v1/extract/stream: an `ExtractResponse` without its entities."""
 
@@ -370,7 +371,7 @@ class StreamedEnd:
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class BatchResult:
     """The result of one text, or its error."""
 
@@ -378,7 +379,7 @@ class BatchResult:
     error: ErrorDetail | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class ExtractBatchResponse:
     """The answer of /v1/extract/batch: `results[i]` belongs to the i-th text."""
 

@@ -13,6 +13,7 @@ from pydantic import Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
 from gliner_bento.errors import InvalidField
+from gliner_bento.frozen import frozen
 from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.fields import Elements, Fields, Name, Score, Strict
 from gliner_bento.tasks.part import Decided, Part, Row
@@ -78,7 +79,7 @@ Structure = Mapping[str, StructureField]
 """The fields of a structure, by name. The name is also the description of a field without one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class FieldValue:
     """A value of a field."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gliner_bento.errors import LimitExceeded
+from gliner_bento.frozen import frozen
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +28,7 @@ class Span(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SpanTable:
     """Spans, stored as columns because a low threshold gives hundreds of thousands. Iterates over `Span`s."""
 
@@ -87,7 +87,7 @@ class PredictedRelation(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen()
 class Predictions:
     """The predictions of one text: spans in order of position, and the relations between them.
 

@@ -7,7 +7,7 @@ Every word is encoded on its own, so tokens of words can be joined into any wind
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from gliner_bento.engine.text.prompts import Prompt, Prompts
 from gliner_bento.engine.text.subwords import ModelLimits, Subwords, check_unicode
 from gliner_bento.engine.text.word_splitter import WordSplitter
 from gliner_bento.engine.text.words import NO_WORDS, TokenIds, Words, token_array
+from gliner_bento.frozen import frozen
 
 # `read` stops after this many times `max_words` words of the splitter: in some texts, hardly any word has tokens.
 _READ_FACTOR = 8
@@ -34,7 +35,7 @@ OVERLONG = 1 << 40
 _GRAPHEME = regex.compile(r"\X")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Tokenized:
     """The input of a pass: one sequence of tokens, that of the prompt followed by those of words. A batch joins the
     sequences of its texts together.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gliner_bento.frozen import frozen
 
 TokenIds = NDArray[np.int32]
 _TOKEN_BYTES = np.dtype(np.int32).itemsize
@@ -22,7 +23,7 @@ def no_positions() -> NDArray[np.int64]:
     return np.empty(0, np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Words:
     """W words with T tokens in all.
 
