@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import patient
 import pytest
+from waiting import wait_until
 
 from benchmark.server import free_port
 from gliner_bento.settings import PROJECT_ROOT
@@ -54,15 +55,12 @@ def proxy(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 
 def answers(address: str) -> None:
-    end_s = time.monotonic() + 60
-    while True:
-        try:
-            patient.until_ready(f"http://{address}")
-        except httpx.TransportError:
-            assert time.monotonic() < end_s
-            time.sleep(0.05)
-        else:
-            return
+    def ready() -> bool:
+        with suppress(httpx.TransportError):
+            return patient.until_ready(f"http://{address}").is_success
+        return False
+
+    wait_until(ready, every_s=0.05)
 
 
 def test_a_client_has_its_own_address_and_cannot_invent_one(proxy: str, server_log: Path):
@@ -72,11 +70,11 @@ def test_a_client_has_its_own_address_and_cannot_invent_one(proxy: str, server_l
         answer = client.post("/v1/extract", json={"text": "Ada lived in London.", "labels": ["city"]}, headers=headers)
     assert [entity["text"] for entity in answer.json()["entities"]] == ["London"]
     assert answer.headers["X-Request-ID"] == "through-nginx"
-    end_s = time.monotonic() + 60  # the line is written after the answer
-    while not (lines := [one for one in server_log.read_text(encoding="utf-8").splitlines() if "through-nginx" in one]):
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
-    assert "tenant=127.0.0.2 " in lines[0]
+
+    def lines() -> list[str]:
+        return [one for one in server_log.read_text(encoding="utf-8").splitlines() if "through-nginx" in one]
+
+    assert "tenant=127.0.0.2 " in wait_until(lines, every_s=0.05)[0]  # it is written after the answer
 
 
 def test_a_line_of_a_stream_arrives_while_the_text_is_processed(proxy: str):

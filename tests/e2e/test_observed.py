@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 
 import patient
+from waiting import wait_until
 
 BODY = {"text": "Bill Gates founded Microsoft in 1975.", "labels": ["person", "organization"]}
 COUNTED = re.compile(r'^gliner_http_requests_total.*route="/v1/extract",status="200".* (\S+)$', re.MULTILINE)
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-PATIENCE_S = 240.0
 
 
 def count_in(text: str) -> float:
@@ -25,10 +24,12 @@ def answers_of(url: str) -> float:
 
 def until_counted(url: str, count: float) -> str:
     """The metrics that count so many: an answer is counted once it is sent."""
-    give_up = time.monotonic() + PATIENCE_S
-    while count_in(text := patient.get(f"{url}/metrics").text) < count:
-        assert time.monotonic() < give_up
-    return text
+
+    def counted() -> str:
+        text = patient.get(f"{url}/metrics").text
+        return text if count_in(text) >= count else ""
+
+    return wait_until(counted)
 
 
 def test_two_servers_of_a_user_have_metrics_of_their_own(server, observed):
@@ -47,11 +48,8 @@ def test_two_servers_of_a_user_have_metrics_of_their_own(server, observed):
 
 def test_the_log_is_json_from_the_first_line_and_has_each_request_once(observed):
     patient.post(f"{observed.url}/v1/extract", json=BODY | {"request_id": "logged"}).raise_for_status()
-    give_up = time.monotonic() + PATIENCE_S
-    while not (found := [line for line in observed.lines() if line.get("request_id") == "logged"]):
-        assert time.monotonic() < give_up
-        time.sleep(0.1)  # it is written once the answer is sent
-    (line,) = found
+    # It is written once the answer is sent.
+    (line,) = wait_until(lambda: [line for line in observed.lines() if line.get("request_id") == "logged"], every_s=0.1)
     assert (line["logger"], line["status"], line["items"]) == ("gliner_bento.access", 200, 1)
     assert "Gates" not in observed.log.read_text()
 
@@ -60,7 +58,5 @@ def test_a_trace_has_the_spans_of_both_processes(observed):
     headers = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
     patient.post(f"{observed.url}/v1/extract", json=BODY, headers=headers).raise_for_status()
     wanted = {"POST /v1/extract", "queue", "batch", "collate", "forward", "decode"}
-    give_up = time.monotonic() + PATIENCE_S
-    while observed.collector.names.get(TRACE) != wanted:
-        assert time.monotonic() < give_up, observed.collector.names
-        time.sleep(0.1)
+    names = observed.collector.names
+    wait_until(lambda: names.get(TRACE) == wanted, every_s=0.1, state=lambda: names)

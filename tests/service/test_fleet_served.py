@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,13 +19,13 @@ from processes import BENTO
 from quick import ENVIRONMENT
 from saved_adapters import BODY
 from two_replicas import assert_adapters_are_on_both, assert_an_abort_reaches_both, assert_divided, replicas
+from waiting import wait_until
 
 from benchmark.server import Server, started, tree_of
 from gliner_bento.settings import PROJECT_ROOT
 
 CONCURRENT = 32
 REQUESTS = 160
-PATIENCE_S = 240.0
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +48,7 @@ def http(server: Server) -> Iterator[httpx.Client]:
 
 
 def wait_for(http: httpx.Client, states: list[str]) -> None:
-    latest_s = time.monotonic() + PATIENCE_S
-    while [one["state"] for one in replicas(http)] != states:
-        assert time.monotonic() < latest_s, replicas(http)
-        time.sleep(0.1)
+    wait_until(lambda: [one["state"] for one in replicas(http)] == states, every_s=0.1, state=lambda: replicas(http))
 
 
 def runners(server: Server) -> list[psutil.Process]:
@@ -79,12 +75,10 @@ def test_a_killed_instance_costs_nobody_an_answer_and_comes_back(server: Server,
     victim = runners(server)[0]
     with ThreadPoolExecutor(CONCURRENT) as pool:
         asked = [pool.submit(http.post, "/v1/extract", json=BODY) for _ in range(REQUESTS)]
-        while not any(one.done() for one in asked):
-            time.sleep(0.001)
+        wait_until(lambda: any(one.done() for one in asked))
         victim.send_signal(signal.SIGKILL)
-        suspect, latest_s = 'gliner_replicas{model="demo",state="suspect"} 1.0', time.monotonic() + PATIENCE_S
-        while suspect not in http.get("/metrics").text:  # it is, until it has started again
-            assert time.monotonic() < latest_s
+        suspect = 'gliner_replicas{model="demo",state="suspect"} 1.0'
+        wait_until(lambda: suspect in http.get("/metrics").text)  # it is, until it has started again
         answers = [one.result() for one in asked]
     assert [answer.status_code for answer in answers] == [200] * REQUESTS
     for answer in answers:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
-from collections.abc import Callable
 
 import httpx
 import patient
 import psutil
 import pytest
 from long_texts import DOCUMENT, LABELS, RELATIONS, lines_of
+from waiting import PATIENCE_S, wait_until
 
 from benchmark.server import Server, tree_of
 from gliner_bento.client import Client
 from gliner_bento.errors import Aborted, NotReady
 
-PATIENCE_S = 240.0  # a safety net: no test passes or fails by waiting, unless something hangs
 ENDLESS = " ".join([DOCUMENT] * 60)  # more than any machine reads while a test looks at its first lines
 
 
@@ -30,13 +28,6 @@ def server(own_server: Server) -> str:
 def metric(url: str, name: str) -> float:
     counted = re.search(rf"^{re.escape(name)} (\S+)$", patient.get(f"{url}/metrics").text, re.MULTILINE)
     return float(counted.group(1)) if counted else 0.0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up, "the condition never held"
-        time.sleep(0.05)
 
 
 def test_a_stream_begins_while_its_text_is_read_and_an_abort_is_its_last_line(server):

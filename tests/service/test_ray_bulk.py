@@ -8,11 +8,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from gliner_bento.settings import PROJECT_ROOT
 
@@ -110,11 +110,8 @@ def test_a_job_that_was_killed_continues_and_ends_with_the_same_output(
 ) -> None:
     output = tmp_path / "output"
     job = start(texts, output)
-    latest_s = time.monotonic() + PATIENCE_S
-    while len(outputs(output)) < 3:
-        assert job.poll() is None, job.communicate()
-        assert time.monotonic() < latest_s
-        time.sleep(0.01)
+    wait_until(lambda: len(outputs(output)) >= 3 or job.poll() is not None, every_s=0.01)
+    assert job.poll() is None, job.communicate()
     os.killpg(job.pid, signal.SIGKILL)
     job.communicate()
     kept = {file: file.stat().st_mtime_ns for file in outputs(output)}

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from polling import PATIENCE_S
+from waiting import PATIENCE_S
 
 from gliner_bento.adapters.base import StoredAdapter
 from gliner_bento.adapters.cache import AdapterCache, Lease

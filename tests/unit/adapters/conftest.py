@@ -15,8 +15,8 @@ from adapter_shelf import Make, Shelf
 from disk_store import store_in
 from managed_server import SAVED, SLOTS, Archive, Serve, Server
 from peft_adapters import Save, Saved, encoder, model, save_adapter
-from polling import PATIENCE_S
 from views import view
+from waiting import PATIENCE_S
 
 from gliner_bento.adapters.base import AdapterSettings
 from gliner_bento.adapters.cache import AdapterCache

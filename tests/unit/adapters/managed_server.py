@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from peft_adapters import TEXT_ENCODER
-from polling import PATIENCE_S
+from waiting import PATIENCE_S
 
 from gliner_bento.adapter_types import AdapterInfo
 from gliner_bento.adapters.archive import WEIGHTS_FILE

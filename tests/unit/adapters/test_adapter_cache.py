@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from adapter_shelf import Make, Shelf, in_memory, is_refused, ready, use
-from polling import PATIENCE_S, wait_until
+from waiting import PATIENCE_S, wait_until
 
 from gliner_bento.adapters.cache import AdapterCache, Lease
 from gliner_bento.adapters.device import Key

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from polling import PATIENCE_S, wait_until
+from waiting import PATIENCE_S, wait_until
 
 from gliner_bento.adapters.adapter import Adapter, LowRank
 from gliner_bento.adapters.device import DeviceSlots, LoadedAdapter, load_for

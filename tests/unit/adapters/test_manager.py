@@ -15,7 +15,7 @@ import pytest
 import torch
 from managed_server import LAYER, SAVED, Serve, Server, damage
 from peft_adapters import TEXT_ENCODER
-from polling import PATIENCE_S, wait_until
+from waiting import PATIENCE_S, wait_until
 
 from gliner_bento.adapter_types import AdapterInfo
 from gliner_bento.adapters import adapter as adapter_module

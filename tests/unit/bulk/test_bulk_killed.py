@@ -8,18 +8,17 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from gliner_bento.settings import PROJECT_ROOT
 
 pytestmark = pytest.mark.long
 
 RECORDS = 400
-PATIENCE_S = 120.0
 PROGRAM = Path(__file__).with_name("bulk_program.py")
 
 
@@ -72,10 +71,7 @@ def killed_after(records: int, program: subprocess.Popen[str], output: Path, inp
     hold = output.with_name("hold")
     hold.touch()
     job = Job(program, output, inputs)
-    end_s = time.monotonic() + PATIENCE_S
-    while done(output) < records:
-        assert time.monotonic() < end_s
-        time.sleep(0.002)
+    wait_until(lambda: done(output) >= records)
     job.kill()
     hold.unlink()
 

@@ -11,19 +11,18 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import Future
 
 import pytest
 import uvicorn
 from gateway_options import OPTIONS
+from waiting import PATIENCE_S, wait_until
 
 from gliner_bento.fairness.constants import MAX_HEADER_BYTES, PACE_BYTES
 from gliner_bento.gateway.http_protocol import HttpProtocol, RequestPart, limit_connections
 
 pytestmark = pytest.mark.long
 
-PATIENCE_S = 240
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 REQUEST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
 EARLY = REQUEST.replace(b"/", b"/early", 1)[:-1]
@@ -115,15 +114,9 @@ class App:
         while not self.proceed.is_set():
             await asyncio.sleep(0.01)
 
-    def until(self, holds):
-        end_s = time.monotonic() + PATIENCE_S
-        while not holds():
-            assert time.monotonic() < end_s
-            time.sleep(0.001)
-
     def let_time_pass(self, *sent):
         """After this has arrived."""
-        self.until(lambda: self.connections and self.received == sum(map(len, sent)))
+        wait_until(lambda: self.connections and self.received == sum(map(len, sent)))
         self.loop.let_time_pass()
 
 
@@ -216,7 +209,7 @@ def test_a_request_that_does_not_arrive_in_time_is_refused(serve, app, sent):
 def test_a_request_that_does_not_arrive_before_the_server_ends_is_refused(serve, app, sent):
     client = serve()()
     client.sendall(sent)
-    app.until(lambda: app.received == len(sent))
+    wait_until(lambda: app.received == len(sent))
     for connection in list(app.connections):
         connection._limits.fail()
     assert refusal(client) == (503, "not_ready")
@@ -323,9 +316,9 @@ def test_none_comes_within_a_response_that_another_request_waits_behind(serve, a
     while not answer.endswith(b"x"):
         answer += client.recv(2**16)
     (connection,) = app.connections
-    app.until(lambda: connection._probe_timer)
+    wait_until(lambda: connection._probe_timer)
     first = connection._probe_timer
-    app.until(lambda: connection._probe_timer is not first)
+    wait_until(lambda: connection._probe_timer is not first)
     app.proceed.set()
     _, _, rest = (answer + all_of(client)).partition(b"\r\n\r\n")
     assert rest.startswith(b"xxHTTP/1.1 ")
@@ -337,7 +330,7 @@ def test_a_client_that_has_left_is_noticed_while_its_request_runs(serve, app, re
     client.sendall(request_)
     assert app.begun.acquire(timeout=PATIENCE_S)
     client.close()
-    app.until(lambda: not app.connections)
+    wait_until(lambda: not app.connections)
     assert not app.proceed.is_set()
 
 
@@ -357,7 +350,7 @@ def test_a_client_that_closes_its_direction_within_a_request_is_disconnected(ser
     client.sendall(sent)
     client.shutdown(socket.SHUT_WR)
     assert all_of(client) == b""
-    app.until(lambda: not app.connections)
+    wait_until(lambda: not app.connections)
 
 
 WITHOUT_HOST = REQUEST.replace(b"Host: x\r\n", b"")
@@ -454,7 +447,7 @@ def test_what_follows_a_request_is_not_parsed_before_its_response(serve, app):
     sent = threading.Thread(target=client.sendall, args=[REQUEST * 10_000 + REQUEST[:20]])
     sent.start()
     (connection,) = app.connections
-    app.until(lambda: connection._unparsed)
+    wait_until(lambda: connection._unparsed)
     assert len(connection.pipeline) <= 2**10 / len(REQUEST)
     app.loop.let_time_pass()
     app.proceed.set()
@@ -462,7 +455,7 @@ def test_what_follows_a_request_is_not_parsed_before_its_response(serve, app):
     while answers.count(b"HTTP/1.1 200") < 10_001:
         answers += client.recv(2**16) or pytest.fail("closed")
     sent.join()
-    app.until(lambda: connection._awaits is RequestPart.HEADERS)
+    wait_until(lambda: connection._awaits is RequestPart.HEADERS)
     app.loop.let_time_pass()
     assert refusal(client) == (408, "request_timeout")
 
@@ -520,7 +513,7 @@ def test_a_connection_too_many_is_refused_if_all_others_have_requests(serve, app
 def test_a_client_that_does_not_read_is_disconnected(serve, app):
     client = serve()()
     client.sendall(REQUEST.replace(b"/", b"/large", 1))
-    app.until(lambda: any(one._write_timer for one in app.connections))
+    wait_until(lambda: any(one._write_timer for one in app.connections))
     app.loop.let_time_pass()
     assert app.ended.acquire(timeout=PATIENCE_S)
     assert len(all_of(client)) < 100 * 2**20
@@ -530,14 +523,14 @@ def test_also_if_only_little_waits_to_be_sent(serve, app):
     """By default, asyncio reports it from 64 KiB on; closing a connection waits without a limit."""
     client = serve()()
     client.sendall(REQUEST.replace(b"/", b"/filled", 1))
-    app.until(app.waiting_bytes)
-    app.until(lambda: not app.connections or app.loop.let_time_pass())
+    wait_until(app.waiting_bytes)
+    wait_until(lambda: not app.connections or app.loop.let_time_pass())
 
 
 def test_a_client_that_reads_slowly_gets_its_response(serve, app):
     client = serve()()
     client.sendall(REQUEST.replace(b"/", b"/whole", 1))
-    app.until(app.waiting_bytes)
+    wait_until(app.waiting_bytes)
     begun = client.recv(2**16)
     left = begun.index(b"\r\n\r\n") + 4 + LARGE - len(begun)
     while left:

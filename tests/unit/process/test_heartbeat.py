@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S, wait_until
 
 from gliner_bento.process import heartbeat
 from gliner_bento.process.heartbeat import HeartbeatMonitor, are_stopping
@@ -16,7 +16,6 @@ from gliner_bento.settings.configuration import PROJECT_ROOT
 
 pytestmark = pytest.mark.long
 
-PATIENCE_S = 240.0
 PROCESS = """
 import asyncio, sys, time
 from pathlib import Path
@@ -74,10 +73,8 @@ def test_a_process_that_answers_is_left_alone(start: Start, tmp_path: Path) -> N
     (file,) = tmp_path.iterdir()
     for _ in range(3):
         monitor.check(0.5)
-        before, latest_s = file.read_text(), time.monotonic() + PATIENCE_S
-        while file.read_text() == before:
-            assert time.monotonic() < latest_s
-            time.sleep(0.05)
+        before = file.read_text()
+        wait_until(lambda before=before: file.read_text() != before, every_s=0.05)
         monitor.check(0.5)
     assert process.poll() is None
 

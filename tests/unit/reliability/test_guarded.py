@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from on_a_socket import on_a_socket
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+from waiting import wait_until
 
 from reliability.guarded import guard_during
 
@@ -24,14 +23,8 @@ def judged(*later, **options):
         given.append(later[(len(given) - 1) % len(later)] if given else REDACTED)
         return JSONResponse(given[-1], status_code=507 if given[-1] is ERROR else 200)
 
-    def until_all_were_given():
-        end_s = time.monotonic() + 60
-        while len(given) <= len(later):
-            assert time.monotonic() < end_s
-            time.sleep(0.001)
-
     with on_a_socket(Starlette(routes=[Route("/beta/litellm_basic_guardrail_api", answer, methods=["POST"])])) as url:
-        return guard_during(url, until_all_were_given, **options)
+        return guard_during(url, lambda: wait_until(lambda: len(given) > len(later)), **options)
 
 
 def test_refusals_and_blocks_are_counted():

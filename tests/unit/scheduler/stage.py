@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 
 from collator import collator_rests
 from doubles.fake_engine import FakeChunkedRequest
+from waiting import PATIENCE_S, wait_until
 
 from gliner_bento.engine.base import ChunkedRequest, Engine, Prepared
 from gliner_bento.scheduler.entry import State
@@ -20,8 +20,6 @@ from gliner_bento.scheduler.observer import Observer, Outcome, Stage
 from gliner_bento.scheduler.scheduler import Scheduler
 from gliner_bento.tasks.extraction import Entity, Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item
-
-PATIENCE_S = 240.0  # a safety net: no test passes or fails by waiting, unless something hangs
 
 LONG = " ".join(f"Name{number}" for number in range(40))
 
@@ -177,14 +175,6 @@ class Start(Protocol):
 
 def ending_of(future: Future[Extraction]) -> Extraction | BaseException:
     return future.exception(timeout=PATIENCE_S) or future.result()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return when a condition holds: for states that no future shows, such as an item waiting in the queue."""
-    latest_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < latest_s, "the condition never held"
-        time.sleep(0.001)
 
 
 def wait_for_idle_lanes(scheduler: Scheduler, at_least: int = 1) -> None:
