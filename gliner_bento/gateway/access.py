@@ -7,13 +7,12 @@ on its own machine have the scope `admin`, whoever else may call it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from starlette.routing import compile_path
 from starlette.types import Scope
 
 from gliner_bento.errors import Forbidden, GLiNERBentoError, Unauthorized
-from gliner_bento.gateway.endpoint import Endpoint
+from gliner_bento.gateway.endpoint import EndpointTable
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy import tenants
 from gliner_bento.gateway.policy.client_address import ClientAddress, is_from_loopback, is_to_loopback
@@ -28,18 +27,15 @@ _BEARER = "bearer "
 
 
 class Access:
-    """The rules of one server."""
+    """The rules of one server. table: of all its endpoints."""
 
-    def __init__(self, endpoints: Iterable[Endpoint], options: GatewayOptions) -> None:
+    def __init__(self, table: EndpointTable, options: GatewayOptions) -> None:
+        self._table = table
         self._keys = ApiKeys(options.api_keys) if options.api_keys else None
         self._tenant_header = options.tenant_header
         self._allow_anonymous = options.allow_anonymous
         self._client_address = ClientAddress(options.forwarded_allow_ips)
         self._web_pages = WebPages(options)
-        self._scopes: dict[str, dict[str, KeyScope | None]] = {}
-        for endpoint in endpoints:
-            self._scopes.setdefault(endpoint.path, {})[endpoint.method] = endpoint.scope
-        self._patterns = [(compile_path(path)[0], path) for path in self._scopes if "{" in path]
 
     def admit(self, scope: Scope, headers: Mapping[str, str], path: str) -> tuple[Tenant, GLiNERBentoError | None]:
         """The tenant of a request, and why it may not call `path`; None if it may. The tenant of a refused request is
@@ -73,16 +69,13 @@ class Access:
 
     def _accepted_scopes(self, method: str, path: str) -> frozenset[KeyScope]:
         """A key with any of these scopes may call the route; empty for an open route."""
-        methods = self._scopes.get(path)
-        if methods is None:
-            if path.startswith(OPEN_PATHS_OF_BENTOML):
-                return frozenset()
-            methods = next((self._scopes[known] for regex, known in self._patterns if regex.match(path)), {})
-        method = "GET" if method == "HEAD" else method
-        if method not in methods:
+        methods, _ = self._table.find(path)
+        if not methods and path.startswith(OPEN_PATHS_OF_BENTOML):
+            return frozenset()
+        endpoint = methods.get("GET" if method == "HEAD" else method)
+        if endpoint is None:
             return ALL_SCOPES
-        key_scope = methods[method]
-        return frozenset({key_scope, "admin"}) if key_scope else frozenset()
+        return frozenset({endpoint.scope, "admin"}) if endpoint.scope else frozenset()
 
     def _identify(self, headers: Mapping[str, str]) -> ApiKey:
         authorization = headers.get("authorization", "")

@@ -77,9 +77,10 @@ class GatewayApp:
             *(playground.ENDPOINTS if options.enable_playground else []),
             *documentation.endpoints(),
         ]
-        self._recorder = Recorder(endpoint.path for endpoint in (*self.endpoints, *pages))
+        table = EndpointTable([*self.endpoints, *pages])
+        self._recorder = Recorder(table)
         self.admission = Admission(options)
-        self._edge = Edge(EndpointTable(self.endpoints), Access([*self.endpoints, *pages], options))
+        self._edge = Edge(EndpointTable(self.endpoints), Access(table, options))
         self.early = EarlyRefusal(self._edge, self.admission, self._recorder, cors=bool(options.cors_origins))
         self.routes = Starlette(routes=self._routes([*self.endpoints, *pages]))
         self.routes.router.redirect_slashes = False  # `Edge` removes trailing slashes

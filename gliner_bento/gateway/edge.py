@@ -107,7 +107,7 @@ class Edge:
         that has an endpoint names no model."""
         path = _without_slashes(scope)
         prefixed = _PREFIXED.fullmatch(path) if path.startswith("/models/") else None
-        if prefixed and self._table.has(prefixed[2]) and not self._table.has(path):
+        if prefixed and self._table.find(prefixed[2])[0] and not self._table.find(path)[0]:
             return prefixed[2], prefixed[1]
         query = scope.get("query_string")
         return path, QueryParams(query).get("model") if query else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partialmethod
+from functools import cache, cached_property, partialmethod
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
@@ -147,28 +148,33 @@ class EndpointGroup:
 
 
 class EndpointTable:
-    """Finds the endpoint of a request."""
+    """Finds the endpoints of a path. `{name}` in an endpoint's path stands for any part of a path."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
-        self._methods: dict[str, dict[str, Endpoint]] = {}
+        paths: dict[str, dict[str, Endpoint]] = {}
         for endpoint in endpoints:
-            self._methods.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-        self._patterns = [(compile_path(path)[0], path) for path in self._methods if "{" in path]
+            paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+        self._exact = {path: methods for path, methods in paths.items() if "{" not in path}
+        self._patterns = [(_pattern(path), methods) for path, methods in paths.items() if "{" in path]
 
-    def has(self, path: str) -> bool:
-        """Whether a path has an endpoint, for any method."""
-        return bool(self._methods_at(path))
+    def find(self, path: str) -> tuple[Mapping[str, Endpoint], re.Match[str] | None]:
+        """The endpoints of a path by method, none if it is unknown, and the match of a path with parameters."""
+        if (methods := self._exact.get(path)) is not None:
+            return methods, None
+        for pattern, methods in self._patterns:
+            if match := pattern.match(path):
+                return methods, match
+        return {}, None
 
     def nearest(self, method: str, path: str) -> Endpoint | None:
         """The endpoint of a method at a path, or else of another method there, whose errors have the same format."""
-        methods = self._methods_at(path)
+        methods, _ = self.find(path)
         return methods.get(method) or next(iter(methods.values()), None)
 
-    def _methods_at(self, path: str) -> Mapping[str, Endpoint]:
-        methods = self._methods.get(path)
-        if methods is None:
-            methods = next((self._methods[known] for regex, known in self._patterns if regex.match(path)), {})
-        return methods
+
+@cache
+def _pattern(path: str) -> re.Pattern[str]:
+    return compile_path(path)[0]
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

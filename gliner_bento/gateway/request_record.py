@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gliner_bento.gateway.edge import Arrival, arrival_in
+from gliner_bento.gateway.endpoint import EndpointTable
 from gliner_bento.gateway.status import RecentErrors
 from gliner_bento.http.disconnect import CLIENT_CLOSED_REQUEST
 from gliner_bento.telemetry.metrics import process_metrics
@@ -36,24 +36,18 @@ _NOT_READY = 503
 _MAX_ID_CHARS = 128
 
 
-class Routes:
-    """Finds the route template of a path, which bounds the number of metric labels, and the id in the path."""
-
-    def __init__(self, paths: Iterable[str]) -> None:
-        templates = {path: compile_path(path)[0] for path in paths}
-        self._exact = {path for path in templates if "{" not in path}
-        self._patterns = {path: pattern for path, pattern in templates.items() if "{" in path}
-
-    def find(self, path: str) -> tuple[str, str | None]:
-        """The template of `path`, and the percent-encoded id in it; if there are several ids, the request's."""
-        path = path.rstrip("/") or "/"
-        if path in self._exact:
-            return path, None
-        for template, pattern in self._patterns.items():
-            if match := pattern.match(path):
-                id_in_path = match.groupdict().get("request_id", match[1])
-                return template, quote(id_in_path[:_MAX_ID_CHARS], safe="")
+def route_of(table: EndpointTable, path: str) -> tuple[str, str | None]:
+    """The path of the endpoint at `path`, so that the number of metric labels is bounded, and the percent-encoded id in
+    `path`; if there are several ids, the request's."""
+    path = path.rstrip("/") or "/"
+    methods, match = table.find(path)
+    if not methods:
         return (_STATIC_FILES if path.startswith(f"{_STATIC_FILES}/") else UNKNOWN), None
+    (endpoint, *_) = methods.values()
+    if match is None:
+        return endpoint.path, None
+    id_in_path = match.groupdict().get("request_id", match[1])
+    return endpoint.path, quote(id_in_path[:_MAX_ID_CHARS], safe="")
 
 
 class RequestSpan(Protocol):
@@ -73,12 +67,13 @@ class RequestTracer(Protocol):
 
 
 class Recorder:
-    """Records requests in metrics, log, spans, `errors`. tracer: set when the server starts, if requests are traced."""
+    """Records requests in metrics, log, spans, `errors`. table: of all endpoints. tracer: set when the server starts,
+    if requests are traced."""
 
-    def __init__(self, paths: Iterable[str]) -> None:
+    def __init__(self, table: EndpointTable) -> None:
         self.errors = RecentErrors()
         self.tracer: RequestTracer | None = None
-        self._routes = Routes(paths)
+        self._table = table
 
     def begin(self, arrival: Arrival) -> RequestSpan | None:
         """A request has arrived. Returns its span, if it is traced."""
@@ -89,7 +84,7 @@ class Recorder:
     def end(self, arrival: Arrival, span: RequestSpan | None, status: int, seconds: float) -> None:
         """The request was answered."""
         record = arrival.context.record
-        route, target = self._routes.find(arrival.path)
+        route, target = route_of(self._table, arrival.path)
         method = arrival.method if arrival.method in _METHODS else UNKNOWN
         answered_id = quote(arrival.context.id, safe=":")
         fields = {

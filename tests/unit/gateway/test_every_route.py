@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import dataclasses
+import functools
 import json
 import logging
 
@@ -243,11 +244,11 @@ def test_a_large_answer_of_any_format_is_sent_in_pieces(replica, endpoint):
         await app(scope, receive, record)
 
     client = httpx.AsyncClient(transport=httpx.ASGITransport(recorded), base_url="http://test")
-    text = " ".join(f"A{number:024}" for number in range(8000))
+    text = " ".join(f"A{number:0119}" for number in range(2000))
     response = asyncio.run(send(client, endpoint, json.dumps(with_text(json.loads(example(endpoint)), text)).encode()))
     assert response.status_code == 200, response.text
     has_no_entities = "/analyze" in endpoint.path or "/redact" in endpoint.path
-    assert f"A{7999:024}" in response.text or has_no_entities
+    assert f"A{1999:0119}" in response.text or has_no_entities
     assert len(response.content) > 3 * PIECE_BYTES
     assert max(map(len, messages)) < 2 * PIECE_BYTES
     for line in response.content.splitlines():
@@ -270,15 +271,23 @@ def test_every_request_is_recorded_under_its_route(replica, serving, endpoint, c
     assert fields["items"] >= 1 or not endpoint.is_refusable
 
 
+@functools.cache
+def paths_of_the_document():
+    return json.loads(GatewayApp(LARGE).document)["paths"]
+
+
 @pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one.operation and one.scope], ids=named)
 def test_every_status_that_a_route_answers_is_documented(serving, endpoint):
-    client, path, body = serving(MemoryReplica(), LARGE), path_of(endpoint), b""
-    documented = json.loads(GatewayApp(LARGE).document)["paths"][endpoint.path][endpoint.method.lower()]["responses"]
+    options = dataclasses.replace(LARGE, max_body_bytes=2**16)
+    client, path, body = serving(MemoryReplica(), options), path_of(endpoint), b""
+    documented = paths_of_the_document()[endpoint.path][endpoint.method.lower()]["responses"]
     sent: list[tuple[str, bytes, str]] = [(f"{path}?model=none", body, "application/json")]
     if endpoint.request:
         body = example(endpoint)
         sent = [(one, body, "application/json") for one in (path, f"{path}?model=none", f"/models/none{path}")]
-        sent += [(path, wrong, "application/json") for wrong in (b"{", b"[]", b"{}", b" " * (LARGE.max_body_bytes + 1))]
+        sent += [
+            (path, wrong, "application/json") for wrong in (b"{", b"[]", b"{}", b" " * (options.max_body_bytes + 1))
+        ]
         sent += [(path, b"a=b", "application/x-www-form-urlencoded")]
     for url, content, kind in sent:
         headers = {"Content-Type": kind} if endpoint.request else {}

@@ -10,7 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gliner_bento.errors import InternalError
-from gliner_bento.gateway.request_record import PROBES, UNKNOWN, Routes
+from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
+from gliner_bento.gateway.request_record import PROBES, UNKNOWN, route_of
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
 
@@ -51,13 +52,14 @@ def lines(caplog):
 )
 def test_a_path_is_recorded_as_its_template_and_id(path, found):
     templates = ["/", "/v1/extract", "/v1/adapters/{adapter_id}", "/models/{model}/requests/{request_id}/abort"]
-    assert Routes(templates).find(path) == found
+    table = EndpointTable(Endpoint(method="GET", path=one, scope=None, handler=ask) for one in templates)
+    assert route_of(table, path) == found
 
 
 def test_paths_methods_and_ids_of_clients_make_no_series(client):
     def burst(first: int) -> None:
         async def scene() -> None:
-            for number in range(first, first + 200):
+            for number in range(first, first + 50):
                 await client.get(f"/nowhere/{number}")
                 await client.request(f"VERB{number}", "/v1/model")
                 await client.post(f"/v1/requests/{number}/abort")
@@ -68,11 +70,11 @@ def test_paths_methods_and_ids_of_clients_make_no_series(client):
     burst(0)
     series(client)  # has series of its own
     before = series(client)
-    burst(200)
+    burst(50)
     after = series(client)
     assert after.keys() == before.keys()
     count = ("gliner_http_requests_total", ("method", "GET"), ("route", UNKNOWN), ("status", "404"))
-    assert after[count] == before[count] + 200
+    assert after[count] == before[count] + 50
 
 
 def test_a_request_is_one_line_without_its_text(client, lines):

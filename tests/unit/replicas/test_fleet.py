@@ -228,7 +228,7 @@ def test_a_request_whose_abort_was_confirmed_gets_no_result(streamed: bool, text
 
     async def ask(fleet: Fleet) -> Sequence[object]:
         if not streamed:
-            return await asked(fleet, *["Ada met Charles" * (PIECE_TOKENS // 10)] * texts)
+            return await asked(fleet, *["Ada met Charles" * (PIECE_TOKENS // 40)] * texts)
         try:
             return [step async for step in fleet.stream(item(), call())]
         except Aborted as error:
