@@ -106,7 +106,8 @@ class Settings(
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Sources of values, in order of precedence."""
-        file = (env_settings() | init_settings()).get("config")
+        from_environment, _, _ = env_settings.get_field_value(settings_cls.model_fields["config"], "config")
+        file = ({"config": from_environment} | init_settings())["config"]
         section = _read(Path(file) if file else None).gliner
         aliased = InitSettingsSource(settings_cls, init_kwargs=aliased_environment())
         return init_settings, aliased, env_settings, InitSettingsSource(settings_cls, init_kwargs=section)
