@@ -15,7 +15,7 @@ from gliner_bento.tasks.extraction import ExtractionItem
 TOKENS = st.dictionaries(st.text(min_size=1, max_size=5), st.integers(1, 20), min_size=1, max_size=60)
 
 
-@given(TOKENS, st.integers(1, 30), st.integers(20, 100), st.randoms())
+@given(TOKENS, st.integers(1, 30), st.integers(20, 100), st.randoms(use_true_random=True))
 def test_groups_hold_every_name_once_and_no_more_than_they_may(
     tokens: dict[str, int], max_labels: int, max_tokens: int, rng: random.Random
 ) -> None:

@@ -49,7 +49,7 @@ def cut(text: str, words: Words, chunk: int = 7, **limits: int) -> list[Window]:
     st.integers(4, 60),
     st.integers(0, 29),
     st.integers(1, 200),
-    st.randoms(),
+    st.randoms(use_true_random=True),
 )
 def test_windows_hold_every_word_within_their_limits(
     parts: list[str], max_words: int, max_tokens: int, overlap: int, chunk: int, rng: random.Random
@@ -191,7 +191,14 @@ def merged_slowly(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(1, 80), st.integers(2, 20), st.integers(0, 15), st.booleans(), st.booleans(), st.randoms())
+@given(
+    st.integers(1, 80),
+    st.integers(2, 20),
+    st.integers(0, 15),
+    st.booleans(),
+    st.booleans(),
+    st.randoms(use_true_random=True),
+)
 def test_merging_window_by_window_equals_merging_the_whole_text(
     length: int, max_words: int, overlap: int, flat: bool, multi_label: bool, rng: random.Random
 ) -> None:
@@ -248,7 +255,7 @@ def test_overlap_resolution_runs_over_all_label_groups() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 60), st.integers(1, 8), st.integers(1, 4), st.booleans(), st.randoms())
+@given(st.integers(1, 60), st.integers(1, 8), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=True))
 def test_over_a_whole_text_the_best_by_score_are_kept(
     length: int, max_entities: int, max_relations: int, multi_label: bool, rng: random.Random
 ) -> None:
