@@ -338,6 +338,10 @@ def test_a_text_is_redacted_and_an_edited_answer_restored(page, server):
     wait_for_marks(page, *names)
     page.click("#tab-redacted")
     page.wait(f"{REDACTED.format(2)}.includes('[CREDIT_CARD_1]')")
+    code = "document.querySelector('.redaction pre').textContent"
+    assert "labels" not in page.evaluate(code), "by default, for personal data"
+    page.click(".pane.redacted .check:nth-of-type(2) input")  # the labels of the form
+    page.wait(f"{code}.includes('labels')")
     assert page.evaluate(REDACTED.format(1))[:4] == names
     assert page.evaluate(REDACTED.format(2))[0] == "[PERSON_1]"
     hues = page.evaluate(HUES.format(1))

@@ -8,20 +8,26 @@ import { offsetsOf } from "./extraction.js";
 import { redactBody, state } from "./state.js";
 
 const WAIT_MS = 300;
+const SWITCHES = {
+  recognizers: "Recognizers: also find numbers, addresses and secrets by their form",
+  own_labels: "Only the labels on the left, from the score chosen there, instead of all personal data",
+};
 const MAX_SHOWN = 20_000; // characters of a text; what is sent is whole
 
 export class RedactView {
   /** announce: says a sentence to screen readers. onChange: called when the visitor has moved the switch. */
   constructor(root, { announce, onChange }) {
     Object.assign(this, { _root: root, _announce: announce });
-    this._recognizers = el("input", { type: "checkbox" });
-    this._recognizers.addEventListener("change", () => {
-      state.options.recognizers = this._recognizers.checked;
-      onChange();
-      this.draw();
+    this._switches = Object.entries(SWITCHES).map(([option, title]) => {
+      const input = el("input", { type: "checkbox" });
+      input.addEventListener("change", () => {
+        state.options[option] = input.checked;
+        onChange();
+        this.draw();
+      });
+      root.append(el("label", { class: "check" }, input, el("span", { text: title })));
+      return { option, input };
     });
-    const title = "Recognizers: also find numbers, addresses and secrets by their form";
-    const bar = el("label", { class: "check" }, this._recognizers, el("span", { text: title }));
     this._note = el("p", { class: "empty", role: "status" });
     this._before = el("div", { class: "text" });
     this._after = el("div", { class: "text" });
@@ -41,7 +47,7 @@ export class RedactView {
     );
     this._body.addEventListener("mouseover", (event) => this._point(event.target.closest?.("[data-place]")));
     this._body.addEventListener("mouseleave", () => this._point(null));
-    root.append(bar, this._note, this._body);
+    root.append(this._note, this._body);
     this._redactSoon = debounced(() => this._redact(), WAIT_MS);
     this._restoreSoon = debounced(() => this._restore(), WAIT_MS);
     this._clear("No text yet.");
@@ -50,7 +56,7 @@ export class RedactView {
   /** Redact the text, if the tab is open and something has changed. extracted: the response of /v1/extract; a text
       that was not extracted is not redacted either. */
   draw(extracted = this._extracted) {
-    this._recognizers.checked = state.options.recognizers;
+    for (const { option, input } of this._switches) input.checked = state.options[option];
     if (!this._root.clientHeight) return; // its tab is closed
     if (!extracted) {
       this._extracted = this._asked = null;

@@ -25,6 +25,7 @@ export const state = {
     nested: false,
     multi_label: false,
     recognizers: true, // of the redacted text
+    own_labels: false, // replace those of the form, and not personal data
     on_limit: "error",
     response: "auto", // whole, streamed, or streamed if long
     live: true, // run as you type
@@ -94,11 +95,12 @@ export function requestBody({ asked }) {
   return body;
 }
 
-/** The body of a request of /v1/redact. Its labels have no thresholds of their own. */
+/** The body of a request of /v1/redact: by default, for personal data. Labels have no thresholds of their own there. */
 export function redactBody() {
   const { options, scores, labels } = state;
   const plain = labels.map(({ name, description }) => ({ name, description, threshold: null, head: [], tail: [] }));
-  const body = { text: state.text, labels: names(plain), threshold: scores.entity };
+  const body = { text: state.text };
+  if (options.own_labels) Object.assign(body, { labels: names(plain), threshold: scores.entity });
   if (!options.recognizers) body.recognizers = false;
   if (options.model) body.model = options.model;
   if (options.adapter_id) body.adapter_id = options.adapter_id;
