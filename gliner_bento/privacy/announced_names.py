@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from gliner_bento.privacy.name_words import (
+    MEDICAL,
     NO_GIVEN_NAMES,
     PARTICLE,
     TITLES,
@@ -266,10 +267,17 @@ def _of_persons(clues: Clues) -> Iterator[LabeledSpan]:
             name = _capitalised(match["name"])
             first = name.split(" ")[0].lower()
             is_name = is_full_name(name, min_words=min_words) and first not in _NO_TITLED
+            is_name = is_name and not _is_behind_diagnosis(match, name)
             if pattern is _GREETING and (first in NO_GIVEN_NAMES or (match["comma"] and name != match["name"])):
                 continue  # Hi, I need help
             if is_name and (pattern is not _TITLED or match["title"][:1].isupper() or name.isupper()):
                 yield from _span(name, match.start("name"), name)
+
+
+def _is_behind_diagnosis(match: re.Match[str], name: str) -> bool:
+    """Whether a title in capitals is a diagnosis, and its name begins the next sentence: "moderate MR. Start"."""
+    is_title = match.re is not _TITLED or match["title"] not in ("MR", "MS") or name.isupper()
+    return not is_title and MEDICAL.search(match.string) is not None
 
 
 def _is_header(match: re.Match[str]) -> bool:

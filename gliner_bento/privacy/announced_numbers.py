@@ -18,7 +18,7 @@ _OWNERS = (
     "voter|health card|library card|registration|certificate|accession|chart|record|medical record|beneficiary|"
     "subscriber|group|visa|residence permit|payroll|loan|mortgage|enrol?lment|applicant|participant|donor|"
     "vehicle|license plate|number plate|plate|hospital|hosp[.]?|specimen|referral|encounter|episode|"
-    "pathology|histology|laboratory|lab|sample"
+    "pathology|histology|laboratory|lab|sample|admission|adm"
 )
 _NUMBER = r"(?:[ _-]?(?:id(?:entification)?|no|nr|num|number|code|#|ref)\b\.?(?: ?(?:no|number)\b\.?)?|#)"
 _FOREIGN = (
@@ -45,7 +45,7 @@ _NUMBER_PARTS = words_of(
     "claim licen passport badge tax national identity insurance security voter registration certificate accession "
     "chart record beneficiary subscriber group visa residence payroll loan mortgage enrolment enrollment "
     "applicant participant donor vehicle plate nummer nr num. ssn mrn vin nhs nhi urn phn ohip dni nie codice cpf rut "
-    "pathology histology lab sample "
+    "pathology histology lab sample adm "
     "curp nip pesel hosp specimen referral encounter episode "
     "n°"
 )

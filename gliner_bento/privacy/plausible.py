@@ -35,6 +35,7 @@ _DURATION = re.compile(
     rf"|(?<![^\W\d_])(?:{_UNITS})\s(?=\d)",  # day 2: without the number, which may be of a date
     re.IGNORECASE,
 )
+_TWO_NUMBERS, _MAX_MONTH = re.compile(r"(\d{1,2})\s?[-/.]\s?(\d{1,2})"), 12
 _CALENDAR = re.compile(
     r"\d{4}"  # a year
     r"|\d{1,2}\s?[-/.]\s?\d{1,2}(?!\d)(?!\s?%)"
@@ -295,6 +296,9 @@ def _is_of_birth(context: _Context) -> bool:
 
 def _is_other_date(context: _Context, text: str) -> bool:
     """Whether a date is only a year or a month, that of a business matter, or of a line in a log."""
+    numbers = _TWO_NUMBERS.fullmatch(text)
+    if numbers and min(int(numbers[1]), int(numbers[2])) > _MAX_MONTH:  # a dose of two drugs, a score
+        return True
     if _ONLY_YEARS.fullmatch(text) and not _MONTH_OF_YEAR.fullmatch(text):
         return True
     if _MONTH_AND_YEAR.fullmatch(text) and not _PERSONAL_EVENT.search(context.before):
@@ -336,7 +340,7 @@ def _is_counted(context: _Context) -> bool:
     return MEDICAL.search(context.around) is not None or _CENTS.match(context.behind) is not None
 
 
-_WORD_AND_NUMBER, _CENTS = re.compile(r"(?:[A-Z]{2,4} )?[^\W\d_]{2,20} \d{1,4}"), re.compile(r"[.,]\d\d(?!\d)")
+_WORD_AND_NUMBER, _CENTS = re.compile(r"(?:[A-Z]{2,4} )?[^\W\d_][^\W_]{1,20} \d{1,4}"), re.compile(r"[.,]\d\d(?!\d)")
 
 
 def _is_street_address(context: _Context) -> bool:

@@ -35,6 +35,7 @@ NAMES = {
     "Hi [Otto],\nsee you at 6.\n[Lotte]": "a name below the last line",
     "Hi [Otto],\nplease call.\n\nDPD": "a firm below the last line",
     "お客様名：[高橋美咲] お客様へ 皆様": "a Japanese customer",
+    "EF 35 %, moderate MR. Start B. Has MS. Seen by MR [KOSKI], Mr [Ek]": "diagnoses",
     "Sehr geehrte Frau [Pohl],\n\nbis dann.\n\nMit freundlichen Grüßen\n[Jens Ahrend]": "a German letter",
     "Ask Dr. [Rivers] and Mrs [Stone] about Prof. [Ada von Lindt].": "titles",
     "Insured: [Cornelius Vandersloot]\nWitness (of the claim): [Ione Castle]\nPresent: [A. Lind], [Bo Ek]": "roles",

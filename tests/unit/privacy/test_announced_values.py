@@ -43,7 +43,7 @@ NUMBERS = {
     "Hospital no. [H-55102], NHI [ZKQ4417]; Accession [22-S-10934]": "records of hospitals",
     "Sort code: [20-41-77], sort code [204177], BLZ [860 100 90]; sort codes 12, sort code 20-4177": "sort codes",
     "my plate is [BD51 SMR]; Registration: [LK19 XTB]; Kennzeichen [B-AD 1842]; plate 12, reg is OK": "plates",
-    "(chart #[00-88-213]), Pathology ref [S23-40817]; lab 2, chart # of": "records of laboratories",
+    "(chart #[00-88-213]), Pathology ref [S23-40817]; ADM NO: [A220193]; lab 2, chart # of": "records of laboratories",
     "Mum ([91]) fell; she (92 %) is sure": "an age in brackets",
     "a [93] y/o man; a [101]-year-old woman; she is [92]. Died of sepsis at [91]; aged [97]": "ages above 89",
     "he was 95 kg, BP was 92, at 98 %, aged 45, she is 91 % sure, a 90-year-old tower, 94.5 yo": "other numbers of 90",

@@ -52,7 +52,7 @@ AROUND = {
         "Invoice date: [[12.06.2024]]|"
         "in [[2023]]|[[2017-2022]]|no. [[55/2024]]|[[June 2015]] to May|version [[3.13]]|[[5.1.5]]|"
         "appointment is on [[21 March]]|[[2024-05-01]] 12:00:01 failed|Valid until [[1 October]]|"
-        "From: [[3 July]]|Date of incident: [[2 March]]|on [[Monday 09:20]]|"
+        "From: [[3 July]]|Date of incident: [[2 March]]|on [[Monday 09:20]]|takes [[24/26]] daily|"
         "ERROR [[2024-05-01]] 12:00:01 failed|ts: [[2024-05-01]] 12:00:01|mix [[3.5]] mg|version [[12.10]]",
     ),
     "id number": (
@@ -62,7 +62,8 @@ AROUND = {
     ),
     "street address": (
         "[[14 Harbour Road]]|in [[Plaza mayor 3]]|[[Lange reihe 12]]|[[Rynek glowny 12]]",
-        "[[Peak flow 210]]|[[Blood pressure 150]]|[[Trop 412]] with pain|[[ICU bed 4]] for surgery|[[Soup 4]],50|"
+        "[[Peak flow 210]]|[[Blood pressure 150]]|[[Trop 412]] with pain|[[ICU bed 4]] for surgery|"
+        "[[Soup 4]],50|[[HbA1c 54]] is high|"
         "[[room 4]]|[[model TurboClean 3000]]|[[line 3000]]|[[SKU 88213-AZ]]|[[Warehouse 4]]",
     ),
     "person": (
