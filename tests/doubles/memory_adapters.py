@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from waiting import PATIENCE_S
+
 from gliner_bento.adapter_types import AdapterCacheStatus, AdapterInfo
 from gliner_bento.commands import (
     RULES,
@@ -92,7 +94,7 @@ class MemoryManager:
         replace=False,
     ) -> tuple[AdapterInfo, bool]:
         self.begun.append(adapter_id)
-        self.proceed.wait(30)
+        self.proceed.wait(PATIENCE_S)
         options = {"source": source, "revision": revision, "pinned": pinned, "preload": preload, "replace": replace}
         self.changes.append({"adapter_id": adapter_id, "uploaded": uploaded is not None} | options)
         content = uploaded if uploaded is not None else source.encode() if source else None
@@ -111,7 +113,7 @@ class MemoryManager:
 
     def remove(self, adapter_id: str, timeout_s: float) -> None:
         self.timeouts_s.append(timeout_s)
-        self.proceed.wait(30)
+        self.proceed.wait(PATIENCE_S)
         with self._lock:
             self._find(adapter_id)
             del self.contents[adapter_id]

@@ -12,11 +12,10 @@ from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS
 from on_a_socket import address_of, in_this_loop
 from overloading import overloaded
+from waiting import PATIENCE_S
 
 from gliner_bento.gateway.app import GatewayApp
 from gliner_bento.gateway.http_protocol import ProtocolLimits
-
-PATIENCE_S = 60
 
 
 class Connection:

@@ -63,12 +63,14 @@ GREEDY = {
 def test_an_expression_ends_within_its_memory(process, expression):
     """One that takes long or much is an error, and the next job has another process or the same one."""
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    others_peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of processes that other tests have started
     for text in ("Tim Cook", "a" * 1_000_000, "ab c1 Tim Cook, " * 60_000):
         with suppress(ExpressionError):
             process.spans([(expression, FLAGS)], [text])
     assert process.spans([ZIP], ["12345"]) == [[[(0, 5)]]]
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - own_peak) * 1024 < MAX_MEMORY_BYTES / 2
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < MAX_MEMORY_BYTES + own_peak * 1024
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert peak == others_peak or peak * 1024 < MAX_MEMORY_BYTES + own_peak * 1024
 
 
 @pytest.mark.parametrize(
