@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 from gliner_bento.privacy.json_texts import is_json
@@ -53,6 +53,10 @@ class RestoredCounts:
     restored: int = 0
     ambiguous: int = 0
     unknown: dict[str, None] = field(default_factory=dict)
+
+    def shown(self) -> dict[str, Any]:
+        """The fields of an answer."""
+        return {"restored": self.restored, "ambiguous": self.ambiguous, "unknown": [*self.unknown]}
 
 
 class Restorer:

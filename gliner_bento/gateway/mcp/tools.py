@@ -284,8 +284,7 @@ async def _restore(gateway: Gateway, context: Context, arguments: RestoreArgumen
     (text,), _, restorer = await asyncio.to_thread(
         redaction.restore, [arguments.text], mapping, "auto", gateway.options, partial=False
     )
-    counts = restorer.counts
-    return RestoredText(text, counts.restored, counts.ambiguous, [*counts.unknown])
+    return RestoredText(text, **restorer.counts.shown())
 
 
 TOOLS = (

@@ -93,17 +93,8 @@ async def _restore(gateway: Gateway, context: Context, request: Request) -> Resp
     restored, held, restorer = await asyncio.to_thread(
         redaction.restore, texts, mapping, form, gateway.options, partial=body.partial
     )
-    counts = restorer.counts
-    return json_response(
-        RestoreResponse(
-            texts=restored,
-            held=held,
-            restored=counts.restored,
-            ambiguous=counts.ambiguous,
-            unknown=[*counts.unknown],
-            request_id=context.id,
-        )
-    )
+    counts = restorer.counts.shown()
+    return json_response(RestoreResponse(texts=restored, held=held, **counts, request_id=context.id))
 
 
 def _texts(text: str | None, texts: Sequence[str] | None) -> Sequence[str]:

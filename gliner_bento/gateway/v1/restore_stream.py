@@ -48,15 +48,7 @@ async def _restored(
         gateway.check_text(chunk)
     if held:
         yield [RestoredChunk(await asyncio.to_thread(restorer.restore, held, first.format))]
-    counts = restorer.counts
-    yield [
-        RestoredEnd(
-            restored=counts.restored,
-            ambiguous=counts.ambiguous,
-            unknown=[*counts.unknown],
-            request_id=context.id,
-        )
-    ]
+    yield [RestoredEnd(**restorer.counts.shown(), request_id=context.id)]
 
 
 def _operation(operation: dict[str, Any]) -> dict[str, Any]:
