@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, Literal
 
 from gliner_bento.errors import LimitExceeded
+from gliner_bento.mentions import folded
 from gliner_bento.privacy.spans import LabeledSpan
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
@@ -84,9 +85,7 @@ class Tokens:
 
 
 def _folded(text: str, *, ignores_case: bool) -> str:
-    if not ignores_case:
-        return text
-    return (text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold()
+    return folded(text) if ignores_case else text
 
 
 @dataclass(frozen=True, slots=True)

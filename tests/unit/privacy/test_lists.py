@@ -28,6 +28,8 @@ def texts_of(text: str, *entries: ListEntry) -> list[str]:
         ("x", "x, ax, X", ["x", "X"]),
         ("C++", "C++ c+ C", ["C++"]),
         ("Straße", "STRASSE", ["STRASSE"]),
+        ("Işık", "IŞIK met ışık, Is\u0327ik.", ["IŞIK", "ışık", "Is\u0327ik"]),
+        ("ibrahim", "İBRAHİM, I\u0307brahim and IBRAHIM", ["İBRAHİM", "I\u0307brahim", "IBRAHIM"]),
         ("Ada", "\uff21\uff44\uff41", ["\uff21\uff44\uff41"]),
         ("caf\u00e9", "cafe\u0301", ["cafe\u0301"]),
         ("渡辺", "渡辺さん", ["渡辺"]),
