@@ -91,7 +91,7 @@ def _suggestion(loc: Sequence[str | int], model: type[Any] | None) -> str:
     if len(str(name)) > _MAX_NAME_CHARS:
         return ""
     nearest = difflib.get_close_matches(str(name).lower(), _fields(parents, model), n=1)
-    return f" (did you mean {nearest[0]!r}?)" if nearest else ""
+    return f" (did you mean {nearest[0]!r}?)" if nearest and nearest[0] != name else ""  # equal: of another form
 
 
 def _fields(parents: Iterable[str | int], model: type[Any] | None) -> Sequence[str]:

@@ -39,6 +39,12 @@ def error_of(model, body):
         (ExtractRequest, TEXT | {"labels": ["x"], "foo(": 1}, "foo(", "foo(: unknown field"),
         (ExtractRequest, TEXT | {"labels": 1, "str": 1}, "str", "str: unknown field"),
         (
+            ExtractRequest,
+            TEXT | {"labels": ["x"], "deny_list": [{"value": "x", "pattern": "x"}]},
+            "deny_list.0.value",
+            "deny_list.0.value: unknown field",
+        ),
+        (
             ExtractBatchRequest,
             TEXT | {"labels": ["x"]},
             "text",
