@@ -64,7 +64,7 @@ def read_configuration(file: Path | None, settings: Iterable[str]) -> Configurat
         content = yaml.safe_load(path.read_text(encoding="utf-8")) if file or path.exists() else None
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from None
     sections = _mapping(content, str(path))
     refuse_unknown(sections, ("gliner", "services"), f"{path}: unknown section")

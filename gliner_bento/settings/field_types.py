@@ -83,7 +83,7 @@ def regular_expression(value: str) -> str:
     """A valid regular expression. Raises ValueError."""
     try:
         re.compile(value)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:  # too many brackets, too large a count
         raise ValueError(f"not a regular expression: {error}") from None
     return value
 

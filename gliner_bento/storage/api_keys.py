@@ -112,7 +112,7 @@ def _content_of(file: str) -> str:
 def _keys_in(content: str) -> Sequence[ApiKey]:
     try:
         keys = _entries.validate_python(yaml.safe_load(content))
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         raise ValueError(_NO_LIST) from None
     except ValidationError as invalid:
         fault = invalid.errors(include_input=False, include_url=False)[0]

@@ -40,7 +40,7 @@ def checked(allow_list: AllowList | None, deny_list: DenyList | None) -> Lists:
     for name, entry in lists.patterns:
         try:
             regex.compile(*entry.expression)
-        except regex.error as error:
+        except (regex.error, RecursionError) as error:  # too many brackets
             raise ValueError(f"{name}.{entry.place}.pattern: {error}") from None
     return lists
 
@@ -59,7 +59,7 @@ def read_entries(kind: Kind, source: str) -> Any:
         raise ValueError('neither a file nor a list of entries, such as ["Ada"]') from None
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         raise ValueError("not a list of entries in YAML or JSON") from None
     except ValidationError as invalid:
         fault = invalid.errors(include_input=False, include_url=False)[0]

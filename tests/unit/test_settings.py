@@ -127,6 +127,7 @@ def test_an_unknown_name_is_an_error_that_names_the_nearest(monkeypatch, setting
         ("- gliner", "must be a mapping"),
         ("gliner: {max_labels: 0}", "max_labels: must be at least 1, or -1 for no limit .got 0 from the configuration"),
         ("gliner: {", "invalid YAML"),
+        ("gliner: " + "[" * 2000, "invalid YAML"),
     ],
 )
 def test_a_wrong_file_is_one_line_that_says_what(settings_file, text, message):
@@ -470,6 +471,12 @@ def test_the_reference_says_what_a_setting_may_do(kind):
     assert all(mark.note in rows[name] for name, mark in settings.items())
 
 
+@pytest.mark.parametrize("wrong", ["(", "a{99999999999999999999}", "(" * 2000 + ")" * 2000])
+def test_a_pattern_of_ids_that_cannot_be_compiled_is_one_clear_error(wrong):
+    with pytest.raises(SettingsError, match="adapter_id_pattern: not a regular expression"):
+        Settings.load({"adapter_id_pattern": wrong})
+
+
 @pytest.mark.parametrize("name", ["allow_list", "deny_list"])
 def test_a_list_is_a_file_or_its_content(name, tmp_path, monkeypatch):
     (tmp_path / "list.yaml").write_text("- Ada\n- pattern: a+\n")
@@ -484,7 +491,9 @@ def test_a_list_is_a_file_or_its_content(name, tmp_path, monkeypatch):
         ("gone.yaml", "neither a file nor a list"),
         ("[1]", "0: Input should be"),
         ('[{"pattern": "("}]', f"{name}.0.pattern: missing"),
+        ('[{"pattern": "' + "(" * 499 + ")" * 499 + '"}]', f"{name}.0.pattern: maximum recursion depth"),
         ("[", "YAML or JSON"),
+        ("[" * 2000, "YAML or JSON"),
     ):
         with pytest.raises(SettingsError, match=f"{name}: .*{re.escape(message)}"):
             Settings.load({name: wrong})
