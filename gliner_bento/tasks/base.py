@@ -129,7 +129,7 @@ class ResultMerger(Protocol):
 
 
 class Result:
-    """The result of one item. Its subclass, a frozen dataclass, declares `usage` and `warnings` as fields, in the order
+    """The result of one item. Its subclass, made by `frozen`, declares `usage` and `warnings` as fields, in the order
     of its JSON."""
 
     __slots__ = ()
