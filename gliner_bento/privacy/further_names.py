@@ -13,6 +13,7 @@ from gliner_bento.privacy.name_words import (
     MEDICAL,
     NO_GIVEN_NAMES,
     NO_SURNAMES,
+    PERSON_VERBS,
     WORD_NAMES,
     chars_before_name,
     has_role,
@@ -45,11 +46,10 @@ _SOMEBODY_ELSE = re.compile(
 )
 """Before a pronoun, which may stand for them."""
 _OWN_VERBS = (
-    r"(?:forgot|lost|broke|found|finished|brought|took|left|kept|sold|bought|parked|washed|ate|closed|opened|raised|shook|"
-    r"nodded|packed|quit|renewed|visited|called|phoned|hurt|injured|wore|wears|missed|misses|celebrated|wrote|read|passed|"
-    r"failed|spilled|spilt|dropped|locked|cut|cooked|drove|drives|rode|walked|walks|fed|feeds|loves|hates|likes|met|told|"
-    r"asked|thanked|kissed|hugged|moved|owes|gave|gives|sent|made|painted|cleaned|borrowed|lent|hid|turned|"
-    r"complained[ ]about|said[ ]that|says[ ]that|said|says|thinks|thought|knows|knew|believes|hopes|wrote[ ]that)"
+    rf"(?:{PERSON_VERBS}|lost|broke|found|finished|brought|took|left|kept|sold|bought|parked|washed|ate|closed|opened|"
+    r"raised|shook|packed|quit|renewed|hurt|injured|missed|misses|celebrated|read|passed|failed|spilled|spilt|"
+    r"dropped|locked|cut|rode|walks|fed|feeds|thanked|kissed|hugged|moved|owes|gave|gives|sent|made|cleaned|"
+    r"borrowed|lent|hid|turned|complained[ ]about|said[ ]that|says[ ]that|wrote[ ]that)"
 )
 """What things do not do with what is his or hers."""
 _ACTS = (

@@ -73,6 +73,15 @@ def has_role(name: str) -> bool:
     return any(_SUFFIXES.sub("", word.strip(".,()")).lower() in _NO_PERSONS for word in name.split())
 
 
+PERSON_VERBS = (
+    "said|says|asked|asks|told|tells|thinks|thought|wants|wanted|loves|loved|hates|hated|likes|liked|writes|"
+    "wrote|speaks|spoke|sings|sang|drove|drives|texted|emailed|phoned|called|calls|smiled|laughed|nodded|"
+    "shrugged|replied|answered|whispered|shouted|married|met|wore|wears|studies|studied|graduated|knows|knew|"
+    "remembers|remembered|forgot|believes|hopes|wishes|cooked|invited|visited|walked|paints|painted|teaches|"
+    "taught"
+)
+"""What mostly persons do."""
+
 WORD_NAMES = words_of(
     "amber angel angus april art ash aspen august aurora autumn barb basil baker baron bay bear bill bishop bliss bob "
     "brandy brook brooks bud buck candy carol cash chance charity chase chuck christian clay cliff clover colt "

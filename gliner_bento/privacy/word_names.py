@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gliner_bento.privacy.name_words import NO_SURNAMES, WORD_NAMES, words_of
+from gliner_bento.privacy.name_words import NO_SURNAMES, PERSON_VERBS, WORD_NAMES, words_of
 from gliner_bento.privacy.spans import LabeledSpan
 
 _SCORE = 0.55
@@ -32,17 +32,10 @@ _CAPITAL = re.compile(r"[ ][A-Z]")
 """Behind two words with capitals: a heading, or the name of something else."""
 _QUESTION = re.compile(r"[^.!?\n]{0,200}\?")
 _PERSON_VERB = re.compile(
-    r"[ ](?:said|says|asked|asks|told|tells|thinks|thought|wants|wanted|loves|loved|hates|hated|likes|liked|lives|"
-    r"lived|works|worked|"
-    r"writes|wrote|speaks|spoke|sings|sang|drove|drives|texted|emailed|phoned|called|calls|smiled|laughed|nodded|"
-    r"shrugged|replied|answered|"
-    r"whispered|shouted|married|met|wore|wears|studies|studied|graduated|lost (?:her|his)|found (?:her|his)|"
-    r"gave (?:her|his|me|us|him)|"
-    r"helped (?:me|us|him|her)|knows|knew|remembers|remembered|forgot|believes|hopes|wishes|cooked|invited|visited|"
-    r"and (?:I|her|his|my)|"
-    r"(?:and|,) [A-Z][a-z]+ are (?:twins|siblings|friends|married|sisters|brothers)|has never been|got (?:up|"
-    r"married|a)|gets up|"
-    r"plays|played|paints|painted|teaches|taught|supports|saved (?:her|his|me|us)|walked|sat|ran|arrived|"
+    rf"[ ](?:{PERSON_VERBS}|lives|lived|works|worked|lost (?:her|his)|found (?:her|his)|gave (?:her|his|me|us|him)|"
+    r"helped (?:me|us|him|her)|and (?:I|her|his|my)|"
+    r"(?:and|,) [A-Z][a-z]+ are (?:twins|siblings|friends|married|sisters|brothers)|has never been|"
+    r"got (?:up|married|a)|gets up|plays|played|supports|saved (?:her|his|me|us)|sat|ran|arrived|"
     r"left (?:her|his|early|for))(?![^\W_])"
 )
 _BEFORE_PERSON = re.compile(
