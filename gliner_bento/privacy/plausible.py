@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from gliner_bento.privacy.name_words import (
     MEDICAL,
     NO_SURNAMES,
+    PERSON_VERBS,
     WORD_NAMES,
     has_role,
     is_capitalised,
@@ -252,7 +253,8 @@ _TRAVEL = re.compile(
     re.IGNORECASE,
 )
 """Before a place where somebody is for a while."""
-_PLACE_BEHIND = re.compile(r"(?:,? and |, )[A-Z]|[ ](?:is|are|was|were|has|have|remain|county|coma|score)(?![^\W_])")
+_PLACE_BEHIND = re.compile(rf", [A-Z]|,?[ ](?!(?:{PERSON_VERBS})(?![^\W_]))[a-z]{{2}}")
+"""Within a sentence, unless it says what mostly persons do: the place may be one."""
 _NEAR, _AROUND = 60, 1000
 
 
@@ -390,7 +392,9 @@ def _is_person(context: _Context) -> bool:
     return text[:1].isupper() and text.lower() in WORD_NAMES and _PAST_TENSE.match(context.behind) is not None
 
 
-_ORDER = re.compile(r"[ ](?:the|an?|all|each|every|any|this|that|these|those|your|my|our|it|them)(?![^\W_])")
+_ORDER = re.compile(
+    r"[ ](?:the|an?|all|each|every|any|this|that|these|those|your|my|our|it|them|through|into|away)(?![^\W_])"
+)
 _SENTENCE_BEGINS = re.compile(r"(?:\A|[.!?:;•*-]|\d\.)[ \"“(]*\Z")
 """Around a name that is also a verb there: "Mark each box", "Will the shop open?"."""
 _PAST_TENSE = re.compile(r"[ ][a-z]{2,12}ed(?![^\W_])")
@@ -502,7 +506,7 @@ def _is_city(context: _Context) -> bool:
         return False
     if context.mentions_somebody or not is_capitalised(context.text):
         return True
-    if _RESIDENCE.search(context.before) or _RESIDENCE.search(context.behind):
+    if _RESIDENCE.search(context.before) or _LIVING.search(context.behind):
         return True
     return not (_PLACE_WORD.search(context.before) or _PLACE_BEHIND.match(context.behind))
 

@@ -25,6 +25,9 @@ def test_a_city_is_kept_where_somebody_is_mentioned():
     assert kept("My flat near Leeds is small.", found) == {"Leeds"}
     assert kept("Name: Ada Ng\nTo Leeds", found) == {"Ada Ng", "Leeds"}
     assert kept("Leeds told the guard.", found) == {"Leeds"}
+    assert kept("Leeds expects rain.", found) == kept("Leeds, do not wait.", found) == set()
+    assert kept("Leeds is the largest city of the county.", found) == set()
+    assert kept("Leeds\n12 chairs", found) == {"Leeds"}
 
 
 @pytest.mark.parametrize(("score", "names"), [(0.3, {"Ada Ng"}), (0.6, {"Ada Ng", "Bo"})])

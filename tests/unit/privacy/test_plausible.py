@@ -72,7 +72,7 @@ AROUND = {
         "To be [[frank]], No|Call [[the old man]]|See [[my cousin]]|At [[dean driver]]|"
         "[[Wilson]] disease|[[Foley]] catheter|the [[dean]] of Oxford|<[[qty]]>4|"
         "[[PAYSLIP]] of March|[[Hodgkin]]'s lymphoma|[[Bell]]'s palsy|[[Epley]]'s manoeuvre|[[Apgar]] score|see [[@]]|"
-        "[[Mark]] each box|No! [[Will]] the shop open?|[[Apgar]] 8/9 at birth|"
+        "[[Mark]] each box|[[Wade]] through it|No! [[Will]] the shop open?|[[Apgar]] 8/9 at birth|"
         "<[[qty]] unit='g'>|</[[note]]>",
     ),
     "city": ("in [[Leeds]]", "[[Glasgow]] Coma Scale|date: [[Tue]], 4|flew to [[Paris]]"),
