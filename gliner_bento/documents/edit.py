@@ -190,10 +190,8 @@ class _Editor:
         elif kind.startswith("image/"):
             self.unseen.append(name)
         elif _is(kind, (*_PARAGRAPHS, *_ANY_TEXT)):
-            try:
-                self._trees[name] = root = self._package.tree(name)
-            except DocumentError as error:
-                self.unsafe = self.unsafe or str(error)
+            root = self._tree(name, kind)
+            if root is None:
                 return
             for copy in [*root.iter(*_COPIES)]:
                 _drop_with_choice(copy)
@@ -203,6 +201,19 @@ class _Editor:
             yield from self._of_tree(root, name, kind)
         elif self._package.parts[name]:
             self.unsafe = self.unsafe or f"has a part that cannot be redacted: {name}"
+
+    def _tree(self, name: str, kind: str) -> Any:
+        """The root of a part; None for one that cannot be read, and the file is unsafe.
+
+        Raises `DocumentError` if such a part has paragraphs: a copy as text would lack them.
+        """
+        try:
+            self._trees[name] = self._package.tree(name)
+        except DocumentError as error:
+            if _is(kind, _PARAGRAPHS):
+                raise
+            self.unsafe = self.unsafe or str(error)
+        return self._trees.get(name)
 
     def _of_tree(self, root: Any, name: str, kind: str) -> Iterator[Passage]:
         if _is(kind, _PARAGRAPHS):

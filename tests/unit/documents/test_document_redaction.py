@@ -388,6 +388,13 @@ AS_TEXT = {
 }
 
 
+def test_a_file_whose_text_cannot_be_read_has_no_copy(tmp_path, capsys):
+    (tmp_path / "a.docx").write_bytes(rezipped(word(), {"word/document.xml": b"<a>" * 9000 + b"</a>" * 9000}))
+    assert redact(tmp_path / "a.docx", "-o", tmp_path / "out" / "a.docx") == 2
+    assert "damaged: word/document.xml: Excessive depth" in capsys.readouterr().err
+    assert [*(tmp_path / "out").iterdir()] == []
+
+
 @pytest.mark.parametrize("case", AS_TEXT)
 def test_of_a_file_that_cannot_be_edited_safely_the_text_is_written(case, tmp_path, capsys):
     suffix, content, reason = AS_TEXT[case]
