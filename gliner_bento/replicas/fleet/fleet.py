@@ -60,12 +60,12 @@ class FleetOptions:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """A client's request while it runs. replica_calls: how many of its calls to replicas have not ended. waiting: its
-    tickets that have no replica yet."""
+    """A client's request while it runs. unanswered: the tickets of its calls of which no replica has answered a
+    part yet. waiting: its tickets that have no replica yet."""
 
     call: Call
     aborted: bool = False
-    replica_calls: int = 0
+    unanswered: set[Ticket] = field(default_factory=set)
     waiting: set[Ticket] = field(default_factory=set)
 
 
@@ -166,6 +166,7 @@ class Fleet:
                         async with _NoticingLoss(self._health, member, [item]):
                             async with aclosing(member.replica.stream(item, call)) as steps:
                                 while (step := await member.run_step(anext(steps, None))) is not None:
+                                    request.unanswered.discard(ticket)
                                     if request.aborted:
                                         raise Aborted(_ABORTED)
                                     if step and not begun:  # an empty step only reports progress
@@ -190,8 +191,8 @@ class Fleet:
     async def abort(self, request_id: str) -> bool:
         """See `Replica`. Aborts on all replicas that are `ready` or `not_ready`, and items that wait for a replica.
 
-        An abort may reach a replica before the request's own call, so it is repeated until all of the request's calls
-        have ended, for at most `_ABORT_TIMEOUT_S`."""
+        An abort may reach a replica before the request's own call, so it is repeated until each of the request's calls
+        has an answer, if only a part of a stream, for at most `_ABORT_TIMEOUT_S`."""
         requests = list(self._requests.get(request_id, ()))
         for request in requests:
             request.aborted = True
@@ -199,7 +200,7 @@ class Fleet:
                 ticket.notify()
         latest_s = self._clock() + _ABORT_TIMEOUT_S
         aborted = await self._abort_everywhere(request_id)
-        while any(request.replica_calls for request in requests) and self._clock() < latest_s:
+        while any(request.unanswered for request in requests) and self._clock() < latest_s:
             await asyncio.sleep(_ABORT_INTERVAL_S)
             await self._abort_everywhere(request_id)
         return bool(requests) or aborted
@@ -353,11 +354,11 @@ class Fleet:
         member = self._members[ticket.replica]
         member.requests += 1
         member.items += len(items)
-        request.replica_calls += 1
+        request.unanswered.add(ticket)
         try:
             yield member
         finally:
-            request.replica_calls -= 1
+            request.unanswered.discard(ticket)
             member.items -= len(items)
             self._dispatcher.end(ticket)
 

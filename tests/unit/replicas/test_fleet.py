@@ -194,6 +194,21 @@ def test_an_abort_that_overtakes_its_request_is_repeated():
     assert [type(outcome) for outcome in run_fast(scene)] == [Extraction, Aborted, Aborted]
 
 
+def test_an_abort_does_not_wait_for_the_reader_of_a_stream():
+    async def scene():
+        fleet = await started(MortalReplica())
+        steps = fleet.stream(item("Ada met Charles"), call("a"))
+        await anext(steps)
+        begun_s = now_s()
+        assert await fleet.abort("a") is True
+        aborted_s = now_s()
+        with pytest.raises(Aborted):
+            await anext(steps)
+        return aborted_s - begun_s
+
+    assert run_fast(scene) == 0
+
+
 def test_a_cancelled_request_is_cancelled_where_it_runs():
     one = MortalReplica(item_s=10)
 
