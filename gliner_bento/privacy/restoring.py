@@ -196,8 +196,7 @@ class Restorer:
             return self._may_be_escape(text, start, match.end() - 1)
         if lowered[start] not in self._initials:
             return start
-        begin = _begin_of_word(text, start)
-        if text[start].islower() or begin is None:
+        if text[start].islower() or (begin := _begin_of_word(text, start)) is None:
             return None
         rest = _half_unescaped(lowered[start:])
         return begin if any(head.startswith(rest) or rest.startswith(head) for head in self._heads) else None

@@ -126,5 +126,7 @@ def begins_word(text: str, start: int) -> bool:
 
 def underscores_before(text: str, end: int) -> int:
     """The number of underscores right before `end`; at most one more than have a meaning."""
+    if text[end - 1 : end] != "_":  # as nearly always
+        return 0
     run = text[max(0, end - _MAX_UNDERSCORES - 1) : end]
     return len(run) - len(run.rstrip("_"))
