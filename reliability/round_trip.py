@@ -20,6 +20,7 @@ import httpx
 
 from gliner_bento.loadtest.machine import provenance
 from gliner_bento.mentions import normalized
+from gliner_bento.privacy.json_texts import is_json
 from reliability.conversations import PLACEHOLDER, LanguageModel, Reply, User
 from reliability.measurement import Measurement, Target
 from reliability.served import serving
@@ -245,7 +246,7 @@ class _Conversation:
 
     def _learn(self, text: str, redacted: str) -> None:
         """Check that a redacted text is the original with placeholders, and learn what each stands for."""
-        replaced = aligned(text, redacted)
+        replaced = aligned(read(text), read(redacted))
         if replaced is None:
             self._outcome.fault("changed", text=text, redacted=redacted)
         for placeholder, original in replaced or ():
@@ -255,7 +256,7 @@ class _Conversation:
                 self._outcome.fault("inconsistent", text=text, redacted=redacted)
 
     def _check(self, redacted: str) -> None:
-        rest = PLACEHOLDER.sub("\0", redacted)
+        rest = PLACEHOLDER.sub("\0", read(redacted))
         for original in self._originals.values():
             if shows(rest, original):
                 self._outcome.fault("passed", value=original, redacted=redacted)
@@ -288,6 +289,25 @@ def texts_of(row: Row) -> list[str]:
     """The texts of a row: its content, and the values in the arguments of its tool calls."""
     texts = [row["content"]] if isinstance(row["content"], str) else []
     return texts + [text for call in row.get("tool_calls", ()) for text in _arguments(call).values()]
+
+
+def read(text: str) -> str:
+    """What a text says: of one that is JSON, the names and values, without escapes."""
+    if not is_json(text):
+        return text
+    said: list[str] = []
+    _collect(json.loads(text), said)
+    return "\0".join(said)
+
+
+def _collect(value: Any, said: list[str]) -> None:
+    if isinstance(value, dict):
+        value = [one for field in value.items() for one in field]
+    if isinstance(value, list):
+        for one in value:
+            _collect(one, said)
+    else:
+        said.append(str(value))
 
 
 def aligned(text: str, redacted: str) -> list[tuple[str, str]] | None:

@@ -14,6 +14,7 @@ from gliner_bento.gateway.offload import offloaded
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.conversation import OnePlaceholder, RedactedConversation, redact_conversation
+from gliner_bento.privacy.json_texts import with_blanks
 from gliner_bento.privacy.lists import NO_LISTS, Listed, Lists
 from gliner_bento.privacy.personal import lowers_persons, personal_labels, personal_spans
 from gliner_bento.privacy.plausible import SURE
@@ -168,10 +169,10 @@ async def find(
         served = await gateway.served(context)
         extraction = options.extraction(served.limits)
         gateway.check_text(texts[0], served.limits)
-        listed = await gateway.listed(context, options.lists, texts)
+        listed = await gateway.listed(context, options.lists, [*map(with_blanks, texts)])
         if not (extraction.labels or extraction.recognizers):
             return Found([Extraction(())], (await served.info()).model, listed)
-        inputs = [(shown(texts[0]), extraction)]
+        inputs = [(shown(with_blanks(texts[0])), extraction)]
         answer = await gateway.run(context, replace(request, inputs=inputs, all_found=True, listed=listed))
         return Found([answer], answer.model, listed)
     answers, listed = await find_each(gateway, context, texts, options, request)
@@ -186,11 +187,11 @@ async def find_each(
     extraction = options.extraction(served.limits)
     gateway.check_number(texts, served.limits)
     # A text that is too long has an error, and is not searched.
-    searched = [text if len(text) <= served.limits.max_text_chars else "" for text in texts]
+    searched = [with_blanks(text) if len(text) <= served.limits.max_text_chars else "" for text in texts]
     listed = await gateway.listed(context, options.lists, searched)
     if not (extraction.labels or extraction.recognizers):  # only what `deny_list` has
         return await gateway.unread_batch(context, request, texts), listed
-    inputs = [(shown(text), extraction) for text in texts]
+    inputs = [(shown(with_blanks(text)), extraction) for text in texts]
     answers = await gateway.run_batch(context, replace(request, inputs=inputs, all_found=True, listed=listed))
     return answers, listed
 
@@ -205,7 +206,7 @@ def redacted(
 ) -> tuple[RedactResult, Mapping[str, str]]:
     """Replace what was found, and what deny lists have. Returns the result without its sealed mapping, and the mapping.
     Raises `TooLarge`. Takes as long as the texts are: call it in a thread."""
-    spans = [options.spans(text, one) for text, one in zip(texts, extractions, strict=True)]
+    spans = [options.spans(with_blanks(text), one) for text, one in zip(texts, extractions, strict=True)]
     labels = {span.label for of_text in (*spans, *(one.denied for one in listed)) for span in of_text}
     one = OnePlaceholder(mappings.replace_of(options, texts, mapping, labels), mapping)
     style: Replace = one if options.style in _RESTORABLE else one.make

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
 from gliner_bento.mentions import normalized
-from gliner_bento.privacy.json_texts import JsonScalars, is_json
+from gliner_bento.privacy.json_texts import JsonScalars, is_json, with_blanks
 from gliner_bento.privacy.known_values import Effort, KnownValues, Tokens
 from gliner_bento.privacy.lists import NOTHING, Listed
 from gliner_bento.privacy.redact import CharBudget, Redacted, is_written_by_us, substituted
@@ -85,7 +85,7 @@ def redact_conversation(
     ]
     known = [(original, _label_span(_kind(placeholder))) for placeholder, original in mapping.items()]
     scalars = [JsonScalars(text) if is_json(text) else None for text in texts]
-    spans = _everywhere(texts, _inside(scalars, spans), known, listed, kept)
+    spans = _everywhere([*map(with_blanks, texts)], _inside(scalars, spans), known, listed, kept)
     spans = [merged(own) for own in _inside(scalars, spans)]
     redacted = [
         _redacted(text, own, style, budget) if of_text is None else _redacted_json(text, own, of_text, style, budget)

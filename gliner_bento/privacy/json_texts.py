@@ -29,6 +29,7 @@ _PARAMETER = re.compile(r"[A-Za-z_$][\w.$-]*")
 _SCALAR = re.compile(r'"(?P<string>(?:[^"\\]|\\.)*)"(?P<names>\s*:)?|-?(?:\d[\d.eE+-]*|[A-Za-z]+)', re.DOTALL)
 """A string, also one that names a field, a number or a word such as `true`, in text that is JSON."""
 _BLANKS = re.compile(r"(?:\\[nrtbf])*")
+_BLANK = {r"\n": " \n", r"\r": "  ", r"\t": "  ", r"\b": "  ", r"\f": "  "}
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)")
 
 
@@ -60,6 +61,14 @@ def is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def with_blanks(text: str) -> str:
+    """A text of the same length; if it is JSON, with white space in place of the escapes of line ends and tabs, whose
+    letter would be the first one of the word behind them."""
+    if "\\" not in text or not is_json(text):
+        return text
+    return _ESCAPE.sub(lambda escape: _BLANK.get(escape[0], escape[0]), text)
 
 
 class JsonScalars:

@@ -32,7 +32,7 @@ from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.offload import offloaded
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.privacy.json_texts import Change, changed, changed_json
+from gliner_bento.privacy.json_texts import Change, changed, changed_json, with_blanks
 from gliner_bento.privacy.lists import Listed
 from gliner_bento.privacy.recognizers.labels import entities_of
 from gliner_bento.privacy.redact import CharBudget
@@ -212,7 +212,7 @@ async def _redacted(
     found = await _find(gateway, context, pieces.documents, options)
     keys = _keys(body, mappings.tenant)
     opened = await _opened(gateway, keys, mappings)
-    listed = await gateway.listed(context, options.lists, pieces.texts)
+    listed = await gateway.listed(context, options.lists, [*map(with_blanks, pieces.texts)])
 
     def guarded() -> tuple[GuardrailAnswer, str | None]:
         """The answer, and the sealed mapping that its response needs."""

@@ -124,12 +124,26 @@ def test_json_stays_json_when_its_numbers_are_replaced(post, style, values):
 def test_json_stays_json_when_the_model_takes_several_values_for_one(post):
     text = '[{"first": "Ad\\u0061", "last": "Ng", "ok": true}, "\\"Bo\\" \\ud83d\\ude00x", "a\\\\\\nEk\\n"]'
     over = text[text.index("Ad") : text.index('"ok"')]
-    model = Scripted((over, "person"), ('Bo\\" \\ud83d', "person"), ("nEk\\", "person"))
+    model = Scripted((over, "person"), ('Bo\\" \\ud83d', "person"), ("Ek", "person"))
     answer = post("/v1/redact", {"text": text, "labels": ["person"]}, model)
     redacted = json.loads(answer["texts"][0])
     assert redacted == [{"first": "[PERSON_1]", "last": "[PERSON_2]", "ok": True}, '"[PERSON_3]x', "a\\\n[PERSON_4]\n"]
     restored = post("/v1/restore", {"text": answer["texts"][0], "mapping": answer["mapping"]})["texts"][0]
     assert json.loads(restored) == json.loads(text)
+
+
+@pytest.mark.parametrize("blank", ["\n", "\t", "\r\n"])
+def test_what_was_found_before_is_found_behind_a_line_end_of_json(post, blank):
+    """Its escape ends with a letter, which is none of the word behind it."""
+    before = {"texts": ["Ada Ng", "7 Elm Road\nOslo"], "labels": ["person"], "recognizers": False}
+    model = Scripted(("Ada Ng", "person"), ("7 Elm Road\nOslo", "person"))
+    mapping = post("/v1/redact", before, model)["mapping"]
+    text = json.dumps([f"to{blank}Ada Ng", f"x{blank}Bluebird", f"7 Elm Road{blank}Oslo"])
+    body = {"text": text, "mapping": mapping, "deny_list": {"project": ["Bluebird"]}, "recognizers": False}
+    answer = post("/v1/redact", body, Scripted())
+    assert json.loads(answer["texts"][0]) == [f"to{blank}[PERSON_1]", f"x{blank}[PROJECT_1]", "[PERSON_2]"]
+    restored = post("/v1/restore", {"text": answer["texts"][0], "mapping": answer["mapping"]})["texts"][0]
+    assert json.loads(restored) == [f"to{blank}Ada Ng", f"x{blank}Bluebird", "7 Elm Road\nOslo"]
 
 
 def test_a_conversation_has_one_numbering_over_texts_and_turns(post):
