@@ -37,7 +37,7 @@ setup: ## Make .venv for serving, as the others do: PYTHON= V=1
 test: setup-dev ## Run the tests: TESTS=path ARGS= WORKERS=3
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 
-test-fast: setup-dev ## Run unit tests that take little time, before a commit: WORKERS=3
+test-fast: setup-dev ## Run unit tests that take little time: before a commit
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not (gpu or long or slow)' tests/unit $(ARGS)
 
 bench: setup-$(if $(URL),dev,bench) ## Compare with other servers, 50 minutes: URL= ARGS=
