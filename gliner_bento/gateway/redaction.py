@@ -14,7 +14,7 @@ from gliner_bento.gateway.offload import offloaded
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
 from gliner_bento.privacy.conversation import OnePlaceholder, RedactedConversation, redact_conversation
-from gliner_bento.privacy.json_texts import with_blanks
+from gliner_bento.privacy.json_texts import Reading, reading
 from gliner_bento.privacy.lists import NO_LISTS, Listed, Lists
 from gliner_bento.privacy.personal import lowers_persons, personal_labels, personal_spans
 from gliner_bento.privacy.plausible import SURE
@@ -154,6 +154,15 @@ async def mappings_of(gateway: Gateway, context: Context) -> Mappings:
     return Mappings(await gateway.sealing.sealer(), context.tenant, gateway.options)
 
 
+async def read(gateway: Gateway, context: Context, texts: Sequence[str]) -> list[Reading]:
+    """The texts as they are read. One that is too long will be refused, and stays."""
+    max_chars = (await gateway.served(context)).limits.max_text_chars
+    return await offloaded(
+        sum(map(len, texts)),
+        lambda: [reading(text) if len(text) <= max_chars else Reading.plain(text) for text in texts],
+    )
+
+
 async def find(
     gateway: Gateway,
     context: Context,
@@ -163,16 +172,16 @@ async def find(
     *,
     single: bool = False,
 ) -> Found:
-    """Find the values to replace in texts. request: has the id, the deadline and the priority. single: whether the
-    only text was not sent in a list. Raises the error of the first text that failed."""
+    """Find the values to replace in texts, as they are read. request: has the id, the deadline and the priority.
+    single: whether the only text was not sent in a list. Raises the error of the first text that failed."""
     if single:
         served = await gateway.served(context)
         extraction = options.extraction(served.limits)
         gateway.check_text(texts[0], served.limits)
-        listed = await gateway.listed(context, options.lists, [*map(with_blanks, texts)])
+        listed = await gateway.listed(context, options.lists, texts)
         if not (extraction.labels or extraction.recognizers):
             return Found([Extraction(())], (await served.info()).model, listed)
-        inputs = [(shown(with_blanks(texts[0])), extraction)]
+        inputs = [(shown(texts[0]), extraction)]
         answer = await gateway.run(context, replace(request, inputs=inputs, all_found=True, listed=listed))
         return Found([answer], answer.model, listed)
     answers, listed = await find_each(gateway, context, texts, options, request)
@@ -187,17 +196,17 @@ async def find_each(
     extraction = options.extraction(served.limits)
     gateway.check_number(texts, served.limits)
     # A text that is too long has an error, and is not searched.
-    searched = [with_blanks(text) if len(text) <= served.limits.max_text_chars else "" for text in texts]
+    searched = [text if len(text) <= served.limits.max_text_chars else "" for text in texts]
     listed = await gateway.listed(context, options.lists, searched)
     if not (extraction.labels or extraction.recognizers):  # only what `deny_list` has
         return await gateway.unread_batch(context, request, texts), listed
-    inputs = [(shown(with_blanks(text)), extraction) for text in texts]
+    inputs = [(shown(text), extraction) for text in texts]
     answers = await gateway.run_batch(context, replace(request, inputs=inputs, all_found=True, listed=listed))
     return answers, listed
 
 
 def redacted(
-    texts: Sequence[str],
+    texts: Sequence[Reading],
     extractions: Sequence[Extraction],
     listed: Sequence[Listed],
     options: RedactionOptions,
@@ -206,9 +215,9 @@ def redacted(
 ) -> tuple[RedactResult, Mapping[str, str]]:
     """Replace what was found, and what deny lists have. Returns the result without its sealed mapping, and the mapping.
     Raises `TooLarge`. Takes as long as the texts are: call it in a thread."""
-    spans = [options.spans(with_blanks(text), one) for text, one in zip(texts, extractions, strict=True)]
+    spans = [options.spans(text.text, one) for text, one in zip(texts, extractions, strict=True)]
     labels = {span.label for of_text in (*spans, *(one.denied for one in listed)) for span in of_text}
-    one = OnePlaceholder(mappings.replace_of(options, texts, mapping, labels), mapping)
+    one = OnePlaceholder(mappings.replace_of(options, [text.written for text in texts], mapping, labels), mapping)
     style: Replace = one if options.style in _RESTORABLE else one.make
     conversation = redact_conversation(
         texts, spans, style, mapping=mapping, listed=listed, hashed=options.hashed, budget=mappings.budget
@@ -245,11 +254,11 @@ async def redact(
         raise InvalidField(f"mapping: the style {options.style} has no placeholders", param="mapping")
     mappings = await mappings_of(gateway, context)
     opened = mappings.open(mapping)
-    found = await find(
-        gateway, context, texts, options, request or extraction_of([], ExtractionOptions()), single=single
-    )
+    readings = await read(gateway, context, texts)
+    request = request or extraction_of([], ExtractionOptions())
+    found = await find(gateway, context, [one.text for one in readings], options, request, single=single)
     size = sum(map(len, texts)) + chars_of(opened)
-    work = partial(_sealed, texts, found.extractions, found.listed, options, mappings, opened)
+    work = partial(_sealed, readings, found.extractions, found.listed, options, mappings, opened)
     return await offloaded(size, work), found
 
 
@@ -259,7 +268,7 @@ def chars_of(mapping: Mapping[str, str]) -> int:
 
 
 def _sealed(
-    texts: Sequence[str],
+    texts: Sequence[Reading],
     extractions: Sequence[Extraction],
     listed: Sequence[Listed],
     options: RedactionOptions,
@@ -271,7 +280,7 @@ def _sealed(
 
 
 def redact_one(
-    text: str, extraction: Extraction, listed: Listed, options: RedactionOptions, mappings: Mappings
+    text: Reading, extraction: Extraction, listed: Listed, options: RedactionOptions, mappings: Mappings
 ) -> RedactResult:
     """Redact a text of its own, in which `extraction` was found. Raises `TooLarge`."""
     return _sealed([text], [extraction], [listed], options, mappings, {})

@@ -6,6 +6,7 @@ one placeholder, also in later turns.
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 
 from gliner_bento.mentions import normalized
-from gliner_bento.privacy.json_texts import JsonScalars, is_json, with_blanks
+from gliner_bento.privacy.json_texts import JsonScalars, Reading, is_json
 from gliner_bento.privacy.known_values import Effort, KnownValues, Tokens
 from gliner_bento.privacy.lists import NOTHING, Listed
 from gliner_bento.privacy.redact import CharBudget, Redacted, is_written_by_us, substituted
@@ -60,7 +61,7 @@ class RedactedConversation:
 
 
 def redact_conversation(
-    texts: Sequence[str],
+    texts: Sequence[Reading],
     found: Sequence[Iterable[LabeledSpan]],
     style: Replace,
     *,
@@ -69,48 +70,56 @@ def redact_conversation(
     hashed: bool,
     budget: CharBudget,
 ) -> RedactedConversation:
-    """Redact texts. found: the spans of each text. mapping: the originals of earlier turns, which are replaced, too.
+    """Redact texts. found: the spans of each text, as it is read. mapping: the originals of earlier turns, which are
+    replaced, too.
 
-    listed: what the lists say about each text. hashed: whether the texts may have hashes of earlier turns that the
-    mapping does not have; they are kept, unless a deny list has a part of one. budget: of the redacted texts. Raises
-    `TooLarge`, LimitExceeded.
+    listed: what the lists say about each text, as it is read. hashed: whether the texts may have hashes of earlier
+    turns that the mapping does not have; they are kept, unless a deny list has a part of one. budget: of the redacted
+    texts. Raises `TooLarge`, LimitExceeded.
     """
+    read = [one.text for one in texts]
     kept = [
         _placeholders_in(text, mapping, of_text.denied, hashed=hashed)
-        for text, of_text in zip(texts, listed, strict=True)
+        for text, of_text in zip(read, listed, strict=True)
     ]
     spans = [
         [part for span in of_text.applied(own) for part in outside(text, span, placeholders)]
-        for text, own, of_text, placeholders in zip(texts, found, listed, kept, strict=True)
+        for text, own, of_text, placeholders in zip(read, found, listed, kept, strict=True)
     ]
     known = [(original, _label_span(_kind(placeholder))) for placeholder, original in mapping.items()]
-    scalars = [JsonScalars(text) if is_json(text) else None for text in texts]
-    spans = _everywhere([*map(with_blanks, texts)], _inside(scalars, spans), known, listed, kept)
-    spans = [merged(own) for own in _inside(scalars, spans)]
+    scalars = [JsonScalars(one.written) if is_json(one.written) else None for one in texts]
+    spans = _everywhere(read, _inside(texts, scalars, spans), known, listed, kept)
+    spans = [merged(own) for own in _inside(texts, scalars, spans)]
     redacted = [
-        _redacted(text, own, style, budget) if of_text is None else _redacted_json(text, own, of_text, style, budget)
-        for text, own, of_text in zip(texts, spans, scalars, strict=True)
+        _redacted(one, own, of_text, style, budget) for one, own, of_text in zip(texts, spans, scalars, strict=True)
     ]
-    return RedactedConversation(redacted, spans)
+    return RedactedConversation(redacted, [[*map(one.in_written, own)] for one, own in zip(texts, spans, strict=True)])
 
 
 def _inside(
-    scalars: Sequence[JsonScalars | None], spans: Sequence[Sequence[LabeledSpan]]
+    texts: Sequence[Reading], scalars: Sequence[JsonScalars | None], spans: Sequence[Sequence[LabeledSpan]]
 ) -> list[Sequence[LabeledSpan]]:
     """The spans of each text, in one that is JSON inside its values."""
-    return [own if of_text is None else of_text.inside(own) for of_text, own in zip(scalars, spans, strict=True)]
+    return [
+        own if of_text is None else [*map(one.in_read, of_text.inside(map(one.in_written, own)))]
+        for one, of_text, own in zip(texts, scalars, spans, strict=True)
+    ]
 
 
-def _redacted(text: str, spans: Sequence[LabeledSpan], style: Replace, budget: CharBudget) -> Redacted:
-    return substituted(text, ((span, style(text, span)) for span in spans), budget)
-
-
-def _redacted_json(
-    text: str, spans: Sequence[LabeledSpan], scalars: JsonScalars, style: Replace, budget: CharBudget
+def _redacted(
+    text: Reading, spans: Sequence[LabeledSpan], scalars: JsonScalars | None, style: Replace, budget: CharBudget
 ) -> Redacted:
-    values = ((span, scalars.value(span)) for span in spans)
-    replaced = ((span, style(value, span.at(0, len(value)))) for span, value in values)
-    return substituted(text, replaced, budget, scalars.is_bare)
+    if scalars is None and text.text == text.written:
+        return substituted(text.text, ((span, style(text.text, span)) for span in spans), budget)
+
+    def redaction(span: LabeledSpan) -> tuple[LabeledSpan, str]:
+        value, written = text.text[span.start : span.end], text.in_written(span)
+        if json.dumps(value, ensure_ascii=False) != f'"{value}"':  # it stays escaped inside a text or a string
+            value = text.written[written.start : written.end] if scalars is None else scalars.value(written)
+        return written, style(value, span.at(0, len(value)))
+
+    redactions = map(redaction, spans)
+    return substituted(text.written, redactions, budget, scalars.quote if scalars else lambda _span: "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +134,9 @@ def redact_document(texts: Sequence[str], finds: Sequence[Finds], style: Replace
     """Redact the texts of a document: a value that is found in one of them is replaced in all of them. finds: of each
     text. Raises LimitExceeded."""
     spans, budget = document_spans(texts, finds), CharBudget(float("inf"))
+    readings = map(Reading.plain, texts)
     return RedactedConversation(
-        [_redacted(text, own, style, budget) for text, own in zip(texts, spans, strict=True)], spans
+        [_redacted(text, own, None, style, budget) for text, own in zip(readings, spans, strict=True)], spans
     )
 
 

@@ -1,5 +1,5 @@
-"""The texts in JSON values: visited and replaced in place, so that the JSON stays valid; and spans of a text that is
-JSON, inside its values.
+"""The texts in JSON values: visited and replaced in place, so that the JSON stays valid; how a text that is JSON is
+read; and its spans, inside its values.
 
 A `Change` gets a text and the name of its field, or None for prose, and returns what replaces it. It is called for the
 same texts in the same order in each visit of a value.
@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from gliner_bento.errors import InvalidField
 from gliner_bento.privacy.spans import LabeledSpan
-from gliner_bento.surrogates import without_escaped_surrogates
+from gliner_bento.surrogates import without_escaped_surrogates, without_surrogates
 
 Change = Callable[[str, str | None], str]
 Keeps = Callable[[str, Any], bool]
@@ -28,9 +29,10 @@ _MIN_NUMBER_CHARS = 6
 _PARAMETER = re.compile(r"[A-Za-z_$][\w.$-]*")
 _SCALAR = re.compile(r'"(?P<string>(?:[^"\\]|\\.)*)"(?P<names>\s*:)?|-?(?:\d[\d.eE+-]*|[A-Za-z]+)', re.DOTALL)
 """A string, also one that names a field, a number or a word such as `true`, in text that is JSON."""
-_BLANKS = re.compile(r"(?:\\[nrtbf])*")
-_BLANK = {r"\n": " \n", r"\r": "  ", r"\t": "  ", r"\b": "  ", r"\f": "  "}
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)")
+_JSON_BEGIN = re.compile(r'\{\s*"|\[\s*["\[{\d]')
+_MAX_TRIES = 50
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
 def changed(value: Any, change: Change, keeps: Keeps = lambda _name, _value: False, name: str = "") -> Any:
@@ -63,64 +65,143 @@ def is_json(text: str) -> bool:
     return True
 
 
-def with_blanks(text: str) -> str:
-    """A text of the same length; if it is JSON, with white space in place of the escapes of line ends and tabs, whose
-    letter would be the first one of the word behind them."""
-    if "\\" not in text or not is_json(text):
-        return text
-    return _ESCAPE.sub(lambda escape: _BLANK.get(escape[0], escape[0]), text)
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text, as it is written, and as it is read: in JSON, also inside other text and in strings of JSON, with
+    characters in place of their escapes. places: where each character that is read, and the end, is written."""
+
+    written: str
+    text: str
+    places: Sequence[int]
+
+    @classmethod
+    def plain(cls, text: str) -> Reading:
+        """A text that is read as it is written."""
+        return cls(text, text, range(len(text) + 1))
+
+    def in_written(self, span: LabeledSpan) -> LabeledSpan:
+        """Where a span of what is read is written."""
+        return span.at(self.places[span.start], self.places[span.end])
+
+    def in_read(self, span: LabeledSpan) -> LabeledSpan:
+        """Where a span of what is written is read."""
+        return span.at(bisect_left(self.places, span.start), bisect_left(self.places, span.end))
+
+
+def reading(text: str) -> Reading:
+    """How a text is read."""
+    if "\\" not in text:
+        return Reading.plain(text)
+    pieces: list[str] = []
+    places: list[int] = []
+    end = 0
+    for first, last in _json_in(text):
+        for match in _STRING.finditer(text, first, last):
+            if "\\" in match[1]:
+                start, stop = match.span(1)
+                string = _unescaped(text, start, stop)
+                inner = reading(string.text) if string.text[:1] in ("{", "[") else Reading.plain(string.text)
+                pieces += text[end:start], inner.text
+                places += range(end, start)
+                places += map(string.places.__getitem__, inner.places[:-1])
+                end = stop
+    if not pieces:
+        return Reading.plain(text)
+    return Reading(text, "".join([*pieces, text[end:]]), [*places, *range(end, len(text) + 1)])
+
+
+def _json_in(text: str) -> Iterator[tuple[int, int]]:
+    """[start, end) of the objects and lists of JSON in a text, in order. After `_MAX_TRIES` beginnings of what is none,
+    the rest is not searched."""
+    decode = json.JSONDecoder(strict=False).raw_decode
+    tries = end = 0
+    for match in _JSON_BEGIN.finditer(text):
+        if match.start() >= end and tries < _MAX_TRIES:
+            try:
+                _, end = decode(text, match.start())
+            except (ValueError, RecursionError):
+                tries += 1
+            else:
+                yield match.start(), end
+
+
+def _unescaped(text: str, start: int, end: int) -> Reading:
+    """What is written at [start, end), in a string of JSON. places: without the end."""
+    pieces: list[str] = []
+    places: list[int] = []
+    for match in _ESCAPE.finditer(text, start, end):
+        pieces += text[start : match.start()], _char(match[0])
+        places += range(start, match.start() + 1)
+        start = match.end()
+    return Reading(text, "".join([*pieces, text[start:end]]), [*places, *range(start, end)])
+
+
+@lru_cache(maxsize=1024)
+def _char(escape: str) -> str:
+    return without_surrogates(json.loads(f'"{escape}"'))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scalar:
+    """A scalar at [start, end) of a text that is JSON, a string without its quotation marks. is_word: whether it is
+    `true` or the like, or a field's name that is a word. quote: a quotation mark as one has to be written there, if it
+    has none."""
+
+    start: int
+    end: int
+    is_word: bool
+    quote: str
+
+
+def _scalars(text: str) -> Iterator[_Scalar]:
+    """The strings, numbers and words of a text that is JSON; of a string that is JSON, those in it."""
+    for match in _SCALAR.finditer(text):
+        if match["string"] is None:
+            yield _Scalar(*match.span(), match[0].isalpha(), '"')
+            continue
+        start, end = match.span("string")
+        if match["string"][:1] in ("{", "[") and is_json((string := _unescaped(text, start, end)).text):
+            places = [*string.places, end]
+            for one in _scalars(string.text):
+                yield _Scalar(places[one.start], places[one.end], one.is_word, json.dumps(one.quote)[1:-1])
+        else:
+            yield _Scalar(start, end, match["names"] is not None and bool(_PARAMETER.fullmatch(match["string"])), "")
 
 
 class JsonScalars:
-    """The strings, numbers and words of a text that is JSON."""
+    """The scalars of a text that is JSON."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._matches = [*_SCALAR.finditer(text)]
-        self._starts = [match.start() for match in self._matches]
-        self._ends = [match.end() for match in self._matches]
-        self._escapes = [match.span() for match in _ESCAPE.finditer(text)]
+        self._scalars = [*_scalars(text)]
+        self._starts = [one.start for one in self._scalars]
+        self._ends = [one.end for one in self._scalars]
 
     def inside(self, spans: Iterable[LabeledSpan]) -> list[LabeledSpan]:
         """The parts of spans that are inside values, so that the JSON stays valid when they are replaced: a number as
-        a whole, an escape as a whole. Of a span over several values, `true` and names of fields that are words stay."""
+        a whole. Of a span over several values, `true` and names of fields that are words stay."""
         return [part for span in spans for part in self._parts(span)]
 
-    def is_bare(self, span: LabeledSpan) -> bool:
-        """Whether a part is a number or a word: what replaces it needs quotation marks."""
-        index = bisect_left(self._starts, span.start)
-        return index < len(self._starts) and self._starts[index] == span.start
+    def quote(self, span: LabeledSpan) -> str:
+        """What has to be around what replaces a part: a quotation mark if it is a number or a word."""
+        index = bisect_right(self._starts, span.start) - 1
+        return self._scalars[index].quote
 
     def value(self, span: LabeledSpan) -> str:
         """What a part stands for, without escapes."""
         raw = self._text[span.start : span.end]
         return raw if "\\" not in raw else json.loads(f'"{raw}"', strict=False)
 
-    def _escape_at(self, index: int) -> tuple[int, int]:
-        """Start and end of the escape that is divided at an index; the index twice if none is."""
-        last = bisect_left(self._escapes, index, key=itemgetter(0)) - 1
-        is_divided = last >= 0 and index < self._escapes[last][1]
-        return self._escapes[last] if is_divided else (index, index)
-
-    def _trimmed(self, start: int, end: int) -> tuple[int, int]:
-        """Start and end without line ends and tabs that are escapes: a recognizer reads the `n` of one as a letter."""
-        start = _BLANKS.match(self._text, start, end).end()  # type: ignore[union-attr]  # it also matches nothing
-        while end > start and (escape := self._escape_at(end - 1))[1] == end and self._text[end - 1] in "nrtbf":
-            end = escape[0]
-        return start, end
-
     def _parts(self, span: LabeledSpan) -> Iterable[LabeledSpan]:
-        matches = self._matches[bisect_right(self._ends, span.start) : bisect_left(self._starts, span.end)]
-        for match in matches:
-            if match["string"] is None:
-                start, end = match.span()
-                is_word = match[0].isalpha()
-            else:
-                start, end = max(span.start, match.start("string")), min(span.end, match.end("string"))
-                start, end = self._trimmed(self._escape_at(start)[0], self._escape_at(end)[1])
-                is_word = match["names"] is not None and _PARAMETER.fullmatch(match["string"]) is not None
-            if any(map(str.isalnum, self._text[start:end])) and not (is_word and len(matches) > 1):
-                yield span.at(start, end)
+        scalars = self._scalars[bisect_right(self._ends, span.start) : bisect_left(self._starts, span.end)]
+        for one in scalars:
+            part = (
+                span.at(one.start, one.end)
+                if one.quote
+                else span.at(max(span.start, one.start), min(span.end, one.end))
+            )
+            if any(map(str.isalnum, self.value(part))) and not (one.is_word and len(scalars) > 1):
+                yield part
 
 
 def _changed(value: Any, change: Change, keeps: Keeps, name: str, depth: int) -> Any:

@@ -64,15 +64,15 @@ def substituted(
     text: str,
     redactions: Iterable[tuple[LabeledSpan, str]],
     budget: CharBudget | None = None,
-    needs_quotes: Callable[[LabeledSpan], bool] = lambda _span: False,
+    quote_of: Callable[[LabeledSpan], str] = lambda _span: "",
 ) -> Redacted:
-    """Replace spans, which must be in order and not overlap. needs_quotes: whether what replaces a span gets quotation
-    marks around it. Raises `TooLarge` if a budget is exceeded."""
+    """Replace spans, which must be in order and not overlap. quote_of: what is written on both sides of what
+    replaces a span. Raises `TooLarge` if a budget is exceeded."""
     pieces: list[str] = []
     replacements = []
     position = chars = 0  # position: in the original; chars: of the redacted text so far
     for span, replacement in redactions:
-        quote = '"' if needs_quotes(span) else ""
+        quote = quote_of(span)
         chars += span.start - position + len(quote)
         replacements.append(ReplacedText(chars, span.label, replacement, text[span.start : span.end]))
         pieces += [text[position : span.start], quote, replacement, quote]

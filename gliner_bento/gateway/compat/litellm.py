@@ -32,7 +32,7 @@ from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.offload import offloaded
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.wire_format import WireFormat, extract_errors
-from gliner_bento.privacy.json_texts import Change, changed, changed_json, with_blanks
+from gliner_bento.privacy.json_texts import Change, Reading, changed, changed_json, reading
 from gliner_bento.privacy.lists import Listed
 from gliner_bento.privacy.recognizers.labels import entities_of
 from gliner_bento.privacy.redact import CharBudget
@@ -145,7 +145,7 @@ class _Pieces:
     """A `Change` that collects texts. The model reads prose by itself, and short values in a row together, one a line,
     each with the name of its field."""
 
-    texts: list[str] = field(default_factory=list)
+    texts: list[Reading] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
     """For each of `texts`, the index of its document, and its start there."""
     _documents: list[list[str]] = field(default_factory=list)
@@ -154,15 +154,21 @@ class _Pieces:
 
     def __call__(self, text: str, name: str | None) -> str:
         """See `Change`."""
-        line = f"{name}: {text}" if name else text
+        read = reading(text)
+        line = f"{name}: {read.text}" if name else read.text
         if name is None or self._chars is None:
             self._documents.append([])
             self._chars = 0
-        self.places.append((len(self._documents) - 1, self._chars + len(line) - len(text)))
-        self.texts.append(text)
+        self.places.append((len(self._documents) - 1, self._chars + len(line) - len(read.text)))
+        self.texts.append(read)
         self._documents[-1].append(line)
         self._chars = None if name is None else self._chars + len(line) + 1
         return text
+
+    @property
+    def read(self) -> list[str]:
+        """The texts as they are read."""
+        return [text.text for text in self.texts]
 
     @property
     def documents(self) -> list[str]:
@@ -178,7 +184,7 @@ class _Pieces:
             if starts == [0]:
                 yield one
             else:
-                yield from _by_text(self.texts[first:last], starts, one.entities)
+                yield from _by_text(self.read[first:last], starts, one.entities)
             first = last
 
 
@@ -212,7 +218,7 @@ async def _redacted(
     found = await _find(gateway, context, pieces.documents, options)
     keys = _keys(body, mappings.tenant)
     opened = await _opened(gateway, keys, mappings)
-    listed = await gateway.listed(context, options.lists, [*map(with_blanks, pieces.texts)])
+    listed = await gateway.listed(context, options.lists, pieces.read)
 
     def guarded() -> tuple[GuardrailAnswer, str | None]:
         """The answer, and the sealed mapping that its response needs."""
@@ -239,10 +245,10 @@ async def _redacted(
     return answer
 
 
-def _same(texts: Sequence[str], found: Sequence[Extraction]) -> list[int]:
+def _same(texts: Sequence[Reading], found: Sequence[Extraction]) -> list[int]:
     """For each text, the index of the first one that is equal and has equal finds: rows repeat what texts have."""
     firsts: dict[tuple[str, int], int] = {}
-    keys = ((text, id(one)) for text, one in zip(texts, found, strict=True))
+    keys = ((text.written, id(one)) for text, one in zip(texts, found, strict=True))
     return [firsts.setdefault(key, index) for index, key in enumerate(keys)]
 
 
@@ -303,12 +309,12 @@ def _labels(documents: Sequence[str], found: Sequence[Extraction], options: reda
     return {span.label for text, one in zip(documents, found, strict=True) for span in options.spans(text, one)}
 
 
-def _denied(texts: Sequence[str], listed: Sequence[Listed], mapping: Mapping[str, str]) -> set[str]:
+def _denied(texts: Sequence[Reading], listed: Sequence[Listed], mapping: Mapping[str, str]) -> set[str]:
     """The labels of what deny lists have, also inside what has another label; not inside placeholders of a mapping."""
     labels = set()
     for text, of_text in zip(texts, listed, strict=True):
         if of_text.denied:
-            placeholders = Listed(match.span() for match in PLACEHOLDER.finditer(text) if match[0] in mapping)
+            placeholders = Listed(match.span() for match in PLACEHOLDER.finditer(text.text) if match[0] in mapping)
             labels |= {span.label for span in of_text.denied if not placeholders.allows(span.start, span.end)}
     return labels
 

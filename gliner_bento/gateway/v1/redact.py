@@ -16,6 +16,7 @@ from gliner_bento.gateway.endpoint import EndpointGroup, json_response
 from gliner_bento.gateway.gateway import Gateway
 from gliner_bento.gateway.json_body import json_body
 from gliner_bento.gateway.v1.extract import EXTRACT_ERRORS
+from gliner_bento.privacy.json_texts import Reading
 from gliner_bento.privacy.lists import Listed
 from gliner_bento.redact_types import (
     RedactBatchRequest,
@@ -67,9 +68,11 @@ async def _batch(gateway: Gateway, context: Context, request: Request) -> Respon
     body = await json_body(request, RedactBatchRequest)
     context.choose_model(body.model)
     options, mappings = options_of(body), await redaction.mappings_of(gateway, context)
-    found, listed = await redaction.find_each(gateway, context, body.texts, options, _request(body))
+    texts = await redaction.read(gateway, context, body.texts)
+    read = [text.text for text in texts]
+    found, listed = await redaction.find_each(gateway, context, read, options, _request(body))
 
-    def result_of(text: str, outcome: extraction.BatchResult, of_text: Listed) -> RedactBatchResult:
+    def result_of(text: Reading, outcome: extraction.BatchResult, of_text: Listed) -> RedactBatchResult:
         if outcome.result is None:
             return RedactBatchResult(error=outcome.error)
         try:
@@ -77,7 +80,7 @@ async def _batch(gateway: Gateway, context: Context, request: Request) -> Respon
         except GLiNERBentoError as error:
             return RedactBatchResult(error=error.detail(context.id))
 
-    results = await asyncio.to_thread(lambda: [*map(result_of, body.texts, found.results, listed)])
+    results = await asyncio.to_thread(lambda: [*map(result_of, texts, found.results, listed)])
     return json_response(RedactBatchResponse(results, found.model, context.id))
 
 

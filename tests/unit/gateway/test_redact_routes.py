@@ -123,8 +123,8 @@ def test_json_stays_json_when_its_numbers_are_replaced(post, style, values):
 
 def test_json_stays_json_when_the_model_takes_several_values_for_one(post):
     text = '[{"first": "Ad\\u0061", "last": "Ng", "ok": true}, "\\"Bo\\" \\ud83d\\ude00x", "a\\\\\\nEk\\n"]'
-    over = text[text.index("Ad") : text.index('"ok"')]
-    model = Scripted((over, "person"), ('Bo\\" \\ud83d', "person"), ("Ek", "person"))
+    over = 'Ada", "last": "Ng", '
+    model = Scripted((over, "person"), ('Bo" 😀', "person"), ("Ek", "person"))
     answer = post("/v1/redact", {"text": text, "labels": ["person"]}, model)
     redacted = json.loads(answer["texts"][0])
     assert redacted == [{"first": "[PERSON_1]", "last": "[PERSON_2]", "ok": True}, '"[PERSON_3]x', "a\\\n[PERSON_4]\n"]
@@ -144,6 +144,61 @@ def test_what_was_found_before_is_found_behind_a_line_end_of_json(post, blank):
     assert json.loads(answer["texts"][0]) == [f"to{blank}[PERSON_1]", f"x{blank}[PROJECT_1]", "[PERSON_2]"]
     restored = post("/v1/restore", {"text": answer["texts"][0], "mapping": answer["mapping"]})["texts"][0]
     assert json.loads(restored) == [f"to{blank}Ada Ng", f"x{blank}Bluebird", "7 Elm Road\nOslo"]
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_what_json_has_with_escapes_is_found_and_replaced(post, levels):
+    """Python writes `Zo\\u00eb`; the arguments of a tool call are JSON in a string of JSON."""
+    content = '\U0001f600Zoë Ek\n"Bo"\tÉ/Ng'
+    texts = ["Zoë Ek and Ada", wrapped(content, levels)]
+    model = Scripted(("Zoë Ek", "person"), ("Bo", "person"))
+    body = {"texts": texts, "labels": ["person"], "recognizers": False, "deny_list": {"person": ["É/Ng"]}}
+    answer = post("/v1/redact", body, model)
+    assert unwrapped(answer["texts"][1], levels) == '\U0001f600[PERSON_1]\n"[PERSON_2]"\t[PERSON_3]'
+    for one in answer["entities"]:
+        text = answer["texts"][one["text_idx"]]
+        assert text[one["redacted_start"] : one["redacted_end"]] == one["replacement"]
+    restored = post("/v1/restore", {"texts": answer["texts"], "mapping": answer["mapping"]})["texts"]
+    assert unwrapped(restored[1], levels) == content
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_json_in_a_string_of_json_stays_json(post, levels):
+    text = wrapped({"b": 4155550123, "c": "Ada Ng", "d": ["Bo\n"]}, levels)
+    model = Scripted(('Ada Ng", "d": ["Bo', "person"))
+    answer = post("/v1/redact", {"text": text, "labels": ["person"], **OF_JSON}, model)
+    redacted = unwrapped(answer["texts"][0], levels)
+    assert redacted == {"b": "[PHONE_NUMBER_1]", "c": "[PERSON_1]", "d": ["[PERSON_2]\n"]}
+    restored = post("/v1/restore", {"text": answer["texts"][0], "mapping": answer["mapping"]})["texts"][0]
+    assert unwrapped(restored, levels) == {"b": "4155550123", "c": "Ada Ng", "d": ["Bo\n"]}
+
+
+def test_escapes_of_json_inside_other_text_are_read(post):
+    """Lines of JSON, and a tool's answer in a sentence."""
+    inside = 'It said {"to": "\\nZo\\u00eb Ek", "b": ["\\"Bo\\""]}, C:\\new {"'
+    lines = '{"a": "x\\tAda Ng"}\n{"b": "Zo\\u00eb Ek"}\n'
+    body = {"texts": ["Zoë Ek and Ada Ng", inside, lines], "labels": ["person"], "recognizers": False}
+    answer = post("/v1/redact", body, Scripted(("Zoë Ek", "person"), ("Ada Ng", "person"), ('Bo"', "person")))
+    assert answer["texts"][1:] == [
+        'It said {"to": "\\n[PERSON_1]", "b": ["\\"[PERSON_3]"]}, C:\\new {"',
+        '{"a": "x\\t[PERSON_2]"}\n{"b": "[PERSON_1]"}\n',
+    ]
+    restored = post("/v1/restore", {"texts": answer["texts"], "mapping": answer["mapping"]})["texts"]
+    assert restored == [text.replace("\\u00eb", "ë") for text in body["texts"]]
+
+
+def wrapped(value, levels):
+    """JSON in a string of JSON, and so on."""
+    for _ in range(levels):
+        value = json.dumps([value])
+    return value
+
+
+def unwrapped(text, levels):
+    """What `wrapped` was made of."""
+    for _ in range(levels):
+        (text,) = json.loads(text)
+    return text
 
 
 def test_a_conversation_has_one_numbering_over_texts_and_turns(post):

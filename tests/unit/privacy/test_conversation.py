@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gliner_bento.errors import TooLarge
 from gliner_bento.privacy.conversation import Finds, OnePlaceholder, outside, redact_conversation, redact_document
+from gliner_bento.privacy.json_texts import Reading
 from gliner_bento.privacy.lists import NO_LISTS, ListEntry, Lists
 from gliner_bento.privacy.redact import CharBudget
 from gliner_bento.privacy.restoring import Restorer
@@ -46,9 +47,8 @@ def redacted(texts, found, *, mapping=None, lists=None, style=None, hashed=False
     numbers = Placeholders(lambda placeholder: canonical(placeholder) in reserved)
     one = OnePlaceholder(style or numbers, mapping)
     listed = [(lists or NO_LISTS).listed(text, []) for text in texts]
-    result = redact_conversation(
-        texts, found, one, mapping=mapping, listed=listed, hashed=hashed, budget=CharBudget(max_chars)
-    )
+    readings, budget = [*map(Reading.plain, texts)], CharBudget(max_chars)
+    result = redact_conversation(readings, found, one, mapping=mapping, listed=listed, hashed=hashed, budget=budget)
     return [text.text for text in result.texts], one.mapping
 
 
