@@ -82,9 +82,10 @@ class Terms(TypedDict, total=False):
     trace: str | None
 
 
-Answer = Callable[[Sequence[ResultOrError]], None]
-"""Takes the outcomes of items that were submitted together, in their order, once all have ended. Called by any thread,
-without the lock. Must not block or raise."""
+Answer = Callable[[Sequence[ResultOrError]], Callable[[], None] | None]
+"""Takes the outcomes of items that were submitted together, in their order, once all have ended. May return what is to
+be called after the answers to others that end now; equal ones once. Called by any thread, without the lock. Neither may
+block or raise."""
 
 
 @dataclass(slots=True, eq=False)

@@ -157,8 +157,9 @@ class Items:
                 submission.unended -= 1
                 if not submission.unended:
                     ended.append(submission)
-        for submission in ended:
-            submission.answer(submission.outcomes)
+        for call in {submission.answer(submission.outcomes) for submission in ended}:
+            if call:
+                call()
         with self._lock:
             self._unanswered -= len(outcomes)
             if not self._unanswered:

@@ -17,17 +17,17 @@ class Loop(asyncio.SelectorEventLoop):
         return super().call_soon_threadsafe(callback, *args, **more)
 
 
-def test_calls_of_a_thread_wake_the_loop_once_and_run_in_order() -> None:
+def test_calls_that_end_together_wake_the_loop_once_and_run_in_order() -> None:
     ran: list[int] = []
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         calls, ended = LoopCalls(loop), loop.create_future()
-        for number in range(64):
-            calls.add(lambda number=number: ran.append(number))  # type: ignore[misc]
-        calls.add(lambda: ended.set_result(None))
+        wakes = {calls.add(ran.append, number) for number in range(64)} | {calls.add(ended.set_result, None)}
+        for wake in wakes:
+            wake()
         await ended
-        calls.add(lambda: ran.append(64))
+        calls.add(ran.append, 64)()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
@@ -41,4 +41,4 @@ def test_calls_of_a_thread_wake_the_loop_once_and_run_in_order() -> None:
 def test_a_call_into_a_closed_loop_has_no_effect() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
-    LoopCalls(loop).add(lambda: None)
+    LoopCalls(loop).add(lambda: None)()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 from doubles.fake_engine import FakeEngine, extract
 from stage import Gate, Lease, MakeItem, Start, Tally, Until, ending_of, hold_lane, settle, submit_waiting
@@ -9,6 +11,7 @@ from gliner_bento.errors import (
     InternalError,
     TooLarge,
 )
+from gliner_bento.scheduler.entry import ResultOrError
 from gliner_bento.scheduler.scheduler import Stats
 from gliner_bento.tasks.extraction import Extraction
 from gliner_bento.tasks.extraction import ExtractionItem as Item
@@ -32,6 +35,29 @@ def test_items_that_wait_together_run_together_in_order(
     answers = [ending_of(future) for future in futures]
     assert answers == [extract(item(text)) for text in ("Ada", "Charles", "Marie")]
     assert (tally["batches"], tally["batched_items"]) == (2, 4)
+
+
+def test_what_answers_return_is_called_once_after_all_that_end_together(
+    start: Start, gate: Gate, item: MakeItem, until: Until
+) -> None:
+    calls: list[str] = []
+
+    class Caller:
+        def answer(self, outcomes: Sequence[ResultOrError]) -> Callable[[], None]:
+            calls.append("answer")
+            return self.wake
+
+        def wake(self) -> None:
+            calls.append("wake")
+
+    scheduler, caller = start(FakeEngine(on_forward=gate)), Caller()
+    hold_lane(scheduler, gate, item)
+    for text in ("Ada", "Charles", "Marie"):
+        scheduler.submit_together([item(text)], caller.answer, request_id=text)
+    settle(scheduler, until)
+    gate.open()
+    until(lambda: "wake" in calls)
+    assert calls == ["answer", "answer", "answer", "wake"]
 
 
 def test_idle_lane_takes_a_lone_item_immediately(start: Start, gate: Gate, item: MakeItem) -> None:
