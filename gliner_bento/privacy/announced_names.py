@@ -65,7 +65,8 @@ _ROLES = (
 _PHRASES = (
     "my name is|my name['’]s|mein name ist|ich hei(?:ß|ss)e|je m['’]appelle|mon nom est|me llamo|mi nombre es|"
     "mi chiamo|il mio nome è|meu nome é|chamo-me|me chamo|mijn naam is|ik heet|jag heter|jeg heter|jeg hedder|"
-    "nazywam się|mam na imię|jmenuji se|nimeni on|numele meu este|mă numesc|benim adım|adım|a nevem|tôi tên là|"
+    "nazywam się|mam na imię|jmenuji se|nimeni on|numele meu este|mă numesc|benim adım|adım|a nevem|"
+    "(?:tôi|em|con|cháu|mình) tên là|"
     "tên tôi là|nama saya|ime mi je|zovem se|меня зовут|мене звати|казвам се|με λένε|ονομάζομαι|اسمي|שמי|मेरा नाम|"
     "আমার নাম|என் பெயர்|ฉันชื่อ|ผมชื่อ|我叫|我的名字是|私の名前は|(?:제 )?이름은|저는(?= ?[\uac00-\ud7a3]{2,4}입니다)"
 )
@@ -115,10 +116,13 @@ _TITLED = re.compile(
     rf"{WORD_START}(?P<title>{TITLES})(?:\.[ \u00a0]?|[ \u00a0])(?=(?P<name>{WORD}(?:[ \u00a0]{WORD}){{0,2}}))",
     re.IGNORECASE,
 )
+_SMALL_TITLE = re.compile("dottor(?:e|essa)?|docteure?|doctora|doutora?|signora?|señora?|senhora?|monsieur|madame|pani")
+"""Titles that other languages write in small letters; in English, some are words of a sentence."""
 _TITLE_WORDS = words_of(
     "mr mrs ms mx miss dr prof professor sir dame rev reverend sgt sergeant capt captain officer nurse coach judge "
     "detective uncle aunt auntie herr herrn frau monsieur madame mme mlle senor sra srta signor signora sig dott dhr "
-    "mevr mevrouw meneer pan pani senhor senhora"
+    "mevr mevrouw meneer pan pani senhor senhora dottor dottore dottoressa docteur docteure doctora doutor "
+    "doutora doktor"
 )
 _GREETING_WORDS = words_of(
     "dear hi hello hey good liebe lieber hallo sehr guten bonjour bonsoir salut querido querida estimado estimada hola "
@@ -270,7 +274,8 @@ def _of_persons(clues: Clues) -> Iterator[LabeledSpan]:
             is_name = is_name and not _is_behind_diagnosis(match, name)
             if pattern is _GREETING and (first in NO_GIVEN_NAMES or (match["comma"] and name != match["name"])):
                 continue  # Hi, I need help
-            if is_name and (pattern is not _TITLED or match["title"][:1].isupper() or name.isupper()):
+            is_title = pattern is not _TITLED or match["title"][:1].isupper() or _SMALL_TITLE.fullmatch(match["title"])
+            if is_name and (is_title or name.isupper()):
                 yield from _span(name, match.start("name"), name)
 
 

@@ -96,7 +96,8 @@ _ADDRESS_FIELD = re.compile(
 )
 _CITY_FIELD = re.compile(rf"{WORD_START}(?<![^\W_][ ]){_CITY_FIELDS}{_FIELD_END}(?=(?P<value>{_VALUE}))", re.IGNORECASE)
 _HOMES = (
-    r"(?:live[sd]? (?:in|at|on)|living (?:in|at)|resid(?:es?|ing|ed) (?:in|at)|grew up in|born in|"
+    r"(?:live[sd]? (?:(?:alone|here|together|there|with [a-z ]{1,30}) )?(?:in|at|on)|living (?:alone )?(?:in|at)|"
+    r"resid(?:es?|ing|ed) (?:in|at)|grew up in|born in|"
     r"native of|resident of|"
     r"wohn(?:e|t|haft) in(?: der)?|leb(?:e|t) in|komme aus|habite(?:z)? (?:à|au|en)|vi[st] à|demeurant(?: au| à)?|"
     r"vivo en|vive en|"
@@ -136,10 +137,19 @@ _HOSPITAL = re.compile(
     rf"(?<![^\W_])(?:St\.? )?(?:{_CAPITALISED}(?:'s|’s)? ){{1,4}}(?:Hospital|Clinic|Medical Center|Medical Centre|"
     rf"Health Cent(?:er|re)|Medical Practice|Care Home|Birth Cent(?:er|re)|"
     r"Dialysis Center|Infirmary|Nursing Home|Hospice|Rehab(?:ilitation)? Center)(?![^\W_])"
+    rf"|(?<![^\W_])(?:(?:Universitäts)?[Kk]lini(?:kum|k)|Uni(?:versitäts)?klinik(?:um)?|Krankenhaus|Hôpital|Clinique|CHU|"
+    rf"Ospedale|Policlinico|Hospital|Clínica|Szpital)[ ](?:(?:de|du|des|la|of|San|St\.)[ ]){{0,2}}{_CAPITALISED}"
+    rf"(?:[ ]{_CAPITALISED}){{0,2}}"
+    rf"|(?<![^\W_])(?:[Aa]t|[Ff]rom|[Tt]o|[Vv]ia)[ ](?P<named>(?:{_CAPITALISED}(?:'s|’s)? ){{1,3}}(?:(?<!General )"
+    rf"(?<!ic )(?<!al )(?<!ar )(?<!Day )(?<!Hand )Surgery|General|Memorial)(?![^\W_])(?![ ][A-Z]))"
 )
+"""By a word of what it is, in front of its name in other languages; "General" and the like only behind "at"."""
 
 
-_HOSPITAL_WORDS = words_of("hospital clinic center centre infirmary nursing hospice practice care")
+_HOSPITAL_WORDS = words_of(
+    "hospital clinic center centre infirmary nursing hospice practice care klinikum klinik krankenhaus clinique chu "
+    "ospedale policlinico szpital uniklinik universitatsklinikum surgery general memorial"
+)
 
 
 def announced_places(clues: Clues) -> Iterable[LabeledSpan]:
@@ -185,7 +195,7 @@ def _places(clues: Clues) -> Iterator[LabeledSpan]:
         if value[:1].isupper() or value[:1].isdigit() or not value.isascii():
             yield from _span(text, *match.span("value"), "city")
     for match in _HOSPITAL.finditer(text) if clues.has_word(_HOSPITAL_WORDS) else ():
-        yield from _span(text, *match.span(), "organization")
+        yield from _span(text, *match.span(match.lastgroup or 0), "organization")
 
 
 def with_postcode(text: str, span: LabeledSpan) -> LabeledSpan:

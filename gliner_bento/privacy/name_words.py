@@ -43,7 +43,7 @@ _NO_PERSONS = words_of(
 TITLES = (
     r"(?:mrs?|ms|mx|miss|dr|prof|professor|sir|dame|rev|reverend|sgt|sergeant|capt|captain|officer|nurse|coach|judge|"
     r"detective|uncle|aunt|auntie|herr|herrn|frau|monsieur|madame|mme|mlle|señora?|sra|srta|signora?|sig\.ra|dott|"
-    r"dhr|mevr|mevrouw|meneer|pan|pani|senhora?)"
+    r"dhr|mevr|mevrouw|meneer|pan|pani|senhora?|dottor(?:e|essa)?|dott\.ssa|docteure?|doctora|doutora?|doktor)"
 )
 
 
@@ -127,7 +127,9 @@ MEDICAL = re.compile(
     r"\d ?(?:mg|mcg|ml|mL|g|units|mmol|%)(?![^\W_])|(?<![^\W_])(?:dos(?:e|ed|es|age)|tablets?|patients?|[Pp]t|drug|"
     r"medicines?|"
     r"medication|INR|BP|HR|symptoms?|rash|fever|pain|dizzy|nausea|hypos?|treatment|therapy|diagnos\w+|insulin|"
-    r"[Mm]eds|doctor|chemo\w*|scan|surgery|eGFR|HbA1c|CT|MRI|ECG|pharmacist|prescri\w+|side effects?|periods)"
+    r"[Mm]eds|doctor|chemo\w*|scan|surgery|eGFR|HbA1c|CT|MRI|ECG|pharmacist|prescri\w+|side effects?|periods|"
+    r"bd|tds|qds|bid|tid|nocte|"
+    r"(?:Na|K|Cr|CRP|TSH|WBC|WCC|H[bg]b?|Plt|CK|GCS|SpO2|EF|PSA|ALT|AST|ESR|BNP|Trop)(?=[ ]\d))"
     r"(?![^\W_])"
 )
 """In a text with one of these, a word with a capital may be a drug or a disease."""

@@ -76,10 +76,15 @@ _BUSINESS_WORDS = words_of(
 """In small letters: before an amount of millions or of years."""
 _CLINICAL = re.compile(
     r"(?<![^\W_])(?:[Pp]t\.?[ ]|[Bb]ed[ ]\d{1,2}[ ]?[(:]?[ ]?|[Rr]oom[ ]\d{1,3}[ ]?\()"
-    rf"(?P<name>{_WORD}(?:,?[ ]{_WORD}){{0,2}})(?=[,.;:)(]|\Z|\n|['’]s|[ ](?:is|was|has|had|in|with|seen|"
-    rf"who)(?![^\W_]))"
+    rf"(?P<name>{_WORD}(?:,?[ ](?:{_WORD}|[A-Z]\.(?=[ ]))){{0,2}})(?=[,.;:)(]|\Z|\n|['’]s|[ ](?:[a-z\d]|[A-Z]{{2}}))"
     rf"|(?:\A|[.:;\n][ ]?)(?P<room>{_WORD})[ ]\((?:bed|room|ward)[ ]\d"
 )
+_STATES = words_of(
+    "alert awake oriented orientated asleep stable settled comfortable well unwell mobile independent afebrile "
+    "denies reports states advised aware keen happy sitting resting admitted discharged transferred transfer seen "
+    "reviewed examined empty vacant free closed clean cleaning blocked booked bay side linen rest"
+)
+"""Words, in small letters, that have a capital behind "Pt" or a bed in notes, and are no name."""
 _INITIALS = re.compile(
     r"(?<![^\W_])(?:[Ii]nitials:?[ ](?P<name>[A-Z](?:\.[A-Z]){0,2}\.?)(?![\w])"
     r"|(?P<start>[A-Z]\.[A-Z]\.(?:[A-Z]\.)?)(?=[ ](?:is|was)[ ]an?[ ]\d|,[ ]an?[ ]\d))"
@@ -117,6 +122,7 @@ _NATIONALITY = re.compile(
     r"asian|hispanic|latino|latina|rhesus|covid",
     re.IGNORECASE,
 )
+_NO_FIRST_WORDS = {_HERE: _BEFORE_HERE, _AGED: _MONTHS, _CLINICAL: _STATES}
 _PATTERNS = (
     (
         _QUOTING,
@@ -193,7 +199,7 @@ def _is_name(name: str, pattern: re.Pattern[str]) -> bool:
     first = re.split(r"[ ,]", name, maxsplit=1)[0].lower()
     if first in NO_GIVEN_NAMES or has_role(name.replace(",", " ")):
         return False
-    if (pattern is _HERE and first in _BEFORE_HERE) or (pattern is _AGED and first in _MONTHS):
+    if first in _NO_FIRST_WORDS.get(pattern, ()):
         return False
     if pattern is _THIS_IS and _NATIONALITY.fullmatch(first):
         return False

@@ -134,7 +134,8 @@ _OF_A_PERSON = re.compile(
 )
 """Before a word of `_BUSINESS_NUMBER`: personal code, patient reference."""
 _AMOUNT = re.compile(
-    r"[$€£¥]?\s?\d{1,3}(?:[,.' ]\d{3})*(?:[.,]\d{1,2})?\s?(?:%|[$€£¥]|[A-Z]{3}|mg|ml|kg|g|cm|mm|km|m|l|°.?)?"
+    r"[$€£¥]?\s?(?:\d{1,3}(?:[,.' ]\d{3})*|\d{4,6}(?=\s?[a-z%°]))(?:[.,]\d{1,2})?"
+    r"\s?(?:%|[$€£¥]|[A-Z]{3}|mg|ml|kg|g|cm|mm|km|m|l|°.?)?"
 )
 _UNIT_BEHIND = re.compile(
     r"\s?(?:%|°|€|\$|£|(?:mg|mcg|µg|ml|mm|cm|km|kg|lbs?|eur|usd|gbp|chf|years?|yrs?|y/?o|months?|weeks?|days?|"
@@ -201,7 +202,7 @@ _NO_PERSON = re.compile(
     r"wolff-parkinson-white|henoch-sch(?:ö|oe?)nlein|epstein-barr|mallory-weiss|zollinger-ellison|budd-chiari|"
     r"arnold-chiari|dandy-walker|sturge-weber|osgood-schlatter|lambert-eaton|li-fraumeni|peutz-jeghers|kayser-fleischer|"
     r"reed-sternberg|stokes-adams|brown-s[eé]quard)(?:['’]s)?|(?:crohn|hashimoto|raynaud|alzheimer|parkinson|sj(?:ö|o)gren|"
-    r"tourette|asperger|m[eé]ni[eè]re|beh[çc]et|barrett|dupuytren|cushing)['’]s|"
+    r"tourette|asperger|m[eé]ni[eè]re|beh[çc]et|barrett|dupuytren|cushing)['’]s|graves['’]|"
     r"kund(?:e|in)|cliente?|patient(?:in)?|paciente|absender|empfänger|(?:ver)?mieter(?:in)?|destinataire|titular|"
     r"\w{3,20}(?:olol|statin|azole|cillin|mycin|floxacin|oxetine|triptan|gliptin|gliflozin|glutide|xaban|azepam|dipine|"
     r"thiazide|sartan|prazole|mab)",
@@ -337,12 +338,20 @@ def _is_result(text: str) -> bool:
 
 def _is_counted(context: _Context) -> bool:
     """Whether an address is only a word and a number, which is rather a result in a medical text, or a price."""
-    if not _WORD_AND_NUMBER.fullmatch(context.text.strip()):
+    text = context.text.strip()
+    if text.islower() and _IN_SMALL_LETTERS.fullmatch(text):
+        return True
+    if not _WORD_AND_NUMBER.fullmatch(text):
         return False
     return MEDICAL.search(context.around) is not None or _CENTS.match(context.behind) is not None
 
 
-_WORD_AND_NUMBER, _CENTS = re.compile(r"(?:[A-Z]{2,4} )?[^\W\d_][^\W_]{1,20} \d{1,4}"), re.compile(r"[.,]\d\d(?!\d)")
+_WORD_AND_NUMBER = re.compile(
+    r"(?:[A-Z]{2,4} )?[^\W\d_][^\W_]{1,20}(?:-[^\W\d_]{1,20})? \d{1,4}(?: (?:bd|od|tds|qds|bid|tid|nocte|daily))?"
+)
+_IN_SMALL_LETTERS = re.compile(r"[a-zß-öø-ÿ]\w{1,20} \d{1,4}|\d{1,4} [^\W\d_]{1,20}")
+"""As "tiene 81" and "26 tuổi"."""
+_CENTS = re.compile(r"[.,]\d\d(?!\d)")
 
 
 def _is_street_address(context: _Context) -> bool:
@@ -380,6 +389,9 @@ def _is_person(context: _Context) -> bool:
         or _is_heading(context)
         or _is_eponym(context)
         or _NO_PERSON.fullmatch(text)
+        or _is_disease(context)
+        or _is_drug(context)
+        or _is_clause(context, words)
         or (_DAY.fullmatch(text) and _DATE_BEHIND.match(context.behind))
     ):
         return False
@@ -399,6 +411,48 @@ _SENTENCE_BEGINS = re.compile(r"(?:\A|[.!?:;•*-]|\d\.)[ \"“(]*\Z")
 """Around a name that is also a verb there: "Mark each box", "Will the shop open?"."""
 _PAST_TENSE = re.compile(r"[ ][a-z]{2,12}ed(?![^\W_])")
 """Behind a name that is also a word, of which a model is not sure: "Ginger added"."""
+
+
+def _is_disease(context: _Context) -> bool:
+    """Whether a name is that of a disease in the genitive, whose ending the model left out."""
+    ending = _GENITIVE.match(context.behind)
+    return ending is not None and _NO_PERSON.fullmatch(context.text + ending[0]) is not None
+
+
+_GENITIVE = re.compile(r"['’]s?(?![^\W_])")
+
+
+def _is_drug(context: _Context) -> bool:
+    """Whether a word is what somebody takes: "one tablet of Eliquis", "taking Yasmin"."""
+    return (
+        " " not in context.text
+        and _TAKEN.search(context.before) is not None
+        and not _NOT_TAKEN.match(context.behind)
+        and MEDICAL.search(context.around) is not None
+    )
+
+
+_TAKEN = re.compile(
+    r"(?<![^\W_])(?:(?:tablets?|dos(?:es?|age)|injections?|puffs?|drops|mg|course) of|(?:am|is|are|was|be(?:en)?) on|"
+    r"take[ns]?|taking|started(?: on)?|switch(?:ed)? to|allergic to|nimmt|nehme|prend[eos]?|toma|tomo)[ ]\Z"
+)
+_NOT_TAKEN = re.compile(r"['’]s|[ ](?:to|home|for an?)(?![^\W_])")
+"""Behind somebody who is taken to the doctor."""
+
+
+def _is_clause(context: _Context, words: list[str]) -> bool:
+    """Whether words are rather a verb and what is around it, as in "Puede tomar ibuprofeno": one of several has a capital,
+    and it is not the last."""
+    return (
+        len(words) > 1
+        and context.span.score < _SURE_WORDS_OF_CLAUSE
+        and words[-1][:1].islower()
+        and not is_particle(words[-1])
+        and sum(word[:1].isupper() for word in words) == 1
+    )
+
+
+_SURE_WORDS_OF_CLAUSE = 0.87
 
 
 def _is_in_small_letters(context: _Context, words: list[str]) -> bool:

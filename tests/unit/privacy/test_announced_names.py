@@ -38,6 +38,8 @@ NAMES = {
     "EF 35 %, moderate MR. Start B. Has MS. Seen by MR [KOSKI], Mr [Ek]": "diagnoses",
     "Sehr geehrte Frau [Pohl],\n\nbis dann.\n\nMit freundlichen Grüßen\n[Jens Ahrend]": "a German letter",
     "Ask Dr. [Rivers] and Mrs [Stone] about Prof. [Ada von Lindt].": "titles",
+    "il dottor [Sgambati] vuole, la signora [Rossi]; ask the doctor Before noon, this is judge Work": "small titles",
+    "em tên là [Nguyễn Thị Hạnh], 26": "Vietnamese",
     "Insured: [Cornelius Vandersloot]\nWitness (of the claim): [Ione Castle]\nPresent: [A. Lind], [Bo Ek]": "roles",
     "Last name\n[Oyelaran]\nFull name  [Ewa Nowicka]  Card no.": "fields without a colon",
     '<name>[Zora Kert]</name>, WHERE name = \'[Otto Fry]\', {"first":"[Thabo]","last":"[Moko]"}': "more code",

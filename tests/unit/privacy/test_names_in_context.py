@@ -20,6 +20,7 @@ IN_CONTEXT = {
     "I'm [Tundra], from Leeds. This is [Ngaire Poe]. I am Danish. I'm Canadian, this is Monday.": "this is",
     "Then [Banner], 34, a plumber, and [Nan Yue], 61, of Leeds. In May, 34, a lot of. Psalm, 23, Acts": "with an age",
     "pt [Ferris, Odd]; bed 4 ([Wharau]), bed 2 [Ngata]; [Lowell] (room 11) fell. Pt Safety, bed 4 (ENT)": "notes",
+    "Pt [Okri] c/o pain; Bed 4 [Goldberg] 2 units; Bed 5 [Ivana P.] home. Pt Alert and. Bed 2 Empty since": "a round",
     "[Rua Tamahor] (NHI 1); [Ok, Ife] - Accession 2; [Ngu Lan], 67F; [Roe, Al]  MRN 3; Main Office (ID 3)": "known",
     "North America 30 M; Revenue Growth 10 M; Latin America, 30M; New Leeds 75 F; [Ada Lind], 45 M": "amounts",
     "BP of [Ada Lind] 45 M is high; [Nan Yue] 30M; North America 30 M": "an age in a medical text",

@@ -58,22 +58,25 @@ AROUND = {
     "id number": (
         "no. [[00482913]]|of [[KD-773-1905]]|in [[21/815]]|[[45/672]]",
         "with [[150/95]]|Invoice No. [[2024-00317]]|I am [[54]]|[[1,000.00]]|"
-        'Tracking: [[1Z999AA10123456784]]|"order_id": [[991823]]|[[12000]] tablets',
+        'Tracking: [[1Z999AA10123456784]]|"order_id": [[991823]]|[[12000]] tablets|weight [[2410 g]]',
     ),
     "street address": (
         "[[14 Harbour Road]]|in [[Plaza mayor 3]]|[[Lange reihe 12]]|[[Rynek glowny 12]]",
         "[[Peak flow 210]]|[[Blood pressure 150]]|[[Trop 412]] with pain|[[ICU bed 4]] for surgery|"
-        "[[Soup 4]],50|[[HbA1c 54]] is high|"
+        "[[Soup 4]],50|[[HbA1c 54]] is high|[[Lamictal 200]], then Na 128|[[Harvey-Bradshaw 9]], CRP 44|"
+        "[[Keppra 500 bd]]|[[tiene 81]] años|Hạnh, [[26 tuổi]]|"
         "[[room 4]]|[[model TurboClean 3000]]|[[line 3000]]|[[SKU 88213-AZ]]|[[Warehouse 4]]",
     ),
     "person": (
         "ask [[frank]]|Please contact [[ada lovelace]]|We see [[martin king]]|Write to [[jack taylor]]|"
-        "[[Wilson]] called|Dr. [[Wilson]] lymphoma clinic|[[Ann]]'s test",
+        "[[Wilson]] called|Dr. [[Wilson]] lymphoma clinic|[[Ann]]'s test|is on [[Ann]]'s tablets|"
+        "taking [[Ann]] to surgery|We are on [[Ann]]",
         "To be [[frank]], No|Call [[the old man]]|See [[my cousin]]|At [[dean driver]]|"
         "[[Wilson]] disease|[[Foley]] catheter|the [[dean]] of Oxford|<[[qty]]>4|"
         "[[PAYSLIP]] of March|[[Hodgkin]]'s lymphoma|[[Bell]]'s palsy|[[Epley]]'s manoeuvre|[[Apgar]] score|see [[@]]|"
         "[[Mark]] each box|[[Wade]] through it|No! [[Will]] the shop open?|[[Apgar]] 8/9 at birth|"
-        "<[[qty]] unit='g'>|</[[note]]>",
+        "<[[qty]] unit='g'>|</[[note]]>|[[Hashimoto]]'s is it|is it [[Graves]]' or|one tablet of [[Eliquis]] a day|"
+        "He is on [[Yasmin]], 5 mg",
     ),
     "city": ("in [[Leeds]]", "[[Glasgow]] Coma Scale|date: [[Tue]], 4|flew to [[Paris]]"),
 }
@@ -84,6 +87,12 @@ def test_what_is_around_it_decides(label):
     kept, dropped = AROUND[label]
     assert [text for text in kept.split("|") if not plausible(text, label)] == []
     assert [text for text in dropped.split("|") if plausible(text, label)] == []
+
+
+def test_words_with_one_capital_that_end_in_small_letters_need_a_high_score():
+    texts = ["[[Puede tomar ibuprofeno]]", "[[Nous accusons]] de", "[[Ada de la]] Cruz", "[[Ada Lovelace called]]"]
+    assert [text for text in texts if plausible(text, "person", score=0.8)] == texts[2:]
+    assert [text for text in texts if plausible(text, "person", score=0.9)] == texts
 
 
 def test_a_word_in_quotation_marks_that_a_model_is_not_sure_of_is_kept_where_it_is_a_value():
