@@ -301,11 +301,9 @@ class GLiNEREngine:
         self._acquire = acquire
 
     def slot_state(self) -> SlotState:
-        """See `Engine`."""
         return self.adapter_slots.state() if self.adapter_slots else SlotState()
 
     def prepare(self, item: Item) -> Prepared:
-        """See `Engine`."""
         return run_all(self.prepare_in_steps(item))
 
     def prepare_in_steps(self, item: Item) -> Steps[Prepared]:

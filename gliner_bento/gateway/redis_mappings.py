@@ -38,7 +38,6 @@ class MappingsInRedis:
         self._redis = Redis.from_pool(pool)
 
     async def put(self, keys: Sequence[bytes], sealed: str) -> None:
-        """See `WaitingMappings`."""
         if keys:
             with _errors():
                 async with self._redis.pipeline(transaction=False) as pipeline:
@@ -47,14 +46,12 @@ class MappingsInRedis:
                     await pipeline.execute()
 
     async def get(self, keys: Sequence[bytes]) -> Sequence[str]:
-        """See `WaitingMappings`."""
         if not keys:
             return []
         with _errors():
             return [found.decode() for found in await self._redis.mget(map(_name, keys)) if found]
 
     async def aclose(self) -> None:
-        """See `WaitingMappings`."""
         await self._redis.aclose()
 
 

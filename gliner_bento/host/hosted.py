@@ -117,22 +117,18 @@ class HostedReplica:
 
     @property
     def tokens_run(self) -> int:
-        """See `Replica`."""
         return self._row.replica.tokens_run if self._row.replica else 0
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
-        """See `Replica`."""
         async with self._using(self._row, call) as replica:
             return await replica.extract(items, call)
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
-        """See `Replica`."""
         async with self._using(self._row, call) as replica, aclosing(replica.stream(item, call)) as steps:
             async for step in steps:
                 yield step
 
     async def abort(self, request_id: str) -> bool:
-        """See `Replica`."""
         return await self._row.replica.abort(request_id) if self._row.replica else False
 
     async def status(self) -> ReplicaStatus:

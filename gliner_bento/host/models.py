@@ -93,12 +93,10 @@ class LocalModels:
     # The contract
 
     async def rows(self) -> Sequence[ModelRow]:
-        """See `Models`."""
         self.loader.sweep_soon()
         return [row.public_row for row in self._rows.values()]
 
     async def apply(self, command: ModelCommand[T], archive: Archive | None = None) -> T:
-        """See `Models`."""
         result: Any = None
         match command:
             case AddModel():
@@ -158,7 +156,6 @@ class LocalModels:
         await self._forget(row)
 
     def replica(self, name: str | None) -> Replica:
-        """See `Models`."""
         return HostedReplica(partial(self.row_of, name), self.loader.using)
 
     def forget(self, name: str) -> None:

@@ -42,7 +42,6 @@ class OnePlaceholder:
         self._by_value = {normalized(original): placeholder for placeholder, original in mapping.items()}
 
     def __call__(self, text: str, span: LabeledSpan) -> str:
-        """See `Replace`."""
         original = text[span.start : span.end]
         value = normalized(original)
         placeholder = self._by_value.get(value)

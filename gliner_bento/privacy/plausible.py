@@ -441,8 +441,8 @@ _NOT_TAKEN = re.compile(r"['’]s|[ ](?:to|home|for an?)(?![^\W_])")
 
 
 def _is_clause(context: _Context, words: list[str]) -> bool:
-    """Whether words are rather a verb and what is around it, as in "Puede tomar ibuprofeno": one of several has a capital,
-    and it is not the last."""
+    """Whether words are rather a verb and what is around it, as in "Puede tomar ibuprofeno": one of several has a
+    capital, and it is not the last."""
     return (
         len(words) > 1
         and context.span.score < _SURE_WORDS_OF_CLAUSE

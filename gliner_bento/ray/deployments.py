@@ -127,7 +127,6 @@ class DeployedModels:
         raise NotSupported("the models of a server on Ray cannot be changed while it runs")
 
     def replica(self, name: str) -> Replica:
-        """See `Models`."""
         return self._fleets[name]
 
     def forget(self, name: str) -> None:

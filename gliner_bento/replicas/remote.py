@@ -127,7 +127,6 @@ class RemoteReplica:
         self.tokens_run = 0
 
     async def extract(self, items: Sequence[Item], call: Call) -> Sequence[Outcome]:
-        """See `Replica`."""
         message = ItemsMessage.of(items, call)
         with self._connection.errors(DeadlineExceeded.before(_ANSWERED)):
             answer = await within(self._connection.call("extract", message), _timeout_s(call))
@@ -150,16 +149,13 @@ class RemoteReplica:
         raise InternalError()
 
     async def abort(self, request_id: str) -> bool:
-        """See `Replica`."""
         return bool(await self._connection.control(bool, "abort", {"request_id": request_id}))
 
     async def status(self) -> ReplicaStatus:
-        """See `Replica`."""
         status: ReplicaStatus = await self._connection.control(ReplicaStatus, "status", {})
         return status
 
     async def apply(self, command: AdapterCommand[T], archive: Archive | None = None) -> T:
-        """See `Replica`."""
         return await self._connection.apply(command, archive)
 
 
@@ -171,12 +167,10 @@ class RemoteModels:
         self.replica = make
 
     async def rows(self) -> Sequence[ModelRow]:
-        """See `Models`."""
         rows: list[ModelRow] = await self._connection.control(list[ModelRow], "models", {})
         return rows
 
     async def apply(self, command: ModelCommand[T], archive: Archive | None = None) -> T:
-        """See `Models`."""
         return await self._connection.apply(command, archive)
 
     def forget(self, name: str) -> None:

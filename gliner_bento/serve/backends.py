@@ -37,7 +37,7 @@ class Backend(Protocol):
 
 
 class Service:
-    """`gliner-bento serve` as a child process. The constructor returns when the server is ready.
+    """The `Backend` that is `gliner-bento serve` as a child process. The constructor returns when the server is ready.
 
     Raises RuntimeError if the server ends before that, `SettingsError` for a wrong field or a port that is taken.
     """
@@ -63,11 +63,9 @@ class Service:
             raise
 
     def submit(self, payload: dict[str, Any]) -> Future[Answer]:
-        """See `Backend`."""
         return self._pool.submit(self._client.post, payload)
 
     def wait(self) -> None:
-        """See `Backend`."""
         self._process.wait()
 
     def close(self) -> None:
@@ -82,8 +80,8 @@ class Service:
 
 
 class InProcess:
-    """The model in this process, without a socket, on a thread with an event loop. Raises what loading the model
-    raises."""
+    """The `Backend` that is the model in this process, without a socket, on a thread with an event loop. Raises what
+    loading the model raises."""
 
     def __init__(self, config: GLiNERServeConfig) -> None:
         settings = Settings.load(config.settings())
@@ -112,7 +110,6 @@ class InProcess:
             self._loaded.set_exception(error)
 
     def submit(self, payload: dict[str, Any]) -> Future[Answer]:
-        """See `Backend`."""
         if self._ended.is_set():
             raise GLiNERClientError("shut down")
         return asyncio.run_coroutine_threadsafe(self._answer(payload), self._loop)
@@ -125,7 +122,6 @@ class InProcess:
         return dict(response.json())
 
     def wait(self) -> None:
-        """See `Backend`."""
         self._ended.wait()
 
     def close(self) -> None:

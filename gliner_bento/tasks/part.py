@@ -60,19 +60,17 @@ class Part:
 
 
 class Mergers:
-    """Several mergers as one, in their order."""
+    """Several mergers as one `ResultMerger`, in their order."""
 
     def __init__(self, mergers: Sequence[ResultMerger]) -> None:
         self._mergers = mergers
 
     def add(self, parts: Iterable[Any]) -> Sequence[Any]:
-        """See `ResultMerger`."""
         for merger in self._mergers:
             parts = merger.add(parts)
         return list(parts)
 
     def whole(self, result: Any) -> Any:
-        """See `ResultMerger`."""
         for merger in self._mergers:
             result = merger.whole(result)
         return result

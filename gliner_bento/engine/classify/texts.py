@@ -277,7 +277,6 @@ class ClassificationRequest(PassQueue):
         return self._passes(self._usage.windows, self._preparer.passes(self._item, piece, self._lease))
 
     def add(self, prepared: Prepared, result: PassResult) -> Sequence[Entity]:
-        """See `ChunkedRequest`."""
         with self._lock:
             self._scores.add(self._open.pop(id(prepared)), result.parts["classifications"])
             tokens, passes = self._usage.tokens + result.tokens, self._usage.passes + 1
@@ -285,7 +284,6 @@ class ClassificationRequest(PassQueue):
             return ()
 
     def result(self) -> Extraction:
-        """See `ChunkedRequest`."""
         return Extraction(
             (),
             classifications=self._scores.results(self._item.classifications),

@@ -55,11 +55,9 @@ class BoundaryHead:
         self.name = f"gliner2's {type(model.boundary_head).__name__}, text by text"
 
     def scores(self, encoded: EncoderOutput) -> tuple[()]:
-        """See `Head`."""
         return ()
 
     def predictions(self, scores: object, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
-        """See `Head`."""
         encoded.check_finite()
         rows = encoded.rows
         first_rows = zip(rows.labels.firsts, rows.relations.firsts, strict=True)

@@ -98,7 +98,7 @@ class SchemaModules(Protocol):
 
 
 class PackedModules:
-    """The engine's own layers, which compute all texts of a batch together."""
+    """`SchemaModules` of the engine's own layers, which compute all texts of a batch together."""
 
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         self.spans: Any = MarkerV0(model.span_rep.span_rep_layer, model.max_width, layers)
@@ -108,15 +108,12 @@ class PackedModules:
         self.name = f"{self.spans.name}, {self.queries.name}"
 
     def instances(self, markers: torch.Tensor, rows: TextRows) -> torch.Tensor:
-        """See `SchemaModules`."""
         return self._count(markers, rows.slot_rows)
 
     def classes(self, fields: torch.Tensor, rows: TextRows) -> torch.Tensor:
-        """See `SchemaModules`."""
         return self._classify(fields, rows.slot_rows)
 
     def logits(self, spans: WordEnds, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
-        """See `SchemaModules`."""
         if not isinstance(words, PaddedRows):
             return [block[0] for block in self.spans.scores(spans, queries, rows)]
         height = max(rows.counts)
@@ -129,7 +126,7 @@ class PackedModules:
 
 
 class Gliner2Modules:
-    """gliner2's own modules, text by text."""
+    """`SchemaModules` of gliner2's own layers, text by text."""
 
     def __init__(self, model: Any, layers: LayerFactory) -> None:
         self._model = model
@@ -142,15 +139,12 @@ class Gliner2Modules:
         self.name = f"gliner2's {type(model).__name__}, text by text"
 
     def spans(self, words: torch.Tensor, rows: TextRows) -> torch.Tensor:
-        """See `SchemaModules`."""
         return words
 
     def instances(self, markers: torch.Tensor, rows: TextRows) -> torch.Tensor:
-        """See `SchemaModules`."""
         return self._by_text(self._model.count_pred, markers, rows)
 
     def classes(self, fields: torch.Tensor, rows: TextRows) -> torch.Tensor:
-        """See `SchemaModules`."""
         return self._by_text(self._model.classifier, fields, rows)
 
     def _by_text(self, module: Any, x: torch.Tensor, rows: TextRows) -> torch.Tensor:
@@ -161,7 +155,6 @@ class Gliner2Modules:
         return rows.joined(computed)
 
     def queries(self, fields: torch.Tensor, groups: Sequence[FieldGroup], rows: TextRows) -> torch.Tensor:
-        """See `SchemaModules`."""
         group_ends = np.cumsum([group.queries for group in groups])
         text_ends = np.cumsum(rows.counts)
         text_of_group = np.searchsorted(text_ends, group_ends).tolist()
@@ -173,7 +166,6 @@ class Gliner2Modules:
         return torch.cat(queries)
 
     def logits(self, spans: torch.Tensor, queries: torch.Tensor, rows: TextRows, words: TextRows) -> list[torch.Tensor]:
-        """See `SchemaModules`."""
         logits = []
         for text, (text_words, text_queries) in enumerate(zip(words.split(spans), rows.split(queries), strict=True)):
             with on_slot(rows.slot(text)), self._own_shapes():
@@ -207,7 +199,6 @@ class SchemaHead:
         return SchemaScores(spans, self._modules.instances(encoded.relations, rows.relations))
 
     def predictions(self, scores: SchemaScores, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
-        """See `Head`."""
         first_rows = zip(encoded.rows.labels.firsts, encoded.rows.relations.firsts, strict=True)
         all_tasks = [list(tasks_of(text.item, *firsts)) for text, firsts in zip(texts, first_rows, strict=False)]
         instances = _instances(scores.instances, encoded)

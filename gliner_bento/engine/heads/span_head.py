@@ -39,7 +39,6 @@ class SpanHead:
         self.name = self._scorer.name
 
     def scores(self, encoded: EncoderOutput) -> SpanScores:
-        """See `Head`."""
         spans = self._scorer(encoded.words, encoded.rows.words)
         logits = self._scorer.scores(spans, encoded.labels, encoded.rows.labels)
         if encoded.thresholds is None:
@@ -47,7 +46,6 @@ class SpanHead:
         return SpanScores(spans, (), PaddedSpans.of(logits[0], encoded))
 
     def predictions(self, scores: SpanScores, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
-        """See `Head`."""
         spans, logits, padded = scores
         if padded is None:
             above = decode_spans(logits, [lowest_threshold(text.item) for text in texts])

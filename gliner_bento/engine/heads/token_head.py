@@ -57,14 +57,12 @@ class TokenHead:
         self._scores_spans = relations is None and self._span_layer is not None
 
     def scores(self, encoded: EncoderOutput) -> TagLogits:
-        """See `Head`."""
         logits = self._tag(encoded.words, encoded.rows.words, encoded.labels, encoded.rows.labels)
         if encoded.thresholds is None:
             return TagLogits([text[0] for text in logits], None)
         return TagLogits(logits, padded_tag_report(logits[0], encoded))
 
     def predictions(self, scores: TagLogits, encoded: EncoderOutput, texts: Sequence[Prepared]) -> list[Predictions]:
-        """See `Head`."""
         logits, report = scores
         tags = tag_scores(logits) if report is None else read_padded_tags(report, logits[0].shape, texts)
         if self._scores_spans:

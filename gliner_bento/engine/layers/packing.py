@@ -119,13 +119,11 @@ class BlockLayout:
 
     @property
     def positions(self) -> torch.Tensor:
-        """See `Layout`."""
         text_positions = [torch.arange(length) for length in self.lengths]
         positions = torch.cat([*text_positions, torch.zeros(self.size - sum(self.lengths), dtype=torch.long)])
         return positions.mul_(self.is_token)
 
     def attend(self, attend: Attend, qkv: torch.Tensor) -> torch.Tensor:
-        """See `Layout`."""
         contexts = qkv.new_empty(self.size, qkv.shape[2] * qkv.shape[3])
         start = 0
         for block in self.blocks:
@@ -187,7 +185,6 @@ class PaddedLayout:
         return x.flatten(0, 1)[self.cells]
 
     def attend(self, attend: Attend, qkv: torch.Tensor) -> torch.Tensor:
-        """See `Layout`."""
         q, k, v = self.padded(qkv).unbind(2)
         return self.packed(attend(q, k, v, self.block)).flatten(1)
 

@@ -75,7 +75,7 @@ class _OpenWindow:
 
 
 class PassQueue(ABC):
-    """Makes the passes of an item's windows on demand. Base class of chunked requests.
+    """Makes the passes of an item's windows on demand. Base class of `ChunkedRequest`s.
 
     windows: the item's windows in order, a few at a time.
     """
@@ -113,12 +113,10 @@ class PassQueue(ABC):
 
     @property
     def exhausted(self) -> bool:
-        """See `ChunkedRequest`."""
         return self._new_windows is None and not self._to_make
 
     @property
     def done(self) -> bool:
-        """See `ChunkedRequest`."""
         with self._lock:
             return self.exhausted and not self._open
 

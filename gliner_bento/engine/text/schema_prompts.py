@@ -59,11 +59,9 @@ class SchemaPrompts(Prompts):
 
     @staticmethod
     def markers(processor: Any, *, relations: bool) -> set[int]:
-        """See `Prompts`."""
         return set(processor.transformer_tokenizer.convert_tokens_to_ids(list(_MARKERS)))
 
     def prompt(self, item: ExtractionItem) -> Prompt:
-        """See `Prompts`."""
         tasks = tuple(schema_tasks(item))
         if 2 * sum(len(task.fields) for task in tasks) >= self._max_tokens:  # at least a marker and a token each
             return NO_ROOM
@@ -73,7 +71,6 @@ class SchemaPrompts(Prompts):
             return NO_ROOM
 
     def tokens_of(self, name: str, description: str, param: str) -> int:
-        """See `Prompts`."""
         if param == "relations":
             task = _task(param, name, description, "[R]", _ENDS)
             return 1 + sum(map(len, self._elements(task)))

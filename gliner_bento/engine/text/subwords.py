@@ -50,7 +50,6 @@ class Subwords:
             )
 
     def _encode(self, words: Sequence[str]) -> list[bytes]:
-        """See `of_words`."""
         encoding = encoded(self._tokenizer, words)
         if self.markers.intersection(encoding.ids):
             raise InvalidField("text: contains a marker that the model reserves for its labels", param="text")

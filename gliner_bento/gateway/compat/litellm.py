@@ -153,7 +153,6 @@ class _Pieces:
     """Of the document of short values that may get another line."""
 
     def __call__(self, text: str, name: str | None) -> str:
-        """See `Change`."""
         read = reading(text)
         line = f"{name}: {read.text}" if name else read.text
         if name is None or self._chars is None:

@@ -79,13 +79,11 @@ class FleetModels:
         raise NotReady(NONE_READY)
 
     def replica(self, name: str) -> Replica:
-        """See `Models`."""
         if name not in self._fleets:
             self._fleets[name] = self._make(name)
         return self._fleets[name]
 
     def forget(self, name: str) -> None:
-        """See `Models`."""
         if fleet := self._fleets.pop(name, None):
             ending = asyncio.ensure_future(self._end(fleet))
             self._ending.add(ending)

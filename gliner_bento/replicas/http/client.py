@@ -48,11 +48,9 @@ class HttpConnection(Connection):
         self._session_or_none: aiohttp.ClientSession | None = None  # for bodies and responses in pieces
 
     def is_lost(self, error: Exception) -> bool:
-        """See `Connection`."""
         return isinstance(error, _DROPPED)
 
     async def call(self, method: str, message: bytes, archive: Archive | None = None) -> bytes:
-        """See `Connection`."""
         if archive is not None:
             return await self._upload(method, message, archive)
         response = await self._connections.send(message, f"/{method}")
@@ -65,7 +63,6 @@ class HttpConnection(Connection):
         raise ConnectionError(response.status)  # there was no response; `status` is the name of the error
 
     async def stream(self, message: bytes) -> AsyncGenerator[bytes, None]:
-        """See `Connection`."""
         response = await self._post("stream", message)
         try:
             while piece := await response.content.readany():

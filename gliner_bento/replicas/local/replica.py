@@ -132,7 +132,6 @@ class LocalReplica:
                 future.result(_WARM_UP_TIMEOUT_S)
 
     async def extract(self, items: Sequence[Item], call: Call) -> list[Outcome]:
-        """See `Replica`."""
         if not items:
             return []
         loop = asyncio.get_running_loop()
@@ -151,7 +150,6 @@ class LocalReplica:
         return outcomes
 
     async def stream(self, item: Item, call: Call) -> AsyncGenerator[StreamStep, None]:
-        """See `Replica`."""
         partial_results = PartialResults(partial(self.scheduler.resume, call.request_id))
         future = self.scheduler.submit_stream(item, partial_results, idle_timeout_s=call.idle_timeout_s, **_terms(call))
         future.add_done_callback(partial_results.end)
@@ -166,11 +164,9 @@ class LocalReplica:
             future.cancel()
 
     async def abort(self, request_id: str) -> bool:
-        """See `Replica`."""
         return self.scheduler.abort(request_id)
 
     async def status(self) -> ReplicaStatus:
-        """See `Replica`."""
         stats = self.scheduler.stats
         return ReplicaStatus(
             model=self.model,
@@ -188,12 +184,10 @@ class LocalReplica:
         )
 
     async def apply(self, command: AdapterCommand[T], archive: Archive | None = None) -> T:
-        """See `Replica`."""
         return await self.adapters.apply(command, archive)
 
     @property
     def tokens_run(self) -> int:
-        """See `Replica`."""
         return self.scheduler.tokens_run
 
     @property

@@ -21,7 +21,6 @@ class WorkLog(Observer):
         self._seconds: deque[tuple[int, list[int]]] = deque()  # second, [batches, items, tokens]
 
     def on_batch(self, size: int, padded_tokens: int, real_tokens: int, wait_s: float) -> None:
-        """See `Observer`."""
         with self._lock:
             counts = self._current_second()
             counts[0] += 1

@@ -39,7 +39,6 @@ class RayConnection(Connection):
         self._name = name
 
     def is_lost(self, error: Exception) -> bool:
-        """See `Connection`."""
         return isinstance(error.cause if isinstance(error, RayTaskError) else error, _LOST)
 
     async def call(self, method: str, message: bytes, archive: Archive | None = None) -> bytes:
