@@ -34,8 +34,8 @@ def replaced_text(entry: Entry) -> ReplacedText:
 class MappingWriter:
     """Writes the lines of copies, which may alternate."""
 
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
+    def __init__(self, file: IO[str], path: Path) -> None:
+        self._file, self._path = file, path
         self._replacements: Counter[str] = Counter()  # by name of a copy that is not complete
         self._is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
@@ -47,12 +47,25 @@ class MappingWriter:
     def complete(self, name: str, copy: Path) -> None:
         """End the lines of a copy, and sync all lines to the disk. Raises OSError."""
         self._write({"file": name, "replacements": self._replacements.pop(name, 0), "sha256": sha256(copy)})
-        self._file.flush()
-        if self._is_regular:
-            os.fsync(self._file.fileno())
+        with _naming(self._path):
+            self._file.flush()
+            if self._is_regular:
+                os.fsync(self._file.fileno())
 
     def _write(self, line: Entry) -> None:
-        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        with _naming(self._path):
+            self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Names the file in errors of the system that name none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename or not error.strerror:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextlib.contextmanager
@@ -62,11 +75,11 @@ def new_mapping(path: Path) -> Iterator[MappingWriter]:
         raise ValueError(f"--mapping: {path} exists; choose another name")
     handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     # A character that UTF-8 cannot encode, such as a byte of a file's name, becomes an escape of JSON: \udcff.
-    with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+    with _naming(path), open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
         if stat.S_ISREG(os.fstat(handle).st_mode):  # an existing empty file may have another mode
             os.fchmod(handle, 0o600)
             sync(path.absolute().parent)
-        yield MappingWriter(file)
+        yield MappingWriter(file, path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import stat
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -218,6 +219,13 @@ def test_an_earlier_mapping_is_not_overwritten(folder, capsys):
     assert redact(folder, "{}/in", "-o", "{}/out", "--mapping", "{}/mapping.jsonl") == 1
     assert "mapping.jsonl exists" in capsys.readouterr().err
     assert (folder / "mapping.jsonl").read_text() == "{}"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full")
+def test_a_mapping_that_cannot_be_written_is_named(folder, capsys):
+    assert redact(folder, "{}/in", "-o", "{}/out", "--mapping", "/dev/full") == 1
+    assert capsys.readouterr().err.endswith("redact: /dev/full: No space left on device\n")
+    assert not [*(folder / "out").rglob("*.*")]
 
 
 def test_a_run_may_share_its_placeholders(folder):
