@@ -54,15 +54,17 @@ class DeniedPattern(AllowedPattern, total=False):
     label: _Label
 
 
+def _kind(entry: object) -> str | None:
+    if isinstance(entry, Mapping):
+        return "dict[pattern]" if "pattern" in entry else "dict[value]"
+    return "str" if isinstance(entry, str) else None
+
+
 _KIND = Discriminator(
-    lambda entry: "str" if isinstance(entry, str) else "dict[pattern]" if _has_pattern(entry) else "dict[value]"
+    _kind,
+    custom_error_type="list_entry",
+    custom_error_message="Input should be a text, or an object with a value or a pattern",
 )
-
-
-def _has_pattern(entry: object) -> bool:
-    return isinstance(entry, Mapping) and "pattern" in entry
-
-
 _Allowed = Annotated[
     Annotated[_Value, Tag("str")]
     | Annotated[Fields[AllowedValue], Tag("dict[value]")]

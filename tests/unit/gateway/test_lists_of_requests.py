@@ -142,6 +142,12 @@ def test_a_wrong_entry_is_named_and_no_model_is_asked(ask, lists, param):
     assert not replica.calls
 
 
+@pytest.mark.parametrize(("deny_list", "place"), [([5], "0"), (["a", None], "1"), ({"p": [["a"]]}, "p.0")])
+def test_an_entry_that_is_neither_a_text_nor_an_object_is_named(ask, deny_list, place):
+    error = ask(Scripted(), {"text": TEXT, "labels": ["person"], "deny_list": deny_list}).json()["error"]
+    assert error["message"] == f"deny_list.{place}: Input should be a text, or an object with a value or a pattern"
+
+
 def test_a_pattern_of_the_server_that_matches_too_often_is_no_fault_of_the_request(ask):
     replica, options = Scripted(*MODEL), {"deny_list": json.dumps([{"pattern": "a", "label": "letter"}])}
     body = {**BODY, "text": "a" * (MAX_MATCHES + 1), "allow_list": ["b"]}
