@@ -160,10 +160,7 @@ class GatewayApp:
             if endpoint.method in methods:
                 raise ValueError(f"two endpoints for {endpoint.method} {endpoint.path}")
             methods[endpoint.method] = endpoint
-        return [Route(path, self._handler(methods), methods=list(methods)) for path, methods in by_path.items()]
-
-    def _handler(self, methods: dict[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
-        return partial(self._handle, methods)
+        return [Route(path, partial(self._handle, methods), methods=list(methods)) for path, methods in by_path.items()]
 
     async def _handle(self, methods: dict[str, Endpoint], request: Request) -> Response:
         endpoint = methods[request.method if request.method in methods else "GET"]  # HEAD is handled as GET

@@ -51,6 +51,6 @@ class Context:
         return f"{self.tenant.name}{_SEPARATOR}{request_id}"
 
     def choose_model(self, name: str | None) -> None:
-        """The request's body, or the path of its format, names its model, in place of the URL; None: neither does."""
+        """Set the model that the body names, or the path of a wire format: it replaces the URL's. None: no change."""
         if name is not None:
             self.model = name

@@ -38,10 +38,11 @@ _SOURCES = ("method", "path", "root_path", "query_string", "headers", "client", 
 class Arrival:
     """A request whose headers have arrived.
 
-    context: its tenant is the client's address if the request is not allowed. path: without the root path, a model's
-    name and slashes at the end. headers: by name in lower case, the first of each name. nearest: the endpoint of the
-    path, for this or another method, whose errors have the same format. refused: why the request is not allowed; None
-    if it is. source: see `Edge.arrival_of`. has_room: whether `EarlyRefusal` has found that a model has room for it.
+    context: its tenant is the client's address if the request is not allowed. path: without the root path, without
+    `/models/NAME`, and without slashes at its end. headers: by name in lower case, the first of each name. nearest: the
+    endpoint of the path, for this or another method, whose errors have the same format. refused: why the request is not
+    allowed; None if it is. source: see `Edge.arrival_of`. has_room: whether `EarlyRefusal` has found that a model has
+    room for it.
     """
 
     context: Context
@@ -73,7 +74,7 @@ class Edge:
         self._access = access
 
     def arrive(self, scope: Scope) -> Arrival:
-        """The headers of a request have arrived. Adds the arrival to `scope`."""
+        """Make the arrival of a request whose headers are complete, and add it to `scope`."""
         source = self._source(scope)
         path, model = self._resolved(scope)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed([*scope["headers"]])}
@@ -144,7 +145,7 @@ def reads_lines(scope: Scope) -> bool:
 
 def _without_slashes(scope: Scope) -> str:
     """The path without the root path, and without the slashes at its end: in a redirect, many clients lose the body of
-    a POST. A slash stays that is the root, a folder, or part of a name (`%2F`)."""
+    a POST. The slash of the root or of a folder stays, and one that is part of a name (`%2F`)."""
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     raw_path = scope.get("raw_path")
     if not path.endswith("/") or (raw_path and not raw_path.endswith(b"/")):

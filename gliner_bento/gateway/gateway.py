@@ -116,7 +116,7 @@ class Gateway:
     async def run_batch(self, context: Context, request: Request) -> ExtractBatchResponse:
         """One result or error per text, in order. Raises only errors that concern the whole request."""
         call, served = self._call(context, request), await self._serving(context)
-        _check_size(served.limits, len(request.inputs), request.param)
+        check_number(served.limits, len(request.inputs), request.param)
         items_or_errors = self._items(request, served)
         items = share([item for item in items_or_errors if isinstance(item, ExtractionItem)])
         outcomes = await self._outcomes(context, request, served, items, call) if items else []
@@ -137,7 +137,7 @@ class Gateway:
         """Make a request from the fields of an `ExtractBatchRequest`. Raises `TooLarge` for too many texts, before it
         checks any of them."""
         limits = (await self.served(context)).limits
-        return batch_of(body, partial(_check_size, limits))
+        return batch_of(body, partial(check_number, limits))
 
     async def adapters(self, context: Context) -> AdapterApi:
         """The adapters of the request's model. Raises `ModelNotLoaded`."""
@@ -160,13 +160,9 @@ class Gateway:
         if error := _too_long(text, limits or self.largest_limits):
             raise error
 
-    def check_number(self, texts: Sequence[str], limits: Limits) -> None:
-        """Raise `TooLarge` for more than `max_batch_items` texts."""
-        _check_size(limits, len(texts), "texts")
-
     def check_texts(self, texts: Sequence[str], limits: Limits) -> None:
         """Raise `TooLarge` for more than `max_batch_items` texts, or for a text that is too long."""
-        self.check_number(texts, limits)
+        check_number(limits, len(texts))
         for text in texts:
             self.check_text(text, limits)
 
@@ -315,9 +311,7 @@ class Gateway:
     def _items(self, request: Request, served: ServedModel) -> list[Item | GLiNERBentoError]:
         """For each text, an item with every option decided, or an error."""
         items: list[Item | GLiNERBentoError] = []
-        decided_options: ExtractionOptions | None = (
-            None  # the options of `make_item`; texts of a batch may share one object
-        )
+        decided_options: ExtractionOptions | None = None  # those of `make_item`; several texts may share one object
         for index, (text, options) in enumerate(request.inputs):
             try:
                 self.check_text(text, served.limits)
@@ -378,7 +372,7 @@ def _too_long(text: str, limits: Limits) -> TooLarge | None:
     return TooLarge(f"text: {size} characters; the limit is {limit}", param="text") if size > limit else None
 
 
-def _check_size(limits: Limits, size: int, param: str) -> None:
+def check_number(limits: Limits, size: int, param: str = "texts") -> None:
     """Raise `TooLarge` for a batch of more than `max_batch_items` texts. param: the field with the texts."""
     if size > limits.max_batch_items:
         raise TooLarge(f"{param}: {size} texts; the limit is {limits.max_batch_items}", param=param)

@@ -9,7 +9,7 @@ from functools import partial
 
 from gliner_bento.errors import InvalidField
 from gliner_bento.gateway.context import Context
-from gliner_bento.gateway.gateway import Gateway
+from gliner_bento.gateway.gateway import Gateway, check_number
 from gliner_bento.gateway.offload import offloaded
 from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.policy.tenants import Tenant
@@ -194,7 +194,7 @@ async def find_each(
     """As `find`, with one result or error per text, and what lists say about the texts."""
     served = await gateway.served(context)
     extraction = options.extraction(served.limits)
-    gateway.check_number(texts, served.limits)
+    check_number(served.limits, len(texts))
     # A text that is too long has an error, and is not searched.
     searched = [text if len(text) <= served.limits.max_text_chars else "" for text in texts]
     listed = await gateway.listed(context, options.lists, searched)
