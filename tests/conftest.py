@@ -55,6 +55,15 @@ def no_level_of_logs() -> None:
 
 
 @pytest.fixture
+def no_gradients() -> Iterator[None]:
+    """Torch records nothing for gradients, as when the engine runs."""
+    import torch
+
+    with torch.inference_mode():
+        yield
+
+
+@pytest.fixture
 def restless() -> Iterator[None]:
     """Switch threads as often as possible."""
     interval = sys.getswitchinterval()

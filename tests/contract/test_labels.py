@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -24,10 +24,7 @@ LABELS: list[LabelIds] = [(2, *range(5, 6 + number), 3) for number in range(12)]
 A, B, C, D = LABELS[:4]
 
 
-@pytest.fixture(autouse=True)
-def _no_gradients() -> Iterator[None]:
-    with torch.inference_mode():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 @pytest.fixture(params=["bert", "electra", "convbert"])

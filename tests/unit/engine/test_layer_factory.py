@@ -33,10 +33,7 @@ PIECES: dict[str, Pieces] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _no_gradients():
-    with torch.inference_mode():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 class Block(nn.Module):

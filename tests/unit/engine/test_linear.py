@@ -23,10 +23,7 @@ ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _no_gradients():
-    with torch.inference_mode():
-        yield
+pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 def some_layer(seed: int = 0, *, inputs: int = 48, outputs: int = 40, bias: bool = True) -> nn.Linear:

@@ -7,6 +7,7 @@ import json
 
 import httpx
 import pytest
+from asking import ask
 from doubles.memory_replica import MemoryReplica
 from gateway_options import changed
 
@@ -18,10 +19,6 @@ from gliner_bento.gateway.error_body import STATUSES, respond
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
 LONG = {"text": "one two three four five six seven eight Nine"}
-
-
-def ask(client, method, path, **kwargs):
-    return asyncio.run(client.request(method, path, **kwargs))
 
 
 @pytest.mark.parametrize("path", ["/livez", "/healthz", "/readyz"])

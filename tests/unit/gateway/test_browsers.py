@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 import re
@@ -12,6 +11,7 @@ from hashlib import sha256
 
 import httpx
 import pytest
+from asking import ask
 from gateway_options import OPTIONS
 
 from gliner_bento.gateway.app import GatewayApp
@@ -22,10 +22,6 @@ BODY = {"text": "Ada met Charles.", "labels": ["person"]}
 KEYS = json.dumps([{"name": "k", "sha256": hash_of("secret")}])
 ORIGIN = "https://app.example.com"
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
-
-
-def ask(client, method, path, **kwargs):
-    return asyncio.run(client.request(method, path, **kwargs))
 
 
 @pytest.fixture

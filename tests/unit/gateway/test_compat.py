@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 
 import pytest
+from asking import ask
 from gateway_options import OPTIONS
 from openapi_spec_validator import validate
 
@@ -42,10 +42,6 @@ ROUTES = {
 """The routes of each format."""
 
 POOLING = {"data": {"text": "Ada met Charles", "labels": ["person"]}}
-
-
-def ask(client, method, path, **kwargs):
-    return asyncio.run(client.request(method, path, **kwargs))
 
 
 def paths_with(*names):

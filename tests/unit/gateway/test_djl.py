@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
+from asking import ask
 
 BODY = {"text": "Ada met Charles", "labels": ["person"]}
-
-
-def ask(client, method, path, **kwargs):
-    return asyncio.run(client.request(method, path, **kwargs))
 
 
 @pytest.mark.parametrize(

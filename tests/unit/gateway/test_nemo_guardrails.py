@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
+from asking import ask_json as ask
 from gateway_options import changed
 
 SENT = {"threshold": 0.5, "chunk_length": 384, "overlap": 128, "flat_ner": False}
 CHAT = {"model": "nvidia/gliner-pii", "messages": [{"role": "user", "content": "Ada met Charles"}], **SENT}
 LEGACY = {"text": "Ada met Charles", **SENT}
-
-
-def ask(client, path, body=None, **kwargs):
-    return asyncio.run(client.request("GET" if body is None else "POST", path, json=body, **kwargs))
 
 
 def content_of(response):

@@ -9,6 +9,7 @@ import re
 from itertools import pairwise
 
 import pytest
+from asking import ask_json as ask
 from doubles.memory_replica import MemoryReplica
 from gateway_options import OPTIONS, changed
 
@@ -21,10 +22,6 @@ BODY = {"text": "Ada met Charles", "language": "en", "entities": ["PERSON"]}
 BY_MODEL = {"analysis_explanation": None, "recognition_metadata": {"recognizer_name": "GLiNERRecognizer"}}
 ADA = {"entity_type": "PERSON", "start": 0, "end": 3, "score": 1.0, **BY_MODEL}
 CHARLES = ADA | {"start": 8, "end": 15}
-
-
-def ask(client, path, body=None, **kwargs):
-    return asyncio.run(client.request("GET" if body is None else "POST", path, json=body, **kwargs))
 
 
 def test_a_text_has_a_list_and_a_list_has_lists(client):

@@ -7,6 +7,7 @@ import json
 import logging
 
 import pytest
+from asking import ask
 from prometheus_client.parser import text_string_to_metric_families
 
 from gliner_bento.errors import InternalError
@@ -14,10 +15,6 @@ from gliner_bento.gateway.endpoint import Endpoint, EndpointTable
 from gliner_bento.gateway.request_record import PROBES, UNKNOWN, route_of
 
 BODY = {"text": "Ada met Charles.", "labels": ["person"]}
-
-
-def ask(client, method, path, **kwargs):
-    return asyncio.run(client.request(method, path, **kwargs))
 
 
 def series(client) -> dict[tuple, float]:
