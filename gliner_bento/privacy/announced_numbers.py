@@ -56,11 +56,28 @@ _SHORT = re.compile(
     rf"(?P<code>\d\d(?P<sign>[ -]?)\d\d(?P=sign)\d\d|\d{{3}} ?\d{{3}} ?\d\d)"
     r"|(?:(?:licen[cs]e|number|vehicle|car)[ ]?plates?|plates?|(?:vehicle[ ])?reg(?:istration)?(?:[ ](?:no|number|"
     r"mark))?\.?|kennzeichen|immatriculation|matr[ií]cula|targa)[ ]?(?:is|was|[:=#])?[ ]{1,4}"
-    r"(?-i:(?=[A-Z -]{0,8}\d)(?=[\d -]{0,8}[A-Z])(?P<plate>[A-Z\d]{1,4}(?:[ -]?[A-Z\d]{1,4}){1,2})))(?![\w-])",
+    r"(?-i:(?=[A-Z -]{0,8}\d)(?=[\d -]{0,8}[A-Z])(?P<plate>[A-Z\d]{1,4}(?:[ -]?[A-Z\d]{1,4}){1,2}))"
+    r"|(?:ni|nino|national insurance)(?:[ ](?:no|number))?\.?[ ]?[:=#]?[ ]{0,4}"
+    r"(?-i:(?P<insurance>[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-Z])))(?![\w-])",
     re.IGNORECASE,
 )
-_SHORT_PARTS = ("sort", "bankleitzahl", "blz", "plate", "reg", "kennzeichen", "immatriculation", "matricula", "targa")
-"""Sort codes of banks, and the plates of cars: too short to be looked for without such a word."""
+_SHORT_PARTS = (
+    "sort",
+    "ni n",
+    "ni:",
+    "bankleitzahl",
+    "blz",
+    "plate",
+    "reg",
+    "kennzeichen",
+    "immatriculation",
+    "matricula",
+    "targa",
+    "insurance",
+    "nino",
+)
+"""Sort codes of banks, and the plates of cars: too short to be looked for without such a word. British insurance
+numbers also with the letters that examples have."""
 _USERS = re.compile(
     WORD_START + r"(?:user(?:[ _-]?(?:name|id))?|login|log-?in|handle|nick(?:name)?|account|screen ?name|"
     r"skype(?: id)?|telegram|instagram|"
@@ -82,6 +99,12 @@ _USER_IS = re.compile(
     r"[._-](?=[^\W_])){2,40})(?![^\W_]))",
     re.IGNORECASE,
 )
+_LOGINS = re.compile(
+    r"(?:session (?:opened|closed)|(?:accepted|failed) [a-z]{3,20}) for (?:(?:invalid )?user )?"
+    r"(?=(?P<value>[a-z][\w.-]{2,31})(?:[ ](?:from|by)[ ]|\())",
+    re.IGNORECASE,
+)
+"""As daemons log them."""
 _PASSWORDS = "(?:password|passphrase|passwd|passcode|passwort|pwd|pw|mot de passe|contraseña|senha|пароль)"
 _PASSWORD_IS = re.compile(
     rf"{WORD_START}{_PASSWORDS}"
@@ -148,7 +171,7 @@ def announced_numbers(clues: Clues) -> Iterator[LabeledSpan]:
         if sum(map(str.isdigit, match["value"])) >= 3:
             yield LabeledSpan(start, end, "id number", by_recognizer=True, score=_SCORE)
     for match in _SHORT.finditer(text) if clues.has_part(_SHORT_PARTS) else ():
-        group = "code" if match["code"] else "plate"
+        group = next(name for name in ("code", "plate", "insurance") if match[name])
         yield LabeledSpan(*match.span(group), "id number", by_recognizer=True, score=_SCORE)
     for match in _PASSWORD_IS.finditer(text) if clues.has_word(_PASSWORD_WORDS) else ():
         value = match["value"].rstrip(".,;:)")
@@ -162,6 +185,7 @@ def announced_numbers(clues: Clues) -> Iterator[LabeledSpan]:
         (_USERS, has_fields(text)),
         (_TODO, "(" in text),
         (_USER_IS, clues.has_word(_USER_WORDS)),
+        (_LOGINS, clues.has_part(("session ", "accepted ", "failed "))),
         (_HOME_FOLDERS, clues.has_part(("/home", "users"))),
     )
     for pattern in (pattern for pattern, may_match in patterns if may_match):

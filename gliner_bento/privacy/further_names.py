@@ -30,6 +30,7 @@ _PLACE = re.compile(
     r"(?<![^\W_])(?:of|to|from|around|over|across|visit(?:ed|ing|s)?|like[ds]?|love[ds]?)[ ]\Z", re.IGNORECASE
 )
 _BEFORE_CHARS = 12
+_FAMILY = re.compile(r"(?<![^\W_])[Tt]he[ ](?P<name>(?P<surname>[A-Z][a-zà-ÿ]{2,20})s)(?![^\W_])")
 _TOGETHER = re.compile(rf"[ ](?:and|&)[ ](?P<name>{_WORD}(?:[ ]{_WORD}){{0,2}})(?!['’]s|[\w-])(?![ ][A-Z\d])")
 _BEFORE_AND = re.compile(rf"(?<![\w'’.-])(?P<name>{_WORD}(?:[ ]{_WORD})?)[ ](?:and|&)[ ]\Z")
 _TOGETHER_CHARS = 50
@@ -94,6 +95,7 @@ _NO_SUBJECTS = words_of(
 def further_names(clues: Clues, persons: Sequence[LabeledSpan]) -> Iterator[LabeledSpan]:
     """The names in a text. persons: those that were found. In linear time."""
     yield from _parts(clues.text, persons)
+    yield from _families(clues.text, persons)
     yield from _named_together(clues.text, persons)
     if ";" in clues.text:
         yield from _with_given_names(clues.text, persons)
@@ -123,6 +125,14 @@ def _parts(text: str, persons: Sequence[LabeledSpan]) -> Iterator[LabeledSpan]:
             or text.startswith("-", match.end())
         ):
             yield _person(match.start(), match.end())
+
+
+def _families(text: str, persons: Sequence[LabeledSpan]) -> Iterator[LabeledSpan]:
+    """The plurals of surnames: the Parkers, where Mr Parker is found."""
+    surnames = {text[span.start : span.end].rpartition(" ")[2] for span in persons}
+    for match in _FAMILY.finditer(text):
+        if match["surname"] in surnames:
+            yield _person(*match.span("name"))
 
 
 def _is_part(word: str) -> bool:

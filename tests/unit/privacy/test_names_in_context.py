@@ -39,6 +39,7 @@ def test_names_in_context(marked):
 
 FURTHER = {
     "{Ada Kestrel} rang. [Kestrel] paid, [Ada] did not. A Kestrel flew; kestrel; in Kestrel; [Kestrel]'s": "parts",
+    "The [Kestrels] and {Ada Kestrel} met the Smiths at a Kestrels; the [Ngatas], {Bo Ngata}": "families",
     "{Rose Hill} ran to Hill from Hill with [Hill]. Rose is a word. I met [Rose].": "parts that are also words",
     "We saw [Lintel] and {Ada Ng}; [Otto Fry] and {Ben} left; Monday and {Ida}; Did [Lathe] and {Uma}": "and a person",
     "[{Ng}, Ada]; [{Márquez}, Lucía]; {Bo}, Leeds met": "in a list",
