@@ -72,8 +72,8 @@ class Preparation:
         """Measure entries until the slice ends, then put them into the queue together, so that one batch can take them.
         An entry whose adapter is not in memory yet is put later. Submits the rest of the burst again.
 
-        While every lane is busy and it is the tenant's turn, also measures the tenant's next bursts, because to put each
-        alone costs time. Once a lane is free, what has been measured is put."""
+        While every lane is busy and it is the tenant's turn, also measures its next bursts, because to put each alone
+        costs time. Once a lane is free, what has been measured is put."""
         share, further = burst[0].share, False
         until_cpu_s = time.thread_time() + SLICE_S
         measured: list[tuple[Entry, Prepared]] = []
