@@ -113,6 +113,9 @@ def reading(text: str) -> Reading:
 def _json_in(text: str) -> Iterator[tuple[int, int]]:
     """[start, end) of the objects and lists of JSON in a text, in order. After `_MAX_TRIES` beginnings of what is none,
     the rest is not searched."""
+    if is_json(text):
+        yield 0, len(text)
+        return
     decode = json.JSONDecoder(strict=False).raw_decode
     tries = end = 0
     for match in _JSON_BEGIN.finditer(text):

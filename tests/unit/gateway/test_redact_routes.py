@@ -173,6 +173,12 @@ def test_json_in_a_string_of_json_stays_json(post, levels):
     assert unwrapped(restored, levels) == {"b": "4155550123", "c": "Ada Ng", "d": ["Bo\n"]}
 
 
+def test_a_list_of_json_may_begin_with_a_word(post):
+    text = '[null, "Zo\\u00eb Ek", "[true, \\"Zo\\\\u00eb Ek\\"]"]'
+    answer = post("/v1/redact", {"text": text, "labels": ["person"]}, Scripted(("Zoë Ek", "person")))
+    assert json.loads(answer["texts"][0]) == [None, "[PERSON_1]", '[true, "[PERSON_1]"]']
+
+
 def test_escapes_of_json_inside_other_text_are_read(post):
     """Lines of JSON, and a tool's answer in a sentence."""
     inside = 'It said {"to": "\\nZo\\u00eb Ek", "b": ["\\"Bo\\""]}, C:\\new {"'
