@@ -57,6 +57,12 @@ Score = Annotated[float, Field(ge=0, le=1)]
 RequestId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:\-]{1,128}$")]
 
 
+class Lenient(BaseModel):
+    """Unknown fields are ignored, for clients that send more than a server needs. Values must have the right type."""
+
+    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
+
+
 class Strict(BaseModel):
     """Unknown fields are errors, and so are values of another type: `"0.5"` is not a number.
 

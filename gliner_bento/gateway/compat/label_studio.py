@@ -12,7 +12,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 from xml.etree import ElementTree
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -29,7 +29,7 @@ from gliner_bento.gateway.shared_routes import HEALTH, MessageError
 from gliner_bento.gateway.wire_format import POST_ERRORS, WireFormat
 from gliner_bento.model_types import short_name
 from gliner_bento.tasks.extraction import TEXT, BatchResult, Extraction, ExtractionOptions, Relation, extraction_of
-from gliner_bento.tasks.fields import Elements
+from gliner_bento.tasks.fields import Elements, Lenient
 
 _EVENTS = {"ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATION_DELETED", "PROJECT_UPDATED", "START_TRAINING"}
 _MAX_CONFIG_CHARS = 2**18
@@ -39,32 +39,26 @@ _CONFIG = (
 )
 
 
-class _Lenient(BaseModel):
-    """Ignores unknown fields: Label Studio sends more than a backend needs. Values must have the right type."""
-
-    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
-
-
-class LabelStudioSetupRequest(_Lenient):
+class LabelStudioSetupRequest(Lenient):
     """The body of `POST /setup`."""
 
     project: str | int | None = None
 
 
-class LabelStudioTask(_Lenient):
+class LabelStudioTask(Lenient):
     """A task. The labelling configuration names the field of `data` that has the task's text."""
 
     data: dict[str, Any]
 
 
-class LabelStudioPredictRequest(_Lenient):
+class LabelStudioPredictRequest(Lenient):
     """The body of `POST /predict`."""
 
     tasks: Elements[list[LabelStudioTask]]
     label_config: str = Field(description="The project's labelling configuration, in XML.")
 
 
-class LabelStudioWebhookRequest(_Lenient):
+class LabelStudioWebhookRequest(Lenient):
     """The body of `POST /webhook`."""
 
     action: str | None = None

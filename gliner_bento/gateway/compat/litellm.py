@@ -19,7 +19,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -40,7 +40,7 @@ from gliner_bento.privacy.restoring import Form, Restorer
 from gliner_bento.privacy.styles import PLACEHOLDER
 from gliner_bento.tasks.base import Limits
 from gliner_bento.tasks.extraction import Entity, Extraction, ExtractionOptions, extraction_of
-from gliner_bento.tasks.fields import Elements, Name, Score, Strict
+from gliner_bento.tasks.fields import Elements, Lenient, Name, Score, Strict
 from gliner_bento.tasks.labels import Labels, label_options
 from gliner_bento.tasks.lists import AllowList, DenyList, lists_of
 from gliner_bento.tasks.recognition import Recognizers, Regions, answer_labels
@@ -80,18 +80,14 @@ class GuardrailParams(Strict):
     )
 
 
-class GuardrailCaller(BaseModel):
+class GuardrailCaller(Lenient):
     """Whose request it is."""
-
-    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
     user_api_key_hash: str | None = None
 
 
-class GuardrailRequest(BaseModel):
+class GuardrailRequest(Lenient):
     """The body of `POST /beta/litellm_basic_guardrail_api`."""
-
-    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
     input_type: Literal["request", "response"]
     texts: Elements[list[str]] | None = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -31,7 +31,7 @@ from gliner_bento.model_types import ListedModels
 from gliner_bento.privacy.recognizers.labels import for_model
 from gliner_bento.privacy.spans import merged, spans_of
 from gliner_bento.tasks.extraction import Entity, ExtractionOptions, ExtractResponse, extraction_of
-from gliner_bento.tasks.fields import Elements, Name, Score
+from gliner_bento.tasks.fields import Elements, Lenient, Name, Score
 from gliner_bento.tasks.recognition import answer_labels, enabled
 
 
@@ -43,10 +43,8 @@ class Options:
     nemo_labels: Sequence[str]
 
 
-class _DetectionRequest(BaseModel):
+class _DetectionRequest(Lenient):
     """Fields of the requests of both formats."""
-
-    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
     labels: Elements[list[Name]] | None = Field(default=None, description="Default: the server's nemo_labels.")
     threshold: Score = 0.5

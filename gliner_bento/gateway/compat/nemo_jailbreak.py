@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,6 +20,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.shared_routes import DetailError
 from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.tasks.extraction import ExtractionOptions, extraction_of
+from gliner_bento.tasks.fields import Lenient
 
 _CLASSIFICATION = "jailbreak"
 
@@ -31,10 +32,8 @@ class Options:
     nemo_jailbreak_labels: Sequence[str]
 
 
-class NemoClassifyRequest(BaseModel):
+class NemoClassifyRequest(Lenient):
     """The body of `POST /v1/classify`. Unknown fields are ignored."""
-
-    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
     input: str = Field(description="A prompt. A long one is processed in windows, and has the highest of their scores.")
     model: ModelName = None

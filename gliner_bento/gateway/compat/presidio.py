@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator
+from pydantic import Field, RootModel, field_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -46,7 +46,7 @@ from gliner_bento.tasks.extraction import (
     extraction_of,
     results_or_raise,
 )
-from gliner_bento.tasks.fields import Elements, Name, Score
+from gliner_bento.tasks.fields import Elements, Lenient, Name, Score
 from gliner_bento.tasks.recognition import MatchMerger, enabled, recognizers_to_run
 
 RECOGNIZER = "GLiNERRecognizer"
@@ -63,13 +63,7 @@ class Options:
     presidio_min_score: float
 
 
-class _Lenient(BaseModel):
-    """Ignores unknown fields; values must have the right type."""
-
-    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
-
-
-class AdHocPattern(_Lenient):
+class AdHocPattern(Lenient):
     """A pattern of an ad-hoc recognizer."""
 
     name: str = ""
@@ -77,7 +71,7 @@ class AdHocPattern(_Lenient):
     score: Score
 
 
-class AdHocRecognizerFields(_Lenient):
+class AdHocRecognizerFields(Lenient):
     """A recognizer that a request brings, with the fields of Presidio's `PatternRecognizer`."""
 
     name: str = "AdHocRecognizer"
@@ -96,7 +90,7 @@ class AdHocRecognizerFields(_Lenient):
         return self.supported_entity or next(iter(self.supported_entities or ()), None)
 
 
-class AnalyzeRequest(_Lenient):
+class AnalyzeRequest(Lenient):
     """The body of `POST /analyze`."""
 
     text: str | Elements[list[str]]
@@ -156,7 +150,7 @@ class AnalyzeResponse(RootModel[list[RecognizerResult] | list[list[RecognizerRes
     """The answer of `POST /analyze`: the entities of the text, or a list of them for each of several texts."""
 
 
-class AnalyzerResult(_Lenient):
+class AnalyzerResult(Lenient):
     """A detected entity to anonymize."""
 
     start: int
@@ -165,7 +159,7 @@ class AnalyzerResult(_Lenient):
     score: float
 
 
-class AnonymizeRequest(_Lenient):
+class AnonymizeRequest(Lenient):
     """The body of `POST /anonymize`."""
 
     text: str

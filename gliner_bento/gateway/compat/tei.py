@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import Field, RootModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,7 +22,7 @@ from gliner_bento.gateway.options import GatewayOptions
 from gliner_bento.gateway.wire_format import ModelName, WireFormat, extract_errors
 from gliner_bento.tasks.classifications import LabelScore
 from gliner_bento.tasks.extraction import ExtractionOptions, extraction_of, results_or_raise
-from gliner_bento.tasks.fields import Elements
+from gliner_bento.tasks.fields import Elements, Lenient
 
 _CLASSIFICATION = "predict"
 ErrorType = Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
@@ -49,10 +49,8 @@ class TeiError:
         return cls(detail.message, _TYPES.get(status, "Validation"))
 
 
-class TeiPredictRequest(BaseModel):
+class TeiPredictRequest(Lenient):
     """The body of `POST /tei/predict`. Unknown fields are ignored, as in text-embeddings-inference."""
-
-    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
     inputs: str | Elements[list[str | Annotated[list[str], Field(min_length=1, max_length=1)]]] = Field(
         description="A text, a list of texts, or a list of lists with one text each."

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -39,7 +39,7 @@ from gliner_bento.tasks.extraction import (
     RelationArgument,
     extraction_of,
 )
-from gliner_bento.tasks.fields import Name, Score, Strict
+from gliner_bento.tasks.fields import Lenient, Name, Score, Strict
 from gliner_bento.tasks.labels import Labels, Types, decoys_of
 from gliner_bento.tasks.structures import FieldOptions, FieldValue
 
@@ -130,10 +130,8 @@ class PoolingData(Strict):
     )
 
 
-class PoolingRequest(BaseModel):
+class PoolingRequest(Lenient):
     """The body of `POST /pooling`. vLLM's other fields are ignored."""
-
-    model_config = ConfigDict(strict=True, hide_input_in_errors=True)
 
     data: PoolingData
     model: str | None = Field(default=None, description="Ignored if the server has one model.")
