@@ -31,7 +31,7 @@ _SCALAR = re.compile(r'"(?P<string>(?:[^"\\]|\\.)*)"(?P<names>\s*:)?|-?(?:\d[\d.
 """A string, also one that names a field, a number or a word such as `true`, in text that is JSON."""
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)")
 _JSON_BEGIN = re.compile(r'\{\s*"|\[\s*["\[{\d]')
-_MAX_TRIES = 50
+_MAX_TRIED_CHARS = 5_000_000
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -111,19 +111,22 @@ def reading(text: str) -> Reading:
 
 
 def _json_in(text: str) -> Iterator[tuple[int, int]]:
-    """[start, end) of the objects and lists of JSON in a text, in order. After `_MAX_TRIES` beginnings of what is none,
-    the rest is not searched."""
+    """[start, end) of the objects and lists of JSON in a text, in order. What looks like a beginning is tried until all
+    tries together may have read `_MAX_TRIED_CHARS`, which takes some milliseconds."""
     if is_json(text):
         yield 0, len(text)
         return
     decode = json.JSONDecoder(strict=False).raw_decode
-    tries = end = 0
+    tries = max(_MAX_TRIED_CHARS // len(text), 50)
+    end = 0
     for match in _JSON_BEGIN.finditer(text):
-        if match.start() >= end and tries < _MAX_TRIES:
+        if match.start() >= end:
             try:
                 _, end = decode(text, match.start())
             except (ValueError, RecursionError):
-                tries += 1
+                tries -= 1
+                if not tries:
+                    return
             else:
                 yield match.start(), end
 
