@@ -31,7 +31,7 @@ _SCALAR = re.compile(r'"(?P<string>(?:[^"\\]|\\.)*)"(?P<names>\s*:)?|-?(?:\d[\d.
 """A string, also one that names a field, a number or a word such as `true`, in text that is JSON."""
 _ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)")
 _JSON_BEGIN = re.compile(r'\{\s*"|\[\s*["\[{\d]')
-_MAX_TRIED_CHARS = 5_000_000
+_MAX_TRIED = 10
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -112,23 +112,30 @@ def reading(text: str) -> Reading:
 
 def _json_in(text: str) -> Iterator[tuple[int, int]]:
     """[start, end) of the objects and lists of JSON in a text, in order. What looks like a beginning is tried until all
-    tries together may have read `_MAX_TRIED_CHARS`, which takes some milliseconds."""
+    tries together have read `_MAX_TRIED` times the text, so that the effort grows with its length alone."""
     if is_json(text):
         yield 0, len(text)
         return
     decode = json.JSONDecoder(strict=False).raw_decode
-    tries = max(_MAX_TRIED_CHARS // len(text), 50)
-    end = 0
+    effort, end = _MAX_TRIED * len(text), 0
     for match in _JSON_BEGIN.finditer(text):
         if match.start() >= end:
             try:
                 _, end = decode(text, match.start())
-            except (ValueError, RecursionError):
-                tries -= 1
-                if not tries:
+            except (ValueError, RecursionError) as error:
+                failed_at = _failed_at(error, text)
+                effort -= failed_at - match.start() + failed_at // 32  # it also counts the lines before
+                if effort < 0:
                     return
             else:
                 yield match.start(), end
+
+
+def _failed_at(error: Exception, text: str) -> int:
+    """Where a decoder of JSON failed; at most, as not all errors say it."""
+    if isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated"):
+        return error.pos
+    return len(text)
 
 
 def _unescaped(text: str, start: int, end: int) -> Reading:
