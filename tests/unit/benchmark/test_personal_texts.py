@@ -10,7 +10,7 @@ from benchmark.personal_data import NEGATIVES, SETS, marked, scores
 @pytest.mark.parametrize("name", SETS)
 def test_marks_are_values_of_the_texts(name):
     rows = [*marked(name)]
-    assert len(rows) > 8
+    assert len(rows) > (8 if name == "seventh/forms" else 15)
     for text, spans in rows:
         assert "[[" not in text
         assert "]]" not in text
